@@ -1,0 +1,60 @@
+"""Prices: how long a signature takes, where that number came from, and how sure it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.schema import Trace
+from presim.trace.signatures import Signature
+
+
+class Origin(enum.IntEnum):
+    """Where a price came from, best first."""
+
+    MEASURED = 0
+    INTERPOLATED = 1
+    LEARNED = 2
+    ANALYTIC = 3
+
+
+class Price(msgspec.Struct, frozen=True):
+    """The duration of one piece of device work, running alone.
+
+    ``uncertainty`` is relative: the true duration is believed to lie within ``duration_ns * (1 ± uncertainty)``
+    in 80 of 100 cases.
+    """
+
+    duration_ns: int
+    origin: Origin
+    uncertainty: float
+    estimator: str  # name of the estimator that answered
+    bound: str = ""  # what limits it: compute, memory, latency, network; empty: not known
+
+
+class Estimator(Protocol):
+    """Answers for the signatures it covers; implementations pass ``tests/conformance/test_estimators.py``."""
+
+    name: str
+
+    def price(self, signatures: list[Signature]) -> list[Price | None]:
+        """One price per signature, None where this estimator does not cover it. Same input, same answer."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PricedTrace:
+    """A trace and one price per signature of its table."""
+
+    trace: Trace
+    prices: tuple[Price, ...]
+
+    def durations_ns(self) -> NDArray[np.int64]:
+        """Duration of each entry, 0 for entries that are no device work."""
+        table = np.array([price.duration_ns for price in self.prices] + [0], np.int64)
+        return table[self.trace.columns["signature"].astype(np.int64)]

@@ -1,0 +1,31 @@
+"""The Timeline: start and end of every entry of one simulated rank."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """Integer nanoseconds since the start of the simulation; one value per trace entry.
+
+    ``issue_ns``: the host reaches the entry and has done the CPU work before it.
+    ``start_ns``, ``end_ns``: of device work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host
+    synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
+    the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
+
+    Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
+    one stream does not overlap and keeps its order; nothing starts before what it waits for has ended.
+    """
+
+    issue_ns: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+    @property
+    def makespan_ns(self) -> int:
+        """When the last entry ends."""
+        return int(self.end_ns.max()) if len(self.end_ns) else 0

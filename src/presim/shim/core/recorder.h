@@ -1,0 +1,98 @@
+// The capture log: what a process asked of its emulated device, in the order its host asked.
+//
+// The log lives in files mapped into memory, so that it survives whatever ends the process (an uncaught
+// exception, an abort, SIGKILL). Directory $PRESIM_LOG_DIR:
+//
+//   log.bin     64-byte Header, then Header.count fixed-size Records
+//   work.tsv    one line per descriptor id: what a Record's `work` and `op` point to, and scope names
+//   calls.tsv   "name<TAB>count": library functions that were called and have no semantics here
+//
+// Descriptors are interned text: "family key=value key=value", values without blanks, for example
+//   kernel name=_ZN2at... grid=128,1,1 block=128,1,1 shared=0
+//   gemm m=4096 n=4096 k=4096 batch=1 a=bf16 b=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 epilogue=none
+//   copy direction=h2d bytes=1024 pinned=1
+//   memset bytes=512
+//   collective kind=all_gather bytes=1048576 dtype=bf16 comm=3 peer=-1
+//   op name=aten::mm in=bf16[4096,4096],bf16[4096,4096] out=bf16[4096,4096]
+//   scope name=model.layers.0.self_attn
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#define PRESIM_API __attribute__((visibility("default")))
+
+namespace presim {
+
+enum class Kind : uint8_t {
+  Work = 0,          // device work on `stream`, described by `work`
+  Collective = 1,    // device work that waits for other ranks; object = NCCL launch group serial
+  EventRecord = 2,   // object = serial of this recording (an event's version is its latest serial)
+  StreamWait = 3,    // `stream` waits for the recording `object`
+  EventSync = 4,     // the host waits for the recording `object`
+  StreamSync = 5,    // the host waits for all earlier work on `stream`
+  DeviceSync = 6,    // the host waits for all streams
+  Alloc = 7,         // caching allocator: object = address, value = bytes of the block
+  Free = 8,          // caching allocator: object = address, value = bytes of the block
+  SegmentAlloc = 9,  // device memory taken (cudaMalloc, VMM map): object = address, value = bytes
+  SegmentFree = 10,  // device memory given back
+  Retag = 11,        // the block at object belongs to category `tag`
+  Step = 12,         // an optimizer step ended: object = its number, from 0
+};
+
+enum class Phase : uint8_t { Other = 0, Forward = 1, Backward = 2, Recompute = 3, Optimizer = 4 };
+
+struct Header {
+  char magic[8];                // "PRESIMLG"
+  uint32_t version;             // 1
+  uint32_t record_bytes;        // sizeof(Record)
+  std::atomic<uint64_t> count;  // records written
+  std::atomic<uint64_t> full;   // 1: the disk filled up and later records were dropped
+  char reserved[32];
+};
+static_assert(sizeof(Header) == 64);
+
+struct Record {
+  int64_t cpu_ns;   // CPU time of the process when the host asked
+  int64_t object;   // see Kind
+  int64_t value;    // see Kind
+  int32_t work;     // descriptor id or -1
+  int32_t op;       // descriptor id of the innermost operator, or -1
+  int32_t scope;    // descriptor id of the module scope, or -1
+  uint16_t stream;  // 0: the default stream
+  Kind kind;
+  Phase phase;
+  uint8_t tag;      // memory category (Retag), flags: 1 = replayed from a CUDA graph
+  uint8_t pad[7];
+};
+static_assert(sizeof(Record) == 48);
+
+// What the operator hook knows about the current thread; read at every append.
+struct Context {
+  int32_t scope = -1;
+  Phase phase = Phase::Other;
+  int op_depth = 0;                    // operators open on this thread
+  std::vector<uint64_t> op_records;    // records not yet claimed by an operator that has ended
+};
+PRESIM_API Context& context();
+
+// Descriptor id of a text; equal texts have equal ids. Thread-safe.
+PRESIM_API int32_t intern(std::string_view text);
+
+// Append one record and return its index; time, scope and phase are filled in. Thread-safe. No-op (returns
+// UINT64_MAX) when no log is open.
+PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64_t value = 0, int32_t work = -1,
+                           uint8_t tag = 0);
+PRESIM_API Record* record_at(uint64_t index);
+
+// Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
+// being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).
+PRESIM_API void log_work(void* stream, int32_t work);
+PRESIM_API void log_collective(void* stream, int32_t work, int64_t launch_group);
+
+// A library function without semantics was called: counted by name, listed in the result.
+PRESIM_API void unmodelled(const char* name);
+
+}  // namespace presim

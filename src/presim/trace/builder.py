@@ -1,0 +1,121 @@
+"""Write a trace by hand: for tests, importers and generated workloads.
+
+>>> from presim.trace.signatures import Gemm
+>>> build = TraceBuilder()
+>>> build.work(Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16"), host_ns=5_000)
+>>> done = build.record(stream=0)
+>>> build.event_sync(done)
+>>> len(build.trace())
+3
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from presim.trace.schema import COLUMNS, Category, Kind, Manifest, Phase, Trace
+from presim.trace.signatures import Collective, Signature
+
+
+def default_manifest() -> Manifest:
+    """A single rank on a single GPU."""
+    return Manifest(world_size=1, rank=0, gpu="h100-sxm", gpus_per_node=8, script="")
+
+
+class TraceBuilder:
+    """Appends entries one after the other; tables are filled as values are first seen."""
+
+    def __init__(self, manifest: Manifest | None = None) -> None:
+        self.manifest = manifest or default_manifest()
+        self._rows: list[tuple[int, ...]] = []
+        self._signatures: dict[Signature, int] = {}
+        self._scopes: dict[str, int] = {}
+        self._operators: dict[str, int] = {}
+        self._recordings = 0
+        self._steps = 0
+
+    def work(
+        self,
+        signature: Signature,
+        *,
+        stream: int = 0,
+        host_ns: int = 0,
+        scope: str = "",
+        operator: str = "",
+        phase: Phase = Phase.OTHER,
+        launch_group: int = 0,
+    ) -> None:
+        """Device work; a `Collective` becomes an entry of its own kind."""
+        kind = Kind.COLLECTIVE if isinstance(signature, Collective) else Kind.WORK
+        self._add(
+            kind,
+            stream=stream,
+            host_ns=host_ns,
+            phase=phase,
+            object_=launch_group,
+            signature=self._signatures.setdefault(signature, len(self._signatures)),
+            scope=self._scopes.setdefault(scope, len(self._scopes)) if scope else -1,
+            operator=self._operators.setdefault(operator, len(self._operators)) if operator else -1,
+        )
+
+    def record(self, *, stream: int, host_ns: int = 0) -> int:
+        """Record an event on a stream; returns the serial that waits refer to."""
+        self._recordings += 1
+        self._add(Kind.EVENT_RECORD, stream=stream, host_ns=host_ns, object_=self._recordings)
+        return self._recordings
+
+    def wait(self, recording: int, *, stream: int, host_ns: int = 0) -> None:
+        """The stream waits for a recording."""
+        self._add(Kind.STREAM_WAIT, stream=stream, host_ns=host_ns, object_=recording)
+
+    def event_sync(self, recording: int, *, host_ns: int = 0) -> None:
+        """The host waits for a recording."""
+        self._add(Kind.EVENT_SYNC, host_ns=host_ns, object_=recording)
+
+    def stream_sync(self, *, stream: int, host_ns: int = 0) -> None:
+        """The host waits for a stream."""
+        self._add(Kind.STREAM_SYNC, stream=stream, host_ns=host_ns)
+
+    def device_sync(self, *, host_ns: int = 0) -> None:
+        """The host waits for all streams."""
+        self._add(Kind.DEVICE_SYNC, host_ns=host_ns)
+
+    def alloc(self, address: int, size: int, *, host_ns: int = 0, category: Category = Category.OTHER) -> None:
+        """The allocator hands out a block of ``size`` bytes."""
+        self._add(Kind.ALLOC, host_ns=host_ns, object_=address, value=size)
+        if category is not Category.OTHER:
+            self._add(Kind.RETAG, object_=address, value=int(category))
+
+    def free(self, address: int, size: int, *, host_ns: int = 0) -> None:
+        """A block comes back to the allocator."""
+        self._add(Kind.FREE, host_ns=host_ns, object_=address, value=size)
+
+    def segment(self, address: int, size: int, *, freed: bool = False) -> None:
+        """The allocator takes memory from the device, or gives it back."""
+        self._add(Kind.SEGMENT_FREE if freed else Kind.SEGMENT_ALLOC, object_=address, value=size)
+
+    def step(self, *, host_ns: int = 0) -> None:
+        """An optimizer step ends here."""
+        self._add(Kind.STEP, host_ns=host_ns, object_=self._steps)
+        self._steps += 1
+
+    def trace(self) -> Trace:
+        """The trace so far."""
+        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        columns = {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
+        return Trace(self.manifest, tuple(self._signatures), tuple(self._scopes), tuple(self._operators), columns)
+
+    def _add(
+        self,
+        kind: Kind,
+        *,
+        stream: int = 0,
+        host_ns: int = 0,
+        phase: Phase = Phase.OTHER,
+        object_: int = 0,
+        value: int = 0,
+        signature: int = -1,
+        scope: int = -1,
+        operator: int = -1,
+    ) -> None:
+        self._rows.append((int(kind), int(phase), stream, signature, scope, operator, host_ns, object_, value))

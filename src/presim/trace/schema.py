@@ -1,0 +1,149 @@
+"""The Trace: what one rank asked of its device, in the order its host asked.
+
+Entries are columns (numpy), because a step has tens of thousands of them. The columns are:
+
+========== ======= ==========================================================================
+column     dtype   meaning
+========== ======= ==========================================================================
+kind       uint8   `Kind`
+phase      uint8   `Phase` of the program when the host asked
+stream     uint16  index of the stream; 0 is the default stream
+signature  int32   index into ``signatures`` (`Kind.WORK`, `Kind.COLLECTIVE`), else -1
+scope      int32   index into ``scopes`` (module path), or -1
+operator   int32   index into ``operators``, or -1
+host_ns    int64   CPU time the process spent since the previous entry
+object     int64   see `Kind`
+value      int64   see `Kind`
+========== ======= ==========================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.signatures import Signature
+
+COLUMNS: dict[str, type] = {
+    "kind": np.uint8,
+    "phase": np.uint8,
+    "stream": np.uint16,
+    "signature": np.int32,
+    "scope": np.int32,
+    "operator": np.int32,
+    "host_ns": np.int64,
+    "object": np.int64,
+    "value": np.int64,
+}
+
+
+class Kind(enum.IntEnum):
+    """What an entry asks for; ``object`` and ``value`` mean what each member says."""
+
+    WORK = 0  # device work on `stream`
+    COLLECTIVE = 1  # device work that waits for the other ranks; object: serial of the launch group
+    EVENT_RECORD = 2  # object: serial of this recording
+    STREAM_WAIT = 3  # `stream` waits for the recording `object`
+    EVENT_SYNC = 4  # the host waits for the recording `object`
+    STREAM_SYNC = 5  # the host waits for all earlier work on `stream`
+    DEVICE_SYNC = 6  # the host waits for all streams
+    ALLOC = 7  # the allocator hands out a block; object: address, value: bytes
+    FREE = 8  # a block comes back; object: address, value: bytes
+    SEGMENT_ALLOC = 9  # the allocator takes memory from the device; object: address, value: bytes
+    SEGMENT_FREE = 10  # and gives it back
+    RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
+    STEP = 12  # an optimizer step has ended; object: its number, from 0
+
+
+class Phase(enum.IntEnum):
+    """What part of a step the program is in."""
+
+    OTHER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    RECOMPUTE = 3  # forward again, inside backward (activation checkpointing)
+    OPTIMIZER = 4
+
+
+class Category(enum.IntEnum):
+    """What a block of memory holds (after TorchSim, appendix D)."""
+
+    OTHER = 0
+    PARAMETER = 1
+    GRADIENT = 2
+    OPTIMIZER_STATE = 3
+    ACTIVATION = 4
+    TEMPORARY = 5
+    INPUT = 6
+    BUFFER = 7
+    COMMUNICATION = 8
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A process group (one communicator): who takes part, in the order of its own ranks."""
+
+    name: str  # as the framework calls it, e.g. "dp", or "group 3"
+    ranks: tuple[int, ...]  # global ranks; empty where unknown
+    size: int  # len(ranks) where they are known
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a trace needs to be understood without the machine that made it."""
+
+    world_size: int
+    rank: int
+    gpu: str  # catalogue id of the emulated GPU
+    gpus_per_node: int
+    script: str
+    groups: tuple[Group, ...] = ()
+    versions: dict[str, str] = {}
+    stream_priorities: dict[int, int] = {}  # stream index -> CUDA priority (lower is more urgent)
+    unmodelled_calls: dict[str, int] = {}  # library functions called that have no semantics in the emulation
+    notes: tuple[str, ...] = ()  # what a reader of the result should know, as sentences
+    exit: str = "ok"  # ok, stopped (after --steps), raised, out_of_memory, killed
+    error: str = ""  # the script's own last words where it raised
+    memory_capacity_bytes: int = 0  # what the device could give to the program
+    device_total_bytes: int = 0  # what the driver reports as the device's memory
+    context_bytes: int = 0  # held by the driver's context
+    batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
+    model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """One rank's entries with the tables they point into."""
+
+    manifest: Manifest
+    signatures: tuple[Signature, ...]
+    scopes: tuple[str, ...]
+    operators: tuple[str, ...]
+    columns: dict[str, NDArray[np.generic]]  # exactly COLUMNS, all of one length
+
+    def __post_init__(self) -> None:
+        lengths = {len(column) for column in self.columns.values()}
+        if set(self.columns) != set(COLUMNS) or len(lengths) != 1:
+            raise ValueError(f"a trace has the columns {list(COLUMNS)}, all of one length; got {sorted(self.columns)}")
+
+    def __len__(self) -> int:
+        return len(self.columns["kind"])
+
+    def column(self, name: str) -> NDArray[np.generic]:
+        """One column by name; see the module's table."""
+        return self.columns[name]
+
+    def mask(self, *kinds: Kind) -> NDArray[np.bool_]:
+        """Which entries are of one of these kinds."""
+        return np.isin(self.columns["kind"], np.array([int(kind) for kind in kinds], np.uint8))
+
+    def steps(self) -> list[slice]:
+        """The entries of each optimizer step, in order: each ends with its `Kind.STEP` entry.
+
+        What comes after the last step is in none of them. A trace without steps has an empty list.
+        """
+        ends = np.flatnonzero(self.columns["kind"] == Kind.STEP) + 1
+        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+        return [slice(int(start), int(end)) for start, end in zip(starts, ends)]

@@ -1,0 +1,292 @@
+"""Signatures: immutable descriptions of device work, holding all that its price may depend on.
+
+A step has tens of thousands of entries and a few hundred signatures, so each is priced once. They are a
+closed set of frozen structs, told apart by the JSON field ``family``; reading one back gives an equal value.
+
+Sizes are in elements unless a name says bytes. Data types are PyTorch's names without the prefix
+(``bfloat16``, ``float32``, ``float8_e4m3fn``, ``int64``, ``bool``).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias, Union
+
+import msgspec
+
+Direction: TypeAlias = Literal["forward", "backward"]
+COLLECTIVE_KINDS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send",
+    "recv",
+    "send_recv",
+    "gather",
+    "scatter",
+    "barrier",
+)
+
+
+class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
+    """``d[batch, m, n] = a[batch, m, k] @ b[batch, k, n]`` (+ ``c``), in row-major terms."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str  # of a (and of b, unless b_dtype says otherwise)
+    compute: str = "float32"  # accumulation: float32, tf32, float16, int32, float64
+    out_dtype: str = ""  # of d; empty: same as dtype
+    b_dtype: str = ""  # of b; empty: same as dtype
+    layout: str = "NN"  # N: as in the formula, T: transposed in memory; a then b
+    accumulate: bool = False  # reads c (beta != 0)
+    epilogue: str = ""  # fused bias, gelu, …; empty: none
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds counted as two."""
+        return 2 * self.m * self.n * self.k * self.batch
+
+
+class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_gemm"):
+    """``groups`` products that share k and n, with ``m`` rows in all (mixture of experts)."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    out_dtype: str = ""
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds counted as two."""
+        return 2 * self.m * self.n * self.k
+
+
+class Attention(msgspec.Struct, frozen=True, tag_field="family", tag="attention"):
+    """Fused scaled-dot-product attention."""
+
+    direction: Direction
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    v_head_dim: int
+    causal: bool
+    dtype: str
+    backend: str  # cudnn, flash, efficient, flex, …
+    window: int = 0  # sliding window in tokens; 0: none
+    dropout: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Two products forward, five backward (with the recomputed scores); half of it where causal.
+
+        Source: Dao, FlashAttention-2 (2023), section 4.1; the backward's 2.5 counts the recomputation.
+        """
+        pairs = self.q_len * self.kv_len
+        if self.causal:  # query i of the last q_len positions sees kv_len - q_len + i + 1 keys
+            pairs = self.q_len * self.kv_len - self.q_len * (self.q_len - 1) // 2 if self.q_len <= self.kv_len else pairs // 2
+        if self.window:
+            pairs = min(pairs, self.q_len * self.window)
+        per_pair = self.head_dim + self.v_head_dim
+        products = 2 * per_pair if self.direction == "forward" else 2 * (3 * self.head_dim + 2 * self.v_head_dim)
+        return self.batch * self.heads * pairs * products
+
+
+class Convolution(msgspec.Struct, frozen=True, tag_field="family", tag="convolution"):
+    """A convolution over 1-3 spatial dimensions, or one of its two gradients."""
+
+    direction: Literal["forward", "backward_data", "backward_weight"]
+    batch: int
+    in_channels: int
+    out_channels: int
+    input_size: tuple[int, ...]
+    filter_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    dtype: str
+    compute: str = "float32"
+    layout: str = "nchw"
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the direct algorithm counted as two; equal in all three directions."""
+        taps = 1
+        for size in self.filter_size:
+            taps *= size
+        points = self.batch
+        for size in self.output_size:
+            points *= size
+        return 2 * points * self.out_channels * (self.in_channels // self.groups) * taps
+
+
+class _MemoryBound(msgspec.Struct, frozen=True, tag_field="family"):
+    """Work whose time is the time to move its bytes."""
+
+    bytes_read: int
+    bytes_written: int
+    elements: int  # of the largest operand
+    dtype: str
+    fused_tensors: int = 1  # tensors handled by one launch (multi-tensor kernels)
+    operator: str = ""  # e.g. aten::add; lets learned models tell classes of arithmetic apart
+
+    flops: ClassVar[int] = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes moved to and from memory, read and written."""
+        return self.bytes_read + self.bytes_written
+
+
+class Elementwise(_MemoryBound, frozen=True, tag="elementwise"):
+    """One result per element: arithmetic, activations, casts, masks, fills."""
+
+
+class Reduction(_MemoryBound, frozen=True, tag="reduction"):
+    """Sums, means, norms, argmax, scans."""
+
+
+class Normalization(_MemoryBound, frozen=True, tag="normalization"):
+    """Layer, RMS, group and batch normalisation, forward and backward."""
+
+
+class Softmax(_MemoryBound, frozen=True, tag="softmax"):
+    """Softmax, log-softmax and cross entropy, forward and backward."""
+
+
+class Optimizer(_MemoryBound, frozen=True, tag="optimizer"):
+    """Optimizer updates, usually over many tensors in one launch."""
+
+
+class Index(_MemoryBound, frozen=True, tag="index"):
+    """Gather, scatter, embedding, index_put, masked select: access by address."""
+
+
+class Sort(_MemoryBound, frozen=True, tag="sort"):
+    """Sort, top-k, unique, histogram."""
+
+
+class Random(_MemoryBound, frozen=True, tag="random"):
+    """Random numbers: dropout masks, initialisation."""
+
+
+class Fused(msgspec.Struct, frozen=True, tag_field="family", tag="fused"):
+    """A generated kernel (Triton, inductor) known by the operators it fuses."""
+
+    name: str
+    bytes_read: int
+    bytes_written: int
+    elements: int
+    dtype: str
+    flops: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes moved to and from memory, read and written."""
+        return self.bytes_read + self.bytes_written
+
+
+class Copy(msgspec.Struct, frozen=True, tag_field="family", tag="copy"):
+    """A copy or memset by the copy engine or a copy kernel."""
+
+    direction: Literal["h2d", "d2h", "d2d", "peer", "memset"]
+    bytes: int
+    pinned: bool = False  # host side is page-locked
+
+    flops: ClassVar[int] = 0
+
+
+class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
+    """One communication call of one rank.
+
+    ``bytes`` counts as nccl-tests does: the whole gathered result for all_gather, the whole input for
+    reduce_scatter, the tensor for all_reduce, broadcast and reduce, what one rank sends for all_to_all,
+    send and recv.
+    """
+
+    kind: str  # one of COLLECTIVE_KINDS
+    bytes: int
+    dtype: str
+    group: int  # index into the manifest's process groups
+    peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
+    fused: int = 1  # calls coalesced into this launch
+
+    flops: ClassVar[int] = 0
+
+
+class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
+    """Work of which nothing better is known than its name and size of launch."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    bytes: int = 0  # bytes of the tensors its operator touches, where known
+    operator: str = ""
+
+    flops: ClassVar[int] = 0
+
+
+Signature: TypeAlias = Union[
+    Gemm,
+    GroupedGemm,
+    Attention,
+    Convolution,
+    Elementwise,
+    Reduction,
+    Normalization,
+    Softmax,
+    Optimizer,
+    Index,
+    Sort,
+    Random,
+    Fused,
+    Copy,
+    Collective,
+    Kernel,
+]
+MemoryBound = _MemoryBound
+
+
+def family(signature: Signature) -> str:
+    """The word that names the signature's class in files and reports, e.g. ``grouped_gemm``."""
+    return str(signature.__struct_config__.tag)
+
+
+_DTYPE_BYTES = {
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "int64": 8,
+    "uint64": 8,
+    "float32": 4,
+    "tf32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "float4_e2m1fn_x2": 1,
+}
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one element; 1 for a type not known here (raw bytes)."""
+    return _DTYPE_BYTES.get(dtype, 1)
