@@ -1,0 +1,53 @@
+// What the capturing Python process calls, by ctypes: C types only.
+#include <vector>
+
+#include "memory.h"
+#include "operators.h"
+#include "recorder.h"
+
+namespace {
+
+struct Saved {
+  int32_t scope;
+  presim::Phase phase;
+};
+
+std::vector<Saved>& open_scopes() {
+  static thread_local auto* scopes = new std::vector<Saved>;
+  return *scopes;
+}
+
+}  // namespace
+
+extern "C" {
+
+PRESIM_API void presim_hook_install() { presim::hook::install_operator_callback(); }
+
+PRESIM_API void presim_hook_track_memory() { presim::hook::install_allocator_tracker(); }
+
+PRESIM_API int32_t presim_intern(const char* text) { return presim::intern(text); }
+
+// A module's forward begins; within backward it is a recomputation.
+PRESIM_API void presim_enter_scope(int32_t scope) {
+  presim::Context& context = presim::context();
+  open_scopes().push_back({context.scope, context.phase});
+  context.scope = scope;
+  if (context.phase == presim::Phase::Optimizer) return;
+  context.phase = presim::hook::in_backward() ? presim::Phase::Recompute : presim::Phase::Forward;
+}
+
+PRESIM_API void presim_leave_scope() {
+  if (open_scopes().empty()) return;
+  presim::context().scope = open_scopes().back().scope;
+  presim::context().phase = open_scopes().back().phase;
+  open_scopes().pop_back();
+}
+
+// The block that holds `address` belongs to a memory category.
+PRESIM_API void presim_retag(int64_t address, int32_t category) {
+  presim::append(presim::Kind::Retag, 0, address, category);
+}
+
+PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }
+
+}  // extern "C"

@@ -1,0 +1,158 @@
+#include "describe.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "recorder.h"
+
+namespace presim::hook {
+namespace {
+
+enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4 };
+
+int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
+  return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
+}
+
+bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
+  if (!tensor.defined()) return false;
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (impl->has_symbolic_sizes_strides() || impl->is_python_dispatch() || tensor.is_sparse() || tensor.is_nested()) {
+    return tensor.requires_grad();
+  }
+  auto sizes = tensor.sizes();
+  arena.push_back(head(Tag::Tensor, tensor, int64_t(sizes.size())));
+  arena.insert(arena.end(), sizes.begin(), sizes.end());
+  return tensor.requires_grad();
+}
+
+bool describe_list(const c10::IValue& value, Arena& arena) {
+  bool differentiable = false;
+  int64_t elements = 0, count = 0;
+  const at::Tensor* first = nullptr;
+  auto list = value.toListRef();
+  for (const c10::IValue& item : list) {
+    if (!item.isTensor() || !item.toTensor().defined()) continue;
+    const at::Tensor& tensor = item.toTensor();
+    if (first == nullptr) first = &tensor;
+    if (!tensor.is_sparse() && !tensor.is_nested()) elements += tensor.numel();
+    differentiable |= tensor.requires_grad();
+    ++count;
+  }
+  if (first != nullptr) {
+    arena.push_back(head(Tag::List, *first, count));
+    arena.push_back(elements);
+  }
+  return differentiable;
+}
+
+// Only attention, convolution and grouped products depend on scalars (causal, stride …); elsewhere they may change at
+// every step (a learning rate) and would make every launch look different.
+bool scalars_matter(const char* name) {
+  return std::strstr(name, "attention") != nullptr || std::strstr(name, "conv") != nullptr;
+}
+
+bool describe_value(const c10::IValue& value, Arena& arena, bool scalars) {
+  if (value.isTensor()) return describe_tensor(value.toTensor(), arena);
+  if (value.isTensorList() || value.isOptionalTensorList() || (value.isList() && !value.toListRef().empty() &&
+                                                               value.toListRef()[0].isTensor())) {
+    return describe_list(value, arena);
+  }
+  if (!scalars) return false;
+  auto push = [&arena](int64_t bits) {
+    arena.push_back(Tag::Scalar);
+    arena.push_back(bits);
+  };
+  if (value.isBool()) push(value.toBool());
+  if (value.isInt()) push(value.toInt());
+  if (value.isIntList())
+    for (int64_t item : value.toIntVector()) push(item);
+  return false;
+}
+
+void append_head(std::string& text, int64_t word, bool first) {
+  if (!first) text += ',';
+  text += (word >> 16 & 1) ? "" : "cpu:";
+  text += c10::toString(static_cast<c10::ScalarType>(word >> 8 & 0xff));
+}
+
+std::string describe_key(const char* name, const int64_t* key, size_t words) {
+  std::string tensors, scalars, text = std::string("op name=") + name + " in=";
+  bool first = true;
+  for (size_t i = 0; i < words;) {
+    int64_t word = key[i++], count = word >> 24;
+    switch (word & 0xff) {
+      case Tag::Tensor:
+        append_head(text, word, first);
+        text += '[';
+        for (int64_t d = 0; d < count; ++d) text += (d ? ";" : "") + std::to_string(key[i++]);
+        text += ']';
+        first = false;
+        break;
+      case Tag::List:
+        append_head(text, word, first);
+        text += '{' + std::to_string(count) + ';' + std::to_string(key[i++]) + '}';
+        first = false;
+        break;
+      case Tag::Scalar:
+        scalars += (scalars.empty() ? "" : ",") + std::to_string(key[i++]);
+        break;
+      default:
+        text += " out=";
+        first = true;
+    }
+  }
+  return text + " args=" + scalars;
+}
+
+uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
+  uint64_t hash = 1469598103934665603ull ^ reinterpret_cast<uint64_t>(name);
+  for (size_t i = 0; i < words; ++i) hash = (hash ^ uint64_t(key[i])) * 1099511628211ull, hash ^= hash >> 29;
+  return hash;
+}
+
+}  // namespace
+
+bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
+  bool scalars = scalars_matter(fn.name()), differentiable = false;
+  for (const c10::IValue& value : fn.inputs()) differentiable |= describe_value(value, arena, scalars);
+  return differentiable;
+}
+
+void describe_outputs(const at::RecordFunction& fn, Arena& arena) {
+  arena.push_back(Tag::Outputs);
+  for (const c10::IValue& value : fn.outputs()) describe_value(value, arena, false);
+}
+
+int32_t operator_id(const at::RecordFunction& fn, const int64_t* key, size_t words) {
+  struct Known {
+    const char* name;
+    Arena key;
+    int32_t id;
+  };
+  static auto* known = new std::unordered_map<uint64_t, Known>;
+  static auto* mutex = new std::mutex;
+  const char* name = fn.name();
+  uint64_t hash = hash_words(name, key, words);
+  std::lock_guard<std::mutex> lock(*mutex);
+  auto found = known->find(hash);
+  if (found != known->end() && found->second.name == name &&
+      found->second.key.size() == words && std::equal(key, key + words, found->second.key.begin())) {
+    return found->second.id;
+  }
+  int32_t id = intern(describe_key(name, key, words));
+  (*known)[hash] = {name, Arena(key, key + words), id};
+  return id;
+}
+
+std::string describe_range(const char* name) {
+  std::string text = "range name=";
+  for (const char* c = name; *c != 0 && text.size() < 200; ++c) text += (*c == ' ' || *c == '\t' || *c == '\n') ? '_' : *c;
+  return text;
+}
+
+}  // namespace presim::hook

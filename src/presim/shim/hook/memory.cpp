@@ -1,0 +1,85 @@
+// Every block that the caching allocator hands out or takes back, with its exact size.
+//
+// The allocator reports the bytes that were requested, while its statistics count the block it gave (rounded up, or
+// a cached block that was not split). An ALLOC is reported before the statistics change and a FREE after, so the size
+// of a block follows from the statistics at the next report; until then it is PyTorch's rounding of the request.
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <unordered_map>
+
+#include "memory.h"
+#include "operators.h"
+#include "recorder.h"
+
+extern "C" void presim_zero_block(void* address, size_t bytes);
+
+namespace presim::hook {
+namespace {
+
+using c10::CachingDeviceAllocator::TraceEntry;
+
+struct Blocks {
+  std::unordered_map<size_t, int64_t> bytes;  // by address
+  int64_t allocated = 0;                      // as the statistics said at the last report
+  size_t pending = 0;                         // address of the block whose size is not certain yet
+  uint64_t pending_record = UINT64_MAX;
+};
+
+Blocks& blocks() {
+  static auto* state = new Blocks;  // guarded by the allocator's own lock
+  return *state;
+}
+
+int64_t allocated_now(c10::DeviceIndex device) {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(device).allocated_bytes[0].current;
+}
+
+void settle_pending(Blocks& state, int64_t bytes) {
+  if (state.pending_record == UINT64_MAX || bytes <= 0) return;
+  state.bytes[state.pending] = bytes;
+  Record* record = record_at(state.pending_record);
+  if (record != nullptr) record->value = bytes;
+  state.pending_record = UINT64_MAX;
+}
+
+uint64_t append_block(Kind kind, size_t address, int64_t bytes) {
+  uint64_t index = append(kind, 0, int64_t(address), bytes);
+  Record* record = record_at(index);
+  if (record != nullptr && context().op_depth == 0) record->op = current_range();
+  return index;
+}
+
+void block_given(const TraceEntry& entry) {
+  Blocks& state = blocks();
+  int64_t now = allocated_now(entry.device_);
+  settle_pending(state, now - state.allocated);
+  state.allocated = now;
+  int64_t rounded = std::max<int64_t>(512, (int64_t(entry.size_) + 511) / 512 * 512);
+  state.bytes[entry.addr_] = rounded;
+  state.pending = entry.addr_;
+  state.pending_record = append_block(Kind::Alloc, entry.addr_, rounded);
+  presim_zero_block(reinterpret_cast<void*>(entry.addr_), entry.size_);
+}
+
+void block_returned(const TraceEntry& entry) {
+  Blocks& state = blocks();
+  int64_t now = allocated_now(entry.device_);
+  auto found = state.bytes.find(entry.addr_);
+  int64_t bytes = found == state.bytes.end() ? int64_t(entry.size_) : found->second;
+  if (state.pending != entry.addr_) settle_pending(state, now + bytes - state.allocated);
+  state.pending_record = UINT64_MAX;
+  state.allocated = now;
+  if (found != state.bytes.end()) state.bytes.erase(found);
+  append_block(Kind::Free, entry.addr_, bytes);
+}
+
+}  // namespace
+
+void install_allocator_tracker() {
+  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) {
+    if (entry.action_ == TraceEntry::ALLOC) block_given(entry);
+    if (entry.action_ == TraceEntry::FREE_REQUESTED) block_returned(entry);
+  });
+}
+
+}  // namespace presim::hook
