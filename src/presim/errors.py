@@ -1,0 +1,14 @@
+"""Errors: what the user can mend is told apart from what is our bug.
+
+Library code raises, only the command line prints. A message shows the numbers and ends with what to do next.
+"""
+
+from __future__ import annotations
+
+
+class PresimError(Exception):
+    """Whatever presim raises on purpose."""
+
+
+class InputError(PresimError):
+    """What was handed in cannot be used: a file, an option, a script. The message says how to mend it."""

@@ -1,0 +1,166 @@
+"""Saving and reading a job directory."""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import re
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from presim.errors import InputError
+from presim.trace import store
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import COLUMNS, Manifest, Trace
+from presim.trace.signatures import Collective, Gemm
+
+
+def small_trace(rank: int = 0) -> Trace:
+    build = TraceBuilder(Manifest(world_size=4, rank=rank, gpu="h100-sxm", gpus_per_node=4, script="train.py"))
+    build.work(Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16"), host_ns=5_000, scope="layers.0", operator="aten::mm")
+    build.work(Collective(kind="all_reduce", bytes=1 << 20, dtype="bfloat16", group=0), stream=1)
+    build.alloc(0x7F0000000000, 4096)
+    build.device_sync()
+    build.step()
+    return build.trace()
+
+
+def same(left: Trace, right: Trace) -> bool:
+    tables = ("manifest", "signatures", "scopes", "operators")
+    return all(getattr(left, name) == getattr(right, name) for name in tables) and all(
+        left.columns[name].dtype == right.columns[name].dtype
+        and left.columns[name].tolist() == right.columns[name].tolist()
+        for name in COLUMNS
+    )
+
+
+def files(folder: pathlib.Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_job_of_several_ranks_comes_back_equal(tmp_path: pathlib.Path) -> None:
+    store.save([small_trace(2), small_trace(0)], tmp_path / "job", stands_for={0: (1,), 2: (3,)})
+    job = store.load(tmp_path / "job")
+    assert list(job.traces) == [0, 2]
+    assert all(same(job.traces[rank], small_trace(rank)) for rank in job.traces)
+    assert job.manifest == store.JobManifest(4, "h100-sxm", 4, "train.py", {0: (1,), 2: (3,)})
+
+
+def test_only_the_ranks_asked_for_are_read(tmp_path: pathlib.Path) -> None:
+    store.save([small_trace(0), small_trace(1)], tmp_path)
+    assert list(store.load(tmp_path, ranks=[1]).traces) == [1]
+    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))} has no trace of rank 7; it has \\[0, 1\\]$"):
+        store.load(tmp_path, ranks=[7])
+
+
+def test_saving_twice_gives_the_same_bytes_and_leaves_no_old_files(tmp_path: pathlib.Path) -> None:
+    store.save([small_trace(0), small_trace(1)], tmp_path)
+    store.save([small_trace(0)], tmp_path)
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    store.save([small_trace(0)], tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+    assert len(first) == 2
+
+
+def test_an_empty_trace_comes_back_equal(tmp_path: pathlib.Path) -> None:
+    store.save([TraceBuilder().trace()], tmp_path)
+    assert same(store.load(tmp_path).traces[0], TraceBuilder().trace())
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["_write_parquet", "_write_job"])
+def test_a_save_that_is_cut_off_leaves_what_was_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
+) -> None:
+    store.save([small_trace(0)], tmp_path)
+    before = files(tmp_path)
+
+    def fail(*_: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(store, step, fail)
+    with pytest.raises((InputError, KeyboardInterrupt)):
+        store.save([small_trace(0), small_trace(1)], tmp_path)
+    assert files(tmp_path) == before
+    assert same(store.load(tmp_path).traces[0], small_trace(0))
+
+
+def test_a_full_disk_is_said_in_one_sentence(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "_write_parquet", fail)
+    expected = (
+        f"cannot save the trace to {tmp_path}: No space left on device; free some space or choose another directory"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
+        store.save([small_trace()], tmp_path)
+    assert files(tmp_path) == set()
+
+
+def rewrite_job(folder: pathlib.Path, **changes: Any) -> None:
+    content = msgspec.json.decode((folder / "job.json").read_bytes())
+    content.update(changes)
+    (folder / "job.json").write_bytes(msgspec.json.encode(content))
+
+
+def test_each_kind_of_bad_directory_is_told_apart(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="holds no trace .there is no job.json in it.; make one with"):
+        store.load(tmp_path)
+    store.save([small_trace()], tmp_path)
+    rewrite_job(tmp_path, version=99)
+    with pytest.raises(InputError, match=r"written by a newer presim \(format 99, this one reads 1\); upgrade presim$"):
+        store.load(tmp_path)
+    rewrite_job(tmp_path, version=1, magic="other")
+    with pytest.raises(InputError, match="is not a trace of presim's .magic 'other'.; capture one with"):
+        store.load(tmp_path)
+    rewrite_job(tmp_path, magic=store.MAGIC, digest="00")
+    with pytest.raises(InputError, match="job.json is damaged"):
+        store.load(tmp_path)
+
+
+def test_a_rank_file_that_is_gone_short_or_changed_is_told_apart(tmp_path: pathlib.Path) -> None:
+    store.save([small_trace()], tmp_path)
+    (path,) = tmp_path.glob("rank-*.parquet")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=f"is cut short .{len(data) // 2} of {len(data)} bytes.; copy or capture"):
+        store.load(tmp_path)
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(InputError, match="is damaged"):
+        store.load(tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match="is missing, though job.json names it"):
+        store.load(tmp_path)
+
+
+def parquet_bytes(table: pa.Table, metadata: dict[bytes, bytes] | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata or {})
+    return bytes(sink.getvalue())
+
+
+def test_a_foreign_parquet_file_is_not_taken_for_a_trace() -> None:
+    path = pathlib.Path("x.parquet")
+    with pytest.raises(InputError, match="x.parquet is not a Parquet file presim can read"):
+        store.parse(b"nothing", path)
+    with pytest.raises(InputError, match="not one of presim's traces"):
+        store.parse(parquet_bytes(pa.table({"a": [1]})), path)
+
+
+def test_a_column_that_is_missing_or_points_outside_its_table_is_refused(tmp_path: pathlib.Path) -> None:
+    store.save([small_trace()], tmp_path)
+    (path,) = tmp_path.glob("rank-*.parquet")
+    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata
+    with pytest.raises(InputError, match="has no column 'stream' of type uint16"):
+        store.parse(parquet_bytes(table.drop_columns(["stream"]), metadata), path)
+    index = table.schema.get_field_index("signature")
+    wild = table.set_column(index, "signature", pa.array([9] * len(table), pa.int32()))
+    with pytest.raises(InputError, match="column 'signature' points outside its table of 2 values"):
+        store.parse(parquet_bytes(wild, metadata), path)
