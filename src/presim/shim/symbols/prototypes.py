@@ -46,9 +46,8 @@ class Types:
         self.pointers = set(re.findall(r"typedef\s+[\w\s]+?\*\s*(?:const\s+)?(\w+)\s*;", text))
         self.pointers |= set(re.findall(r"typedef[^;{}]*?\(\s*\*\s*(\w+)\s*\)\s*\(", text))
         self.enums = set(re.findall(r"typedef\s+enum\s*\w*\s*\{[^}]*\}\s*(\w+)\s*;", text))
-        self.aliases = dict(
-            (new, old) for old, new in re.findall(r"typedef\s+((?:enum |struct |union |\w+\s+)*\w+)\s+(\w+)\s*;", text)
-        )
+        pairs = re.findall(r"typedef\s+((?:enum |struct |union |\w+\s+)*\w+)\s+(\w+)\s*;", text)
+        self.aliases = {new: old for old, new in pairs}
 
     def scalar_bytes(self, name: str) -> int:
         """Size of an integer type, 8 of a pointer, 0 of anything else."""
@@ -118,7 +117,7 @@ def compile_c(source: str, includes: list[Path], flags: list[str]) -> str:
         (Path(scratch) / "nv").mkdir()  # <nv/target> comes with another package; only macros for device code
         (Path(scratch) / "nv/target").write_text("#define NV_IF_ELSE_TARGET(a, b, c)\n#define NV_IF_TARGET(...)\n")
         command = ["gcc", "-x", "c", "-w", "-o", "-", *(f"-I{d}" for d in (*includes, scratch)), *flags, "-"]
-        return subprocess.run(command, input=source, capture_output=True, text=True).stdout
+        return subprocess.run(command, check=False, input=source, capture_output=True, text=True).stdout
 
 
 def preprocess(headers: tuple[str, ...], includes: list[Path], defines: list[str]) -> str:
