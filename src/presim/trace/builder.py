@@ -80,9 +80,19 @@ class TraceBuilder:
         """The host waits for all streams."""
         self._add(Kind.DEVICE_SYNC, host_ns=host_ns)
 
-    def alloc(self, address: int, size: int, *, host_ns: int = 0, category: Category = Category.OTHER) -> None:
+    def alloc(
+        self,
+        address: int,
+        size: int,
+        *,
+        host_ns: int = 0,
+        category: Category = Category.OTHER,
+        scope: str = "",
+        phase: Phase = Phase.OTHER,
+    ) -> None:
         """The allocator hands out a block of ``size`` bytes."""
-        self._add(Kind.ALLOC, host_ns=host_ns, object_=address, value=size)
+        index = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
+        self._add(Kind.ALLOC, host_ns=host_ns, phase=phase, object_=address, value=size, scope=index)
         if category is not Category.OTHER:
             self._add(Kind.RETAG, object_=address, value=int(category))
 

@@ -1,0 +1,38 @@
+"""What a device holds besides the allocator's segments, as named estimates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from presim.result import Estimate
+from presim.trace.schema import Kind, Trace
+from presim.trace.signatures import Collective
+
+# One communicator's buffers, kernels included, by number of ranks: as NVIDIA's aiconfigurator 0.5 observed them on
+# A100 to B200 with NCCL 2.27 (systems/*.yaml, misc.nccl_mem; "based on observations").
+_NCCL_PAIR_BYTES = 342 << 20
+_NCCL_BYTES = 392 << 20
+_NCCL_SOURCE = "observed by NVIDIA's aiconfigurator with NCCL 2.27 (342 MiB for 2 ranks, 392 MiB for 4 and more)"
+
+
+def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
+    """The driver's context and the buffers of the communicators that the trace uses.
+
+    The workspaces of cuBLAS and cuDNN are not here: PyTorch takes them from its allocator, so they are counted there.
+    """
+    estimates = [Estimate("CUDA context", context_bytes, context_source)] if context_bytes else []
+    used = sorted(_groups_used(trace))
+    groups = trace.manifest.groups
+    for index in used:
+        size = groups[index].size if index < len(groups) else trace.manifest.world_size
+        name = groups[index].name if index < len(groups) else f"group {index}"
+        if size > 1:
+            held = _NCCL_PAIR_BYTES if size == 2 else _NCCL_BYTES
+            estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", held, _NCCL_SOURCE))
+    return estimates
+
+
+def _groups_used(trace: Trace) -> set[int]:
+    """Process groups with at least one call: NCCL sets a communicator up at its first."""
+    called = np.unique(trace.columns["signature"][trace.mask(Kind.COLLECTIVE)]).tolist()
+    return {sig.group for sig in (trace.signatures[index] for index in called) if isinstance(sig, Collective)}

@@ -1,0 +1,74 @@
+"""The allocator's blocks: when each was handed out and came back, and what it held at any moment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.schema import Category, Kind, Trace
+
+Ints = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """One element per block handed out, in order of address and then of time."""
+
+    alloc: Ints  # entry that handed it out
+    free: Ints  # entry that took it back; len(trace) where none did
+    bytes: Ints  # as rounded by the allocator
+    tag_block: Ints  # of each RETAG within a block's life: index of the block …
+    tag_entry: Ints  # … the entry …
+    tag_category: Ints  # … and the category; in order of address and then of time
+
+    def live_at(self, entry: int) -> Ints:
+        """Indices of the blocks that are handed out once the entry has been carried out."""
+        return np.flatnonzero((self.alloc <= entry) & (entry < self.free))
+
+    def categories_at(self, entry: int) -> Ints:
+        """`Category` of every block at an entry: its last tag so far.
+
+        Before its first tag a block has that first tag's category: it was allocated to become just that.
+        """
+        category = np.full(len(self.alloc), int(Category.OTHER), np.int64)
+        category[self.tag_block[::-1]] = self.tag_category[::-1]  # the first of each block is assigned last
+        so_far = self.tag_entry <= entry
+        category[self.tag_block[so_far]] = self.tag_category[so_far]
+        return category
+
+
+def find_blocks(trace: Trace) -> Blocks:
+    """Match every hand-out with its return, and every tag with the block that lived at its address."""
+    rows = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG))
+    address = trace.columns["object"].astype(np.int64)[rows]
+    order = np.lexsort((rows, address))
+    rows, address = rows[order], address[order]
+    kind, value = trace.columns["kind"][rows], trace.columns["value"].astype(np.int64)[rows]
+    is_alloc = kind == Kind.ALLOC
+    alloc = np.flatnonzero(is_alloc)
+    owner = np.cumsum(is_alloc) - 1  # the last hand-out so far, of any address …
+    alive = owner >= 0
+    alive[alive] = address[alloc[owner[alive]]] == address[alive]  # … kept where it is of this address …
+    frees = np.flatnonzero((kind == Kind.FREE) & alive)
+    free = np.full(len(alloc), len(trace), np.int64)
+    free[owner[frees][::-1]] = rows[frees][::-1]  # … and where nothing was given back since
+    tags = np.flatnonzero((kind == Kind.RETAG) & alive)
+    tags = tags[rows[tags] < free[owner[tags]]]
+    return Blocks(rows[alloc], free, value[alloc], owner[tags], rows[tags], value[tags])
+
+
+def allocated_bytes(trace: Trace) -> Ints:
+    """Sum of live blocks after each entry: what torch.cuda.memory_allocated() would say."""
+    return _running_sum(trace, Kind.ALLOC, Kind.FREE)
+
+
+def reserved_bytes(trace: Trace) -> Ints:
+    """Sum of live segments after each entry: what torch.cuda.memory_reserved() would say."""
+    return _running_sum(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+
+
+def _running_sum(trace: Trace, up: Kind, down: Kind) -> Ints:
+    kind, value = trace.columns["kind"], trace.columns["value"].astype(np.int64)
+    return np.cumsum(np.where(kind == up, value, 0) - np.where(kind == down, value, 0))

@@ -1,0 +1,74 @@
+"""What the figures leave out, and what a reader should know, as sentences."""
+
+from __future__ import annotations
+
+from presim.analysis.breakdown import Breakdown, Instant
+from presim.analysis.provenance import critical_by_signature
+from presim.analysis.steps import Step, Steps
+from presim.analysis.throughput import data_parallel_ranks
+from presim.cost.price import PricedTrace
+from presim.result import Flops
+from presim.trace.schema import Trace
+from presim.trace.signatures import Collective, Kernel
+from presim.units import percent, seconds
+
+
+def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
+    """What happens on a cluster and is in none of the figures."""
+    return [
+        *_unmodelled_calls(priced.trace),
+        *_unknown_kernels(priced, breakdown, step),
+        *_overlap(breakdown),
+        *_other_ranks(priced.trace),
+    ]
+
+
+def _unmodelled_calls(trace: Trace) -> list[str]:
+    calls = sorted(trace.manifest.unmodelled_calls.items(), key=lambda item: (-item[1], item[0]))
+    return [f"{name} was called {times}x and has no semantics in the emulation." for name, times in calls]
+
+
+def _unknown_kernels(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
+    spent = critical_by_signature(priced, breakdown)
+    unknown = [(time, sig.name) for sig, time in zip(priced.trace.signatures, spent) if isinstance(sig, Kernel)]
+    if not unknown:
+        return []
+    share = percent(sum(time for time, _ in unknown) / max(step.duration_ns, 1))
+    return [
+        f"{len({name for _, name in unknown})} kernels are known by name and launch size only ({share} of the step); "
+        f"the longest is {max(unknown)[1]}."
+    ]
+
+
+def _overlap(breakdown: Breakdown) -> list[str]:
+    hidden = breakdown.communication_ns - breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION]
+    if hidden <= 0:
+        return []
+    return [
+        f"Compute and communication slow each other while they overlap ({seconds(hidden / 1e9)} of the step); "
+        "each is priced as if it ran alone."
+    ]
+
+
+def _other_ranks(trace: Trace) -> list[str]:
+    kinds = {signature.kind for signature in trace.signatures if isinstance(signature, Collective)}
+    if kinds & {"send", "recv", "send_recv"}:
+        return ["Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."]
+    return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
+
+
+def reader_notes(trace: Trace, steps: Steps, flops: Flops) -> list[str]:
+    """What shaped the figures and may surprise."""
+    notes = list(trace.manifest.notes)
+    failed = trace.manifest.exit in ("raised", "out_of_memory", "killed")
+    if not steps.counted:
+        what = "no step was completed" if failed else "no optimizer step was seen"
+        notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")
+    elif not steps.is_steady:
+        notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
+    if trace.manifest.batch and trace.manifest.world_size > 1:
+        ranks = data_parallel_ranks(trace.manifest)
+        notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")
+    if flops.dtype and flops.peak_per_s:
+        notes.append(f"MFU and HFU are held against the dense {flops.dtype} peak, {flops.peak_per_s / 1e12:.0f} TFLOP/s.")
+    return notes

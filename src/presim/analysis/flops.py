@@ -1,0 +1,64 @@
+"""FLOPs of a step: what the model needs (MFU) and what was executed (HFU)."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from presim.result import Flops
+from presim.trace.schema import Phase, Trace
+from presim.trace.signatures import Attention, Convolution, Fused, Gemm, GroupedGemm, Signature
+
+_PRODUCTS = (Gemm, GroupedGemm, Attention, Convolution)
+
+
+def model_flops(signature: Signature) -> int:
+    """FLOPs that count for MFU: matrix products, attention, convolutions.
+
+    The backward of attention counts as twice its forward: the scores that fused kernels compute again are a choice
+    of the kernel, not work of the model (as in PaLM, appendix B).
+    """
+    if isinstance(signature, Attention) and signature.direction == "backward":
+        return 2 * msgspec.structs.replace(signature, direction="forward").flops
+    return signature.flops if isinstance(signature, _PRODUCTS) else 0
+
+
+def executed_flops(signature: Signature) -> int:
+    """FLOPs that the device performs on its matrix units, and those that generated kernels declare."""
+    return signature.flops if isinstance(signature, (*_PRODUCTS, Fused)) else 0
+
+
+def arithmetic_dtype(signature: Signature) -> str:
+    """The type whose peak rate bounds the signature's arithmetic; empty where it has none."""
+    if isinstance(signature, (Gemm, Convolution)):
+        return "tf32" if signature.compute == "tf32" else signature.dtype
+    return signature.dtype if isinstance(signature, (GroupedGemm, Attention)) else ""
+
+
+def count_flops(trace: Trace, entries: slice) -> Flops:
+    """The FLOPs of the given entries; ``peak_per_s`` is left open."""
+    counts, recomputed = launches(trace, entries)
+    model = executed = again = 0
+    by_dtype: dict[str, int] = {}
+    for signature, times, repeats in zip(trace.signatures, counts.tolist(), recomputed.tolist()):
+        model += model_flops(signature) * (times - repeats)
+        executed += executed_flops(signature) * times
+        again += executed_flops(signature) * repeats
+        if dtype := arithmetic_dtype(signature):
+            by_dtype[dtype] = by_dtype.get(dtype, 0) + signature.flops * times
+    most = max(by_dtype, key=lambda dtype: (by_dtype[dtype], dtype)) if any(by_dtype.values()) else ""
+    return Flops(model=model, executed=executed, recomputed=again, dtype=most, peak_per_s=None)
+
+
+def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray]:
+    """How often each signature occurs among the entries, in all and within recomputation."""
+    signature = trace.columns["signature"][entries].astype(np.int64)
+    known = signature >= 0
+    again = known & (trace.columns["phase"][entries] == Phase.RECOMPUTE)
+    size = len(trace.signatures)
+    return np.bincount(signature[known], minlength=size), np.bincount(signature[again], minlength=size)
+
+
+def utilisation(flops: int, step_time_s: float | None, peak_per_s: float | None) -> float | None:
+    """Share of the device's peak that is used; None where one of the three is not known."""
+    return flops / step_time_s / peak_per_s if flops and step_time_s and peak_per_s else None

@@ -1,0 +1,128 @@
+"""What limits a step, in words: each statement with its number, each advice with what it could save at most."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.analysis.breakdown import Breakdown, Instant
+from presim.analysis.provenance import critical_by_signature
+from presim.analysis.steps import Step
+from presim.cost.price import PricedTrace
+from presim.result import Collective, Flops, Limit
+from presim.trace.schema import Phase
+from presim.trace.signatures import family
+from presim.units import gib, percent, seconds
+
+SMALLEST_SHARE = 0.01  # what accounts for less of the step is not worth a sentence
+
+_BOUND_NAMES = {"compute": "compute", "memory": "memory_bandwidth", "latency": "latency"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bound:
+    """Critical compute time with one bound, and the families it falls to, ns."""
+
+    total: float
+    families: dict[str, float]
+
+    def leading(self) -> str:
+        """The families that hold most of it, with their shares."""
+        ranked = sorted(self.families.items(), key=lambda item: (-item[1], item[0]))[:3]
+        return ", ".join(f"{name} {percent(value / self.total)}" for name, value in ranked)
+
+
+def find_limits(
+    priced: PricedTrace, breakdown: Breakdown, step: Step, collectives: list[Collective], flops: Flops
+) -> list[Limit]:
+    """What the step's time is spent on and what would lessen it, largest first."""
+    step_ns = max(step.duration_ns, 1)
+    found = [
+        *_kernel_limits(priced, breakdown, step_ns, flops),
+        _communication(breakdown, step_ns, collectives),
+        _host(breakdown, step_ns),
+        _copies(breakdown, step_ns),
+        _recomputation(priced, breakdown, step_ns),
+    ]
+    return sorted(
+        (limit for limit in found if limit and limit.share >= SMALLEST_SHARE), key=lambda limit: -limit.seconds
+    )
+
+
+def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: str) -> Limit:
+    share = nanoseconds / step_ns
+    figures = f"{percent(share)} of the step ({seconds(nanoseconds / 1e9)})"
+    return Limit(name, nanoseconds / 1e9, share, statement.replace("{figures}", figures), advice)
+
+
+def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
+    texts = {
+        "compute": (
+            "The matrix units are the limit for {figures}",
+            "Only fewer or cheaper FLOPs help: less recomputation, FP8 where the model allows it, or more GPUs.",
+        ),
+        "memory": (
+            "Memory bandwidth is the limit for {figures}",
+            "Fusing kernels saves most of this (torch.compile, fused optimizers, norms and losses).",
+        ),
+        "latency": (
+            "Kernels too small to fill the GPU take {figures}",
+            "Larger micro-batches or fusing kernels would shrink this.",
+        ),
+    }
+    limits = []
+    for bound, total in sorted(_bounds(priced, breakdown).items()):
+        statement, advice = texts.get(bound, ("Kernels of unknown limit take {figures}", ""))
+        name = _BOUND_NAMES.get(bound, "unknown")
+        limits.append(_limit(name, total.total, step_ns, f"{statement}: {total.leading()}.", advice))
+    return limits
+
+
+def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
+    """Critical time of kernels by what bounds them."""
+    sums: dict[str, dict[str, float]] = {}
+    for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)):
+        if spent and family(signature) not in ("collective", "copy"):
+            families = sums.setdefault(price.bound, {})
+            families[family(signature)] = families.get(family(signature), 0.0) + spent
+    return {bound: _Bound(sum(families.values()), families) for bound, families in sums.items()}
+
+
+def _communication(breakdown: Breakdown, step_ns: int, collectives: list[Collective]) -> Limit | None:
+    exposed = breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION]
+    if not exposed or not collectives:
+        return None
+    worst = collectives[0]
+    hidden = 1 - exposed / breakdown.communication_ns
+    statement = (
+        f"The compute stream waits {{figures}} for communication, of which {percent(hidden)} is hidden; "
+        f"{seconds(worst.exposed_s)} of it is {worst.kind} in group {worst.group} "
+        f"({worst.group_size} ranks, {gib(worst.bytes)} in {worst.count} calls)."
+    )
+    advice = (
+        f"Hidden entirely, the step would take {seconds((step_ns - exposed) / 1e9)}: prefetch further ahead, larger "
+        "buckets, more micro-batches per exchange, or a smaller group within a node."
+    )
+    return _limit("communication", exposed, step_ns, statement, advice)
+
+
+def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    bound = breakdown.spent_ns[Instant.HOST_BOUND]
+    advice = (
+        f"With a faster host the step would take {seconds((step_ns - bound) / 1e9)} at best: CUDA graphs or "
+        "torch.compile, fewer synchronisations (.item(), printing losses), larger micro-batches."
+    )
+    return _limit("host", bound, step_ns, "The device waits {figures} for the host to issue kernels.", advice)
+
+
+def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    exposed = breakdown.spent_ns[Instant.EXPOSED_COPY]
+    statement = "The compute stream waits {figures} for copies and helper kernels on other streams."
+    return _limit("copies", exposed, step_ns, statement, "Pinned memory with non_blocking=True lets copies overlap.")
+
+
+def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Limit | None:
+    again = priced.trace.columns["phase"] == Phase.RECOMPUTE
+    spent = float(breakdown.critical_ns[again].sum())
+    statement = "Recomputing activations takes {figures} (part of the figures above)."
+    advice = f"Selective checkpointing could save up to {seconds(spent / 1e9)}, where memory allows."
+    return _limit("recomputation", spent, step_ns, statement, advice)

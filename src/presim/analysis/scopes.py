@@ -1,0 +1,19 @@
+"""Module paths: layers that differ only in their number are one line to a reader."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+OUTSIDE = "(outside modules)"
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+
+
+@functools.lru_cache(maxsize=65536)
+def merge_numbers(path: str) -> str:
+    """``model.layers.17.mlp`` to ``model.layers.*.mlp``; an empty path to `OUTSIDE`.
+
+    >>> merge_numbers("model.layers.17.mlp")
+    'model.layers.*.mlp'
+    """
+    return _NUMBER.sub("*", path) if path else OUTSIDE

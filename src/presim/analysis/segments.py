@@ -1,0 +1,55 @@
+"""A window of time cut at every boundary of interest, so that each piece is of one kind throughout."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """``bounds[i]`` to ``bounds[i + 1]`` is segment i; ns, strictly ascending."""
+
+    bounds: Ints
+
+    @staticmethod
+    def cut(start: int, end: int, *points: Ints) -> Segments:
+        """The window ``[start, end]`` cut at those of ``points`` that lie within."""
+        inside = [np.clip(values, start, end) for values in points]
+        return Segments(np.unique(np.concatenate([np.array([start, end], np.int64), *inside])))
+
+    @property
+    def lengths(self) -> Ints:
+        """Length of each segment, ns."""
+        return np.diff(self.bounds)
+
+    def count(self, starts: Ints, ends: Ints) -> Ints:
+        """How many of the intervals cover each segment; their ends must be among the points cut at."""
+        first, last = self._indices(starts), self._indices(ends)
+        size = len(self.bounds)
+        change = np.bincount(first, minlength=size) - np.bincount(last, minlength=size)
+        return np.cumsum(change)[:-1]
+
+    def total(self, where: Bools) -> int:
+        """Summed length of the chosen segments, ns."""
+        return int(self.lengths[where].sum())
+
+    def shared(self, where: Bools, starts: Ints, ends: Ints) -> Floats:
+        """The length of the chosen segments, dealt out in equal parts to the intervals that cover them; ns each.
+
+        One running integral answers for all intervals, whatever their overlaps.
+        """
+        count = self.count(starts, ends)
+        density = np.where(where & (count > 0), self.lengths / np.maximum(count, 1), 0.0)
+        integral = np.concatenate([[0.0], np.cumsum(density)])
+        parts: Floats = integral[self._indices(ends)] - integral[self._indices(starts)]
+        return parts
+
+    def _indices(self, points: Ints) -> Ints:
+        return np.searchsorted(self.bounds, np.clip(points, self.bounds[0], self.bounds[-1]))

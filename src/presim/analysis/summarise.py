@@ -1,0 +1,141 @@
+"""All analyses of one priced and simulated trace, put together as a `Result`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from presim.analysis.beyond import beyond_allocator
+from presim.analysis.breakdown import Breakdown, Instant, break_down
+from presim.analysis.caveats import not_modelled, reader_notes
+from presim.analysis.flops import count_flops, utilisation
+from presim.analysis.limits import find_limits
+from presim.analysis.memory import analyse_memory
+from presim.analysis.modules import by_module
+from presim.analysis.operators import by_collective, by_family, by_operator
+from presim.analysis.phases import by_phase
+from presim.analysis.provenance import provenance, step_uncertainty_ns
+from presim.analysis.steps import Steps, find_steps
+from presim.analysis.throughput import throughput
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.result import SCHEMA_VERSION, Flops, Job, Memory, Result, Time
+from presim.result import Steps as StepFigures
+from presim.trace.schema import Manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """The facts about the cluster that the figures are held against."""
+
+    gpu: str  # catalogue id
+    gpu_name: str
+    nodes: int
+    gpus_per_node: int
+    memory_bytes: int
+    context_bytes: int
+    peak_flops: dict[str, float]  # dense peak per second by dtype
+    launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
+
+
+def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result:
+    """The Result of one captured rank on a device."""
+    trace = priced.trace
+    steps = find_steps(trace, timeline)
+    step = steps.steady
+    parts = break_down(trace, timeline, step, launch_latency_ns=device.launch_latency_ns)
+    flops = _with_peak(count_flops(trace, step.entries), device)
+    collectives = by_collective(trace, timeline, step, parts)
+    step_time_s = _step_time_s(steps, trace.manifest)
+    doubt_s = step_uncertainty_ns(priced, parts) / 1e9
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        job=_job(trace.manifest, device),
+        exit=trace.manifest.exit,
+        error=trace.manifest.error,
+        step_time_s=step_time_s,
+        step_time_low_s=None if step_time_s is None else max(step_time_s - doubt_s, 0.0),
+        step_time_high_s=None if step_time_s is None else step_time_s + doubt_s,
+        first_step_time_s=steps.steps[0].duration_ns / 1e9 if steps.counted else None,
+        throughput=throughput(trace.manifest, step_time_s if steps.counted else None),
+        mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
+        hfu=utilisation(flops.executed, step_time_s, flops.peak_per_s),
+        flops=flops,
+        steps=_steps(steps),
+        time=_time(priced, steps, parts),
+        memory=_memory(priced, timeline, steps, device),
+        collectives=collectives,
+        operators=by_operator(trace, timeline, step),
+        families=by_family(trace, timeline, step),
+        modules=by_module(trace, timeline, step),
+        limits=find_limits(priced, parts, step, collectives, flops),
+        provenance=provenance(priced, parts, step.duration_ns),
+        not_modelled=not_modelled(priced, parts, step),
+        notes=reader_notes(trace, steps, flops),
+    )
+
+
+def _with_peak(flops: Flops, device: Device) -> Flops:
+    return msgspec.structs.replace(flops, peak_per_s=device.peak_flops.get(flops.dtype))
+
+
+def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
+    """The steady step's time; None where nothing ran, or the script failed before its first step was over."""
+    failed = manifest.exit in ("raised", "out_of_memory", "killed")
+    if not steps.steady.duration_ns or (failed and not steps.counted):
+        return None
+    return steps.steady.duration_ns / 1e9
+
+
+def _job(manifest: Manifest, device: Device) -> Job:
+    return Job(
+        script=manifest.script,
+        rank=manifest.rank,
+        world_size=manifest.world_size,
+        gpu=device.gpu,
+        gpu_name=device.gpu_name,
+        nodes=device.nodes,
+        gpus_per_node=device.gpus_per_node,
+        captured_gpu=manifest.gpu,
+        versions=dict(sorted(manifest.versions.items())),
+        parameters=manifest.model.get("parameters"),
+        parameters_local=manifest.model.get("parameters_local"),
+    )
+
+
+def _steps(steps: Steps) -> StepFigures:
+    return StepFigures(
+        count=steps.counted,
+        times_s=[step.duration_ns / 1e9 for step in steps.steps],
+        steady_index=steps.steady_index,
+        steady=steps.is_steady,
+        setup_s=steps.steps[0].start_ns / 1e9,
+    )
+
+
+def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
+    spent = {kind: value / 1e9 for kind, value in parts.spent_ns.items()}
+    return Time(
+        compute_s=spent[Instant.COMPUTE],
+        communication_s=parts.communication_ns / 1e9,
+        exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION],
+        copy_s=parts.copy_ns / 1e9,
+        exposed_copy_s=spent[Instant.EXPOSED_COPY],
+        host_bound_s=spent[Instant.HOST_BOUND],
+        idle_s=spent[Instant.IDLE],
+        compute_streams=list(parts.compute_streams),
+        by_phase=by_phase(priced.trace, parts, steps.steady),
+    )
+
+
+def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device) -> Memory:
+    manifest = priced.trace.manifest
+    captured_here = manifest.gpu == device.gpu and manifest.context_bytes
+    beyond = beyond_allocator(
+        priced.trace,
+        context_bytes=manifest.context_bytes if captured_here else device.context_bytes,
+        context_source="as the emulated device set aside" if captured_here else f"catalogue, {device.gpu}",
+    )
+    total = manifest.device_total_bytes if captured_here and manifest.device_total_bytes else device.memory_bytes
+    return analyse_memory(priced.trace, timeline, steps.steady, device_total_bytes=total, beyond=beyond)

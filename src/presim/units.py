@@ -1,0 +1,68 @@
+"""Figures as people read them. Inside presim a quantity has one unit: ns, bytes, FLOPs."""
+
+from __future__ import annotations
+
+GIB = 1 << 30
+NS_PER_S = 1_000_000_000
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB; small sizes as MiB or KiB.
+
+    >>> gib(3 * GIB / 2), gib(5 << 20), gib(0)
+    ('1.50 GiB', '5.0 MiB', '0 B')
+    """
+    magnitude = abs(size)
+    if magnitude >= GIB / 10:
+        return f"{size / GIB:.1f} GiB" if magnitude >= 10 * GIB else f"{size / GIB:.2f} GiB"
+    if magnitude >= 1 << 20:
+        return f"{size / (1 << 20):.1f} MiB"
+    return f"{size / 1024:.1f} KiB" if magnitude >= 1024 else f"{size:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """Seconds with three digits and the unit that suits them.
+
+    >>> seconds(1.2345), seconds(0.0123), seconds(4.56e-5), seconds(0)
+    ('1.23 s', '12.3 ms', '45.6 us', '0 s')
+    """
+    for size, unit in _TIMES:
+        if abs(value) >= size * 0.9995:
+            return f"{three_digits(value / size)} {unit}"
+    return f"{value * 1e9:.0f} ns" if value else "0 s"
+
+
+def three_digits(value: float) -> str:
+    """A number with three significant digits, never in exponents.
+
+    >>> three_digits(1.2345), three_digits(12.345), three_digits(1234.5)
+    ('1.23', '12.3', '1234')
+    """
+    magnitude = abs(value)
+    decimals = 2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0
+    return f"{value:.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 as a percentage.
+
+    >>> percent(0.1234), percent(0.0004), percent(0)
+    ('12.3 %', '<0.1 %', '0 %')
+    """
+    if not share:
+        return "0 %"
+    return f"{share * 100:.1f} %" if abs(share) >= 0.0005 else "<0.1 %"
+
+
+def count(value: float) -> str:
+    """A large count with a letter.
+
+    >>> count(950), count(12_345), count(8_030_000_000), count(3.2e15)
+    ('950', '12.3 k', '8.03 B', '3200 T')
+    """
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{three_digits(value / size)} {letter}"
+    return f"{value:.0f}"
