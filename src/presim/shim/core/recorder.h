@@ -5,6 +5,7 @@
 //
 //   log.bin     64-byte Header, then Header.count fixed-size Records
 //   work.tsv    one line per descriptor id: what a Record's `work` and `op` point to, and scope names
+//   notes.tsv   lines of facts: communicators
 //   calls.tsv   "name<TAB>count": library functions that were called and have no semantics here
 //
 // Descriptors are interned text: "family key=value key=value", values without blanks, for example
@@ -27,7 +28,7 @@
 namespace presim {
 
 enum class Kind : uint8_t {
-  Work = 0,          // device work on `stream`, described by `work`
+  Work = 0,          // device work on `stream`, described by `work`; value = serial of the operator call, or 0
   Collective = 1,    // device work that waits for other ranks; object = NCCL launch group serial
   EventRecord = 2,   // object = serial of this recording (an event's version is its latest serial)
   StreamWait = 3,    // `stream` waits for the recording `object`
@@ -94,5 +95,8 @@ PRESIM_API void log_collective(void* stream, int32_t work, int64_t launch_group)
 
 // A library function without semantics was called: counted by name, listed in the result.
 PRESIM_API void unmodelled(const char* name);
+
+// A fact that is no record, as a line of notes.tsv: "communicator serial=1 size=8 rank=0 ..." (core/notes.cpp).
+PRESIM_API void note(std::string_view text);
 
 }  // namespace presim

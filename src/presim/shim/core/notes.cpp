@@ -1,0 +1,25 @@
+// Lines of facts beside the log: $PRESIM_LOG_DIR/notes.tsv. They are few (a communicator made, a library's choice), so
+// each is written at once and survives whatever ends the process.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "recorder.h"
+
+namespace presim {
+
+void note(std::string_view text) {
+  static const int file = [] {
+    const char* directory = std::getenv("PRESIM_LOG_DIR");
+    if (directory == nullptr) return -1;
+    return open((std::string(directory) + "/notes.tsv").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  }();
+  if (file < 0) return;
+  std::string line(text);
+  line += '\n';
+  // One write per line: appends of several threads do not mix. A full disk loses the note, not the run.
+  [[maybe_unused]] ssize_t written = write(file, line.data(), line.size());
+}
+
+}  // namespace presim
