@@ -12,3 +12,7 @@ class PresimError(Exception):
 
 class InputError(PresimError):
     """What was handed in cannot be used: a file, an option, a script. The message says how to mend it."""
+
+
+class CaptureError(PresimError):
+    """The script could not be run on the emulated device, or left nothing behind to price."""

@@ -111,6 +111,7 @@ class Manifest(msgspec.Struct, frozen=True):
     context_bytes: int = 0  # held by the driver's context
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
+    allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include <cstring>
 #include <mutex>
@@ -109,8 +111,40 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
   return text + " args=" + scalars;
 }
 
+// Ranks as "0,3,5", or as "first:last+1:stride" where they are evenly spaced (a world of thousands).
+std::string describe_ranks(const std::vector<int64_t>& ranks) {
+  int64_t stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  bool even = ranks.size() > 2 && stride > 0;
+  for (size_t i = 1; even && i < ranks.size(); ++i) even = ranks[i] - ranks[i - 1] == stride;
+  if (even) {
+    return std::to_string(ranks.front()) + ':' + std::to_string(ranks.back() + 1) + ':' + std::to_string(stride);
+  }
+  std::string text;
+  for (int64_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+// The process group of the collective that is being called, as the descriptor id of "group name=… ranks=…".
+void describe_process_group(Arena& arena) {
+  static auto* known = new std::unordered_map<std::string, int32_t>;
+  static auto* mutex = new std::mutex;
+  auto* info = dynamic_cast<torch::ParamCommsDebugInfo*>(
+      c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO));
+  if (info == nullptr) return;
+  std::string name = info->getProcessGroupName();
+  std::lock_guard<std::mutex> lock(*mutex);
+  auto [found, inserted] = known->try_emplace(name, -1);
+  if (inserted) {
+    std::string text = "group name=" + name + " size=" + std::to_string(info->getWorldSize()) +
+                       " ranks=" + describe_ranks(info->getGroupRanks()) + " desc=" + info->getProcessGroupDesc();
+    found->second = intern(text);
+  }
+  arena.push_back(Tag::Scalar);
+  arena.push_back(found->second);
+}
+
 uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
-  uint64_t hash = 1469598103934665603ull ^ reinterpret_cast<uint64_t>(name);
+  uint64_t hash = std::hash<std::string_view>{}(name);
   for (size_t i = 0; i < words; ++i) hash = (hash ^ uint64_t(key[i])) * 1099511628211ull, hash ^= hash >> 29;
   return hash;
 }
@@ -118,6 +152,10 @@ uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
 }  // namespace
 
 bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
+  if (std::strcmp(fn.name(), at::kParamCommsCallName.c_str()) == 0) {
+    describe_process_group(arena);
+    return false;
+  }
   bool scalars = scalars_matter(fn.name()), differentiable = false;
   for (const c10::IValue& value : fn.inputs()) differentiable |= describe_value(value, arena, scalars);
   return differentiable;
@@ -130,7 +168,7 @@ void describe_outputs(const at::RecordFunction& fn, Arena& arena) {
 
 int32_t operator_id(const at::RecordFunction& fn, const int64_t* key, size_t words) {
   struct Known {
-    const char* name;
+    std::string name;
     Arena key;
     int32_t id;
   };

@@ -1,0 +1,140 @@
+"""From the capture log to a Trace."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.classify import classify_launch
+from presim.capture.communication import Communication
+from presim.capture.log import Log
+from presim.capture.memory_categories import categorize
+from presim.capture.operators import Operator, parse_operator
+from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
+from presim.trace.signatures import Signature
+
+_REPLAYED = 1  # Record.tag of what a CUDA graph replays: the host did nothing for it
+
+
+def assemble(log: Log, manifest: Manifest) -> Trace:
+    """Turn a log into a trace; fills the manifest's groups and the calls without semantics."""
+    communication = Communication(log)
+    records = communication.merge_coalesced(log.records)
+    tables = _Tables(log, communication)
+    signature = tables.signatures_of(records)
+    columns: dict[str, NDArray[np.generic]] = {
+        "kind": records["kind"],
+        "phase": records["phase"],
+        "stream": records["stream"],
+        "signature": signature,
+        "scope": tables.scope_of(records["scope"]),
+        "operator": tables.operator_of(records),
+        "host_ns": _host_ns(records),
+        "object": records["object"],
+        "value": np.where(np.isin(records["kind"], (Kind.WORK, Kind.COLLECTIVE)), 0, records["value"]),
+    }
+    columns = categorize(columns, tables.operators)
+    complete = _replace_groups(manifest, communication, log)
+    return Trace(
+        manifest=complete,
+        signatures=tuple(tables.signatures),
+        scopes=tuple(tables.scopes),
+        operators=tuple(tables.operators),
+        columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
+    )
+
+
+def _host_ns(records: NDArray[np.void]) -> NDArray[np.int64]:
+    """CPU time between entries; what a graph replays comes with its launch."""
+    if not len(records):
+        return np.zeros(0, np.int64)
+    spent = np.diff(records["cpu_ns"], prepend=records["cpu_ns"][0])
+    spent[records["tag"] == _REPLAYED] = 0
+    return np.maximum(spent, 0)
+
+
+def _replace_groups(manifest: Manifest, communication: Communication, log: Log) -> Manifest:
+    fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
+    fields["groups"] = communication.groups()
+    fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
+    return Manifest(**fields)
+
+
+class _Tables:
+    """Tables of a trace, filled from the descriptors that the records point to."""
+
+    def __init__(self, log: Log, communication: Communication) -> None:
+        self.log = log
+        self.communication = communication
+        self.signatures: dict[Signature, int] = {}
+        self.scopes: dict[str, int] = {}
+        self.operators: dict[str, int] = {}
+        self._parsed: dict[int, Operator | None] = {}
+
+    def signatures_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
+        """Index into the signature table per record, -1 where it is no device work."""
+        result = np.full(len(records), -1, np.int32)
+        shares = self._shares(records)
+        known: dict[tuple[int, int, float], int] = {}
+        for index in np.flatnonzero(records["kind"] <= Kind.COLLECTIVE):
+            record = records[index]
+            key = (int(record["work"]), int(record["op"]), shares.get(int(index), 1.0))
+            if key not in known:
+                signature = self._signature(int(record["kind"]), *key)
+                known[key] = self.signatures.setdefault(signature, len(self.signatures))
+            result[index] = known[key]
+        return result
+
+    def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
+        descriptor = self.log.descriptors[work]
+        if kind == Kind.COLLECTIVE:
+            return self.communication.signature(work, op)
+        return classify_launch(descriptor, self._operator(op), share)
+
+    def _operator(self, op: int) -> Operator | None:
+        if op not in self._parsed:
+            descriptor = self.log.descriptors[op] if op >= 0 else None
+            self._parsed[op] = parse_operator(descriptor) if descriptor and descriptor.family == "op" else None
+        return self._parsed[op]
+
+    def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
+        """Part of its operator's bytes that each of several launches moves, by their threads."""
+        launches: dict[int, list[int]] = {}
+        for index in np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0)):
+            launches.setdefault(int(records["value"][index]), []).append(int(index))
+        shares: dict[int, float] = {}
+        threads: dict[int, int] = {}
+        for indices in launches.values():
+            if len(indices) == 1:
+                continue
+            sizes = [self._threads(int(records["work"][index]), threads) for index in indices]
+            total = sum(sizes)
+            for index, size in zip(indices, sizes):
+                shares[index] = round(size / total, 4) if total else 1.0
+        return shares
+
+    def _threads(self, work: int, known: dict[int, int]) -> int:
+        if work not in known:
+            descriptor = self.log.descriptors[work]
+            is_kernel = descriptor.family == "kernel"
+            known[work] = math.prod(descriptor.numbers("grid") + descriptor.numbers("block")) if is_kernel else 0
+        return known[work]
+
+    def scope_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Index into the scope table."""
+        return self._by_descriptor(ids, self.scopes, "scope")
+
+    def operator_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
+        """Index into the operator table: the operator of a launch, the named range of an allocation."""
+        return self._by_descriptor(records["op"], self.operators, "")
+
+    def _by_descriptor(self, ids: NDArray[np.int32], table: dict[str, int], family: str) -> NDArray[np.int32]:
+        values, inverse = np.unique(ids, return_inverse=True)
+        mapped = np.full(len(values), -1, np.int32)
+        for position, value in enumerate(values):
+            descriptor = self.log.descriptors[value] if value >= 0 else None
+            if descriptor and (not family or descriptor.family == family):
+                mapped[position] = table.setdefault(descriptor.fields.get("name", "?"), len(table))
+        return mapped[inverse]

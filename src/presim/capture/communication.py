@@ -1,0 +1,136 @@
+"""Collectives of the log: which process group each belongs to, and which calls were one launch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.library_calls import dtype_of
+from presim.capture.log import Log, parse
+from presim.trace.schema import Group, Kind
+from presim.trace.signatures import Collective
+
+
+@dataclasses.dataclass
+class _Call:
+    """One NCCL call, as the shim described it."""
+
+    kind: str
+    bytes: int
+    dtype: str
+    communicator: str
+    peer: int
+
+
+class Communication:
+    """Process groups in the order they are first used, and the signatures of collectives."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._groups: dict[str, int] = {}  # key of a group -> index
+        self._described: list[Group] = []
+        self._sizes = _communicator_sizes(log)
+        self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups met so far."""
+        return tuple(self._described)
+
+    def signature(self, work: int, op: int) -> Collective:
+        """The signature of a collective record."""
+        if work < -1:
+            return self._merged[work]
+        call = self._call(work)
+        return Collective(call.kind, call.bytes, call.dtype, self._group(call, op), call.peer)
+
+    def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
+        """One record per NCCL launch: calls between ncclGroupStart and ncclGroupEnd on one stream are one kernel.
+
+        Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange.
+        """
+        launches: dict[tuple[int, int], list[int]] = {}
+        for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
+            key = (int(records["object"][index]), int(records["stream"][index]))
+            launches.setdefault(key, []).append(int(index))
+        keep = np.ones(len(records), bool)
+        merged = records
+        for indices in launches.values():
+            if len(indices) == 1:
+                continue
+            if merged is records:
+                merged = records.copy()
+            work = -2 - len(self._merged)
+            self._merged[work] = self._combine(records[indices])
+            merged["work"][indices[-1]] = work
+            keep[indices[:-1]] = False
+        return merged if keep.all() else _drop(merged, keep)
+
+    def _combine(self, records: NDArray[np.void]) -> Collective:
+        calls = [self._call(int(record["work"])) for record in records]
+        group = self._group(calls[0], int(records[0]["op"]))
+        kinds = {call.kind for call in calls}
+        total = sum(call.bytes for call in calls)
+        if not kinds <= {"send", "recv"}:
+            return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
+        sent = sum(call.bytes for call in calls if call.kind == "send")
+        peers = {call.peer for call in calls}
+        if kinds == {"send", "recv"} and len(peers) > 2:
+            return Collective("all_to_all", sent, calls[0].dtype, group)
+        kind = "send_recv" if len(kinds) == 2 else calls[0].kind
+        peer = calls[0].peer if len(peers) == 1 else -1
+        return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
+
+    def _call(self, work: int) -> _Call:
+        descriptor = self.log.descriptors[work]
+        return _Call(
+            kind=descriptor.fields.get("kind", "?"),
+            bytes=descriptor.number("bytes"),
+            dtype=dtype_of(descriptor.fields.get("dtype", "u8")),
+            communicator=descriptor.fields.get("comm", "0"),
+            peer=descriptor.number("peer", -1),
+        )
+
+    def _group(self, call: _Call, op: int) -> int:
+        """PyTorch names the group at each call; a call from elsewhere is known by its communicator only."""
+        described = self._torch_group(op)
+        key = f"group {described.name}" if described else f"communicator {call.communicator}"
+        if key not in self._groups:
+            size = self._sizes.get(call.communicator, 0)
+            self._groups[key] = len(self._described)
+            self._described.append(described or Group(key, (), size))
+        return self._groups[key]
+
+    def _torch_group(self, op: int) -> Group | None:
+        arguments = self.log.descriptors[op].fields.get("args", "") if op >= 0 else ""
+        if not arguments.isdigit():
+            return None
+        descriptor = self.log.descriptors[int(arguments)]
+        if descriptor.family != "group":
+            return None
+        ranks = parse_ranks(descriptor.fields.get("ranks", ""))
+        size = descriptor.number("size") or len(ranks)
+        name = descriptor.fields.get("desc") or descriptor.fields.get("name", "?")
+        if name in ("undefined", ""):
+            name = f"group {descriptor.fields.get('name', '?')}"
+        return Group(name, ranks or tuple(range(size)), size)
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """``0,3,5`` or ``first:end:stride``."""
+    if ":" in text:
+        start, end, stride = (int(part) for part in text.split(":"))
+        return tuple(range(start, end, stride))
+    return tuple(int(part) for part in text.split(",")) if text else ()
+
+
+def _communicator_sizes(log: Log) -> dict[str, int]:
+    facts: list[Any] = [parse(note) for note in log.notes if note.startswith("communicator ")]
+    return {fact.fields.get("serial", ""): fact.number("size", 0) for fact in facts}
+
+
+def _drop(records: NDArray[np.void], keep: NDArray[np.bool_]) -> NDArray[np.void]:
+    """Remove records; the CPU time before a removed one counts for the next that stays, as times are absolute."""
+    return records[keep]

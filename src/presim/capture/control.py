@@ -1,0 +1,29 @@
+"""What the launcher tells the script's process, and what that process answers: two small JSON files."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Control(msgspec.Struct, frozen=True):
+    """Launcher to runner."""
+
+    script: str  # path of the script, or name of the module
+    module: bool  # run as ``-m``
+    args: tuple[str, ...]
+    steps: int  # stop after so many optimizer steps; 0: run to the end
+    hook: str  # path of the operator hook
+    outcome: str  # where the runner writes its `Outcome`
+
+
+class Outcome(msgspec.Struct):
+    """Runner to launcher. Written at the end of the script, however it ends."""
+
+    exit: str = "ok"  # ok, stopped, raised, out_of_memory, exited
+    code: int = 0  # the process's exit code
+    error: str = ""  # the exception's last line
+    steps: int = 0
+    used_cuda: bool = False
+    versions: dict[str, str] = {}
+    facts: dict[str, int] = {}  # tokens, samples (of all steps together), parameters, parameters_local
+    allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them

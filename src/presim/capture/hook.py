@@ -1,0 +1,33 @@
+"""The operator hook, as Python calls it: a C library without state of its own."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+
+class Hook:
+    """Loads the hook into this process; torch must be imported before."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        library.presim_intern.argtypes = [ctypes.c_char_p]
+        library.presim_intern.restype = ctypes.c_int32
+        library.presim_enter_scope.argtypes = [ctypes.c_int32]
+        library.presim_retag.argtypes = [ctypes.c_int64, ctypes.c_int32]
+        library.presim_step.argtypes = [ctypes.c_int64]
+        self.enter_scope = library.presim_enter_scope
+        self.leave_scope = library.presim_leave_scope
+        self.retag = library.presim_retag
+        self.step = library.presim_step
+        self.install = library.presim_hook_install
+        self.track_memory = library.presim_hook_track_memory
+        self._intern = library.presim_intern
+        self._scopes: dict[str, int] = {}
+
+    def scope_id(self, name: str) -> int:
+        """The recorder's id of a module scope."""
+        known = self._scopes.get(name)
+        if known is None:
+            known = self._scopes[name] = self._intern(f"scope name={name.replace(' ', '_')}".encode())
+        return known

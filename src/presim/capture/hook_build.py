@@ -1,0 +1,76 @@
+"""Build the operator hook against the installed PyTorch, once per version.
+
+The hook uses PyTorch's C++ interface, which has no stable ABI, so it cannot be built beforehand for every version.
+A prebuilt one next to the shim is used where there is one; else it is compiled into the user's cache (about 10 s).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import platformdirs
+
+from presim.capture.environment import SHIM_DIRECTORY, Torch, find_compiler
+from presim.errors import CaptureError
+
+SOURCES = SHIM_DIRECTORY / "hook"
+
+
+def hook_path(torch: Torch) -> Path | None:
+    """The hook for this PyTorch where it is built already."""
+    name = _file_name(torch)
+    places = (SHIM_DIRECTORY / "lib" / name, _cache() / name)
+    return next((path for path in places if path.exists()), None)
+
+
+def ensure_hook(torch: Torch) -> Path:
+    """The hook for this PyTorch, compiled where it is not built yet.
+
+    Raises:
+        CaptureError: there is no compiler, or it failed.
+    """
+    return hook_path(torch) or _build(torch)
+
+
+def _cache() -> Path:
+    return Path(platformdirs.user_cache_dir("presim")) / "hook"
+
+
+def _file_name(torch: Torch) -> str:
+    digest = hashlib.sha256(torch.version.encode())
+    for source in sorted([*SOURCES.rglob("*.cpp"), *SOURCES.rglob("*.h"), *(SHIM_DIRECTORY / "core").glob("*.h")]):
+        digest.update(source.read_bytes())
+    return f"presim_hook-{torch.version}-{digest.hexdigest()[:12]}.so"
+
+
+def _build(torch: Torch) -> Path:
+    compiler = find_compiler()
+    if compiler is None:
+        raise CaptureError("the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`")
+    target = _cache() / _file_name(torch)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(f".{os.getpid()}.tmp")
+    result = subprocess.run(_command(compiler, torch, temporary), capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        temporary.unlink(missing_ok=True)
+        first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip()[:300])
+        raise CaptureError(f"the operator hook does not compile against PyTorch {torch.version}: {first}")
+    temporary.rename(target)
+    return target
+
+
+def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
+    include = torch.directory / "include"
+    libraries = torch.directory / "lib"
+    return [
+        compiler,
+        *("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
+        "-DNDEBUG",  # RecordFunction has one more member without it
+        *(f"-I{path}" for path in (SHIM_DIRECTORY / "core", SOURCES / "cuda_headers", include)),
+        f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
+        *(str(path) for path in sorted(SOURCES.glob("*.cpp"))),
+        *("-o", str(target), f"-L{libraries}", "-lc10_cuda", "-lc10", "-ltorch_cpu"),
+    ]

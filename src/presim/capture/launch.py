@@ -1,0 +1,118 @@
+"""Start the script's process on the emulated device and see it through to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from presim.errors import CaptureError
+
+_PACKAGE_ROOT = Path(__file__).parent.parent.parent
+
+
+def environment(
+    libraries: list[Path], device: Path, log: Path, *, rank: int, world_size: int, per_node: int, port: int
+) -> dict[str, str]:
+    """The script's environment: the shim before every other library, and what torchrun would set."""
+    local_world = min(per_node, world_size)
+    node, local = divmod(rank, local_world)
+    variables = dict(os.environ)
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        variables.pop(name, None)
+    preload = [*(str(path) for path in libraries), *filter(None, [variables.get("LD_PRELOAD")])]
+    paths = [str(_PACKAGE_ROOT), *filter(None, [variables.get("PYTHONPATH")])]
+    variables |= {
+        "LD_PRELOAD": ":".join(preload),
+        "LD_LIBRARY_PATH": ":".join([str(libraries[0].parent), *filter(None, [variables.get("LD_LIBRARY_PATH")])]),
+        "PYTHONPATH": ":".join(paths),
+        "PRESIM_DEVICE": str(device),
+        "PRESIM_LOG_DIR": str(log),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "GROUP_RANK": str(node),
+        "GROUP_WORLD_SIZE": str(-(-world_size // local_world)),
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "presim",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher hosts the store, for rank 0 too
+        "TORCH_NCCL_RANKS_PER_ROOT": "1000000",  # one unique id for any world
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody's heart beats at the other end
+    }
+    variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
+    return variables
+
+
+def supervise(
+    control: Path,
+    variables: dict[str, str],
+    *,
+    limit_s: float,
+    script_stdout: int | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> int:
+    """Run the script's process to its end and return its exit code; negative: the signal that ended it.
+
+    The process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, and
+    when ``limit_s`` seconds have passed. What the script prints goes to ``script_stdout`` (None: where ours goes).
+
+    Raises:
+        CaptureError: the limit has passed.
+    """
+    command = [sys.executable, "-m", "presim.capture.runner", str(control)]
+    deadline = time.monotonic() + limit_s
+    with _process(command, variables, script_stdout) as process:
+        while True:
+            try:
+                return process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                progress()
+            if time.monotonic() > deadline:
+                raise CaptureError(
+                    f"the script had not ended after {limit_s:g} s; it may wait for a value that the emulated "
+                    "device does not compute. Give it more with --limit SECONDS, or fewer steps with --steps N"
+                )
+
+
+@contextlib.contextmanager
+def _process(
+    command: list[str], variables: dict[str, str], stdout: int | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, env=variables, stdout=stdout, start_new_session=True)
+    try:
+        yield process
+    finally:
+        _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Politely, then for certain."""
+    for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            continue
+        if not _group_alive(process.pid):
+            return
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""What a process needs of torch.distributed to be rank r of a world in which nobody else runs.
+
+* Gloo connects every pair of ranks while a group is made, which absent ranks cannot answer. Groups on the CPU
+  become PyTorch's own fake process group: every rank is taken to hold what this one holds.
+* A TCPStore client sleeps up to one millisecond per rank of the world before it connects, to spare the server
+  (16 s in a world of 16,384); a client that is not told the world's size does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch.distributed as dist
+
+
+def install() -> None:
+    """Before the script runs; nothing happens where torch was built without distributed."""
+    if not dist.is_available():
+        return
+    _replace_gloo()
+    _connect_at_once()
+
+
+def _replace_gloo() -> None:
+    from torch._C._distributed_c10d import FakeProcessGroup
+
+    module: Any = sys.modules["torch.distributed.distributed_c10d"]
+
+    def fake_gloo(store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
+        create = getattr(FakeProcessGroup, "_create_internal", None) or FakeProcessGroup
+        return create(rank, size)
+
+    if hasattr(module, "_create_gloo_process_group"):
+
+        def create_gloo(opts: Any, backend_options: Any) -> Any:
+            return fake_gloo(opts.store, opts.group_rank, opts.group_size)
+
+        module._create_gloo_process_group = create_gloo
+        plugin = module.Backend._plugins.get("GLOO")
+        if plugin is not None:
+            module.Backend._plugins["GLOO"] = plugin._replace(creator_fn=create_gloo)
+
+
+def _connect_at_once() -> None:
+    from torch.distributed import rendezvous
+
+    module: Any = rendezvous
+    create = module._create_c10d_store
+
+    def create_store(hostname: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True) -> Any:
+        return create(hostname, port, rank, None, timeout, use_libuv)
+
+    module._create_c10d_store = create_store

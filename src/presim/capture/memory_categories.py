@@ -1,0 +1,81 @@
+"""What each block of memory held, decided once its whole life is known.
+
+A block that was named (parameter, gradient, optimizer state, input, buffer) is that from the moment it was handed
+out. What nobody named follows from when it lived: handed out in a forward pass and still needed when that pass is
+over, it is an activation; everything else inside a step is temporary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.schema import Category, Kind, Phase
+
+_COMMUNICATION_RANGES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::reduce_scatter", "c10d::")
+_UNSHARDED_RANGES = ("FSDP::all_gather_copy_out",)
+_FORWARD = (Phase.FORWARD, Phase.RECOMPUTE)
+
+Columns = dict[str, NDArray[np.generic]]
+
+
+def categorize(columns: Columns, operators: dict[str, int]) -> Columns:
+    """Replace the RETAG entries of a log by one right after each ALLOC whose category is known."""
+    categories = _categories(columns, {index: name for name, index in operators.items()})
+    keep = np.flatnonzero(columns["kind"] != Kind.RETAG)
+    positions = np.array(sorted(categories), np.int64)
+    order = np.concatenate([keep * 2, positions * 2 + 1])
+    source = np.concatenate([keep, positions])[np.argsort(order, kind="stable")]
+    added = np.sort(order) % 2 == 1
+    result = {name: column[source] for name, column in columns.items()}
+    result["host_ns"] = _host_ns(columns["host_ns"], keep, source, added)
+    result["kind"] = np.where(added, np.uint8(Kind.RETAG), result["kind"])
+    values = np.array([categories[int(index)] for index in source[added]], np.int64)
+    result["value"] = result["value"].copy()
+    result["value"][added] = values
+    return result
+
+
+def _host_ns(
+    host_ns: NDArray[np.generic], keep: NDArray[np.int64], source: NDArray[np.int64], added: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """CPU time before an entry that was removed counts for the next one that stays."""
+    spent = np.cumsum(host_ns.astype(np.int64))
+    kept = np.diff(spent[keep], prepend=0)
+    result = np.zeros(len(source), np.int64)
+    result[~added] = kept
+    return result
+
+
+def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, int]:
+    """Category by the index of the ALLOC entry; blocks of no known category are left out."""
+    kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
+    phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
+    live: dict[int, int] = {}
+    named: dict[int, int] = {}
+    result: dict[int, int] = {}
+    for index in np.flatnonzero(np.isin(columns["kind"], (Kind.ALLOC, Kind.FREE, Kind.RETAG))).tolist():
+        address = objects[index]
+        if kinds[index] == Kind.ALLOC:
+            live[address] = index
+        elif kinds[index] == Kind.RETAG:
+            if (born := live.get(address)) is not None:
+                named.setdefault(born, values[index])
+        elif (born := live.pop(address, None)) is not None:
+            result[born] = named.get(born) or _by_life(phases[born], phases[index], operator_names.get(operators[born]))
+    for born in live.values():
+        result[born] = named.get(born) or _by_life(phases[born], -1, operator_names.get(operators[born]))
+    return {index: category for index, category in result.items() if category != Category.OTHER}
+
+
+def _by_life(born: int, died: int, operator: str | None) -> int:
+    """Category of a block that nobody named, by the phases of its beginning and end (-1: it lives on)."""
+    if operator and operator.startswith(_UNSHARDED_RANGES):
+        return Category.PARAMETER
+    if operator and operator.startswith(_COMMUNICATION_RANGES):
+        return Category.COMMUNICATION
+    if born in _FORWARD:
+        return Category.TEMPORARY if died == born else Category.ACTIVATION
+    if born in (Phase.BACKWARD, Phase.OPTIMIZER):
+        return Category.TEMPORARY
+    return Category.OTHER

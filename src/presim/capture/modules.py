@@ -1,0 +1,114 @@
+"""Tell the recorder which module runs, and what its tensors are.
+
+Global forward hooks name the module whose forward runs; backward work finds its module through autograd's sequence
+numbers (see shim/hook), so no tensor gets a hook and in-place operations stay as they are. Categories of memory
+follow TorchSim, appendix D: parameters and buffers are named when their module runs, inputs when the outermost one
+does; gradients and optimizer states around the optimizer's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+from presim.capture.hook import Hook
+from presim.trace.schema import Category
+
+
+class ModuleScopes:
+    """Installs the hooks; collects what the outermost modules say about the step."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        self.tokens = 0
+        self.samples = 0
+        self.parameters = 0
+        self.parameters_local = 0
+        self._names: dict[int, int] = {}  # id(module) -> scope id
+        self._roots: dict[int, nn.Module] = {}  # kept alive, so that ids stay unique
+        self._depth = 0
+        self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
+
+    def install(self) -> None:
+        """Hooks on every module of the process, present and future."""
+        module_hooks.register_module_forward_pre_hook(self._enter)
+        module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        scope = self._names.get(id(module))
+        if scope is None:
+            scope = self._name(module)
+        if self._depth == 0 and torch._C._current_graph_task_id() == -1:
+            self._enter_root(module, args)
+        self._depth += 1
+        self.hook.enter_scope(scope)
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                self.tag(parameter, Category.PARAMETER)
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._depth -= 1
+        self.hook.leave_scope()
+        if self._depth == 0 and id(module) == self._counted and torch._C._current_graph_task_id() == -1:
+            self._count_input(args, kwargs)
+
+    def _name(self, module: nn.Module) -> int:
+        """Names all modules below the one that runs first; a module met alone is called after its class."""
+        self._roots[id(module)] = module
+        root = type(module).__name__
+        for name, child in module.named_modules():
+            self._names.setdefault(id(child), self.hook.scope_id(f"{root}.{name}" if name else root))
+        return self._names[id(module)]
+
+    def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        parameters = list(module.parameters())
+        elements = sum(parameter.numel() for parameter in parameters)
+        if elements > self.parameters:
+            self._counted = id(module)
+            self.parameters = elements
+            self.parameters_local = sum(local_tensor(parameter).numel() for parameter in parameters)
+            self.tokens = self.samples = 0
+        for parameter in parameters:
+            self.tag(parameter, Category.PARAMETER)
+        for buffer in module.buffers():
+            self.tag(buffer, Category.BUFFER)
+        for tensor in _tensors(args):
+            self.tag(tensor, Category.INPUT)
+
+    def _count_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor."""
+        tensors = [tensor for tensor in (*_tensors(args), *_tensors(kwargs.values())) if tensor.dim() > 0]
+        ids = [tensor for tensor in tensors if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
+        if tensors:
+            self.samples += (ids or tensors)[0].shape[0]
+        if ids:
+            self.tokens += ids[0].numel()
+
+    def tag(self, tensor: torch.Tensor, category: Category) -> None:
+        """The block that holds this tensor is of a category; tensors that hold none (meta, empty) are passed over."""
+        local = local_tensor(tensor)
+        if local.is_cuda and (address := local.untyped_storage().data_ptr()):
+            self.hook.retag(address, int(category))
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A DTensor's own shard; any other tensor as it is."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())

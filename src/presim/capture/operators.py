@@ -1,0 +1,89 @@
+"""The operator behind a launch: its tensors, and how many bytes it has to move."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+from presim.capture.log import Descriptor
+from presim.trace.signatures import dtype_bytes
+
+_DTYPES = {
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+    "Bool": "bool",
+    "BFloat16": "bfloat16",
+    "UInt16": "uint16",
+    "UInt32": "uint32",
+    "UInt64": "uint64",
+}
+_TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([\d;]*)\]|\{(\d+);(\d+)\})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A tensor, or a list of tensors taken together."""
+
+    dtype: str
+    elements: int
+    on_device: bool
+    shape: tuple[int, ...] = ()  # of a single tensor
+    tensors: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its elements."""
+        return self.elements * dtype_bytes(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """One operator call as its launches saw it."""
+
+    name: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    scalars: tuple[int, ...] = ()
+
+    @property
+    def base_name(self) -> str:
+        """Without namespace, trailing underscore and ``_out``: ``aten::add_`` is ``add``."""
+        return self.name.split("::")[-1].split(".")[0].removesuffix("_out").rstrip("_")
+
+    @property
+    def in_place(self) -> bool:
+        """Writes into its first input."""
+        return self.name.endswith("_") and not self.name.endswith("__")
+
+
+def parse_operator(descriptor: Descriptor) -> Operator:
+    """An operator from the text that the hook wrote."""
+    scalars = descriptor.fields.get("args", "")
+    return Operator(
+        name=descriptor.fields.get("name", ""),
+        inputs=parse_operands(descriptor.fields.get("in", "")),
+        outputs=parse_operands(descriptor.fields.get("out", "")),
+        scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
+    )
+
+
+def parse_operands(text: str) -> tuple[Operand, ...]:
+    """``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements."""
+    operands = []
+    for cpu, dtype, sizes, count, elements in _TENSOR.findall(text):
+        name = _DTYPES.get(dtype, dtype.lower())
+        if count:
+            operands.append(Operand(name, int(elements), not cpu, tensors=int(count)))
+            continue
+        shape = tuple(int(size) for size in sizes.split(";")) if sizes else ()
+        operands.append(Operand(name, math.prod(shape), not cpu, shape))
+    return tuple(operands)

@@ -1,0 +1,142 @@
+"""Capture one rank of a script: the whole of it, from a request to a Trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from presim.capture.assemble import assemble
+from presim.capture.control import Control, Outcome
+from presim.capture.environment import require_shim, require_torch
+from presim.capture.hook_build import ensure_hook, hook_path
+from presim.capture.launch import environment, supervise
+from presim.capture.log import read_log
+from presim.capture.rendezvous import RendezvousServer
+from presim.errors import CaptureError, InputError
+from presim.hardware.device_config import device_config, program_memory_bytes
+from presim.hardware.schema import Cluster
+from presim.trace.schema import Kind, Manifest, Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to capture."""
+
+    script: str  # path of a script, or name of a module
+    args: tuple[str, ...] = ()
+    module: bool = False  # run as ``python -m``
+    rank: int = 0
+    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
+    limit_s: float = 600.0  # end a script that takes longer
+    script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
+
+
+def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Trace:
+    """Run the script on the emulated cluster and return what its rank asked for.
+
+    A script that raises or runs out of memory gives a trace too: `Manifest.exit` says how it ended.
+
+    Raises:
+        InputError: no such script, or no such rank.
+        CaptureError: it cannot be run here, took too long, or never used CUDA.
+    """
+    _check(request, cluster)
+    torch, libraries = require_torch(), require_shim()
+    if hook_path(torch) is None:
+        progress("compiling the operator hook for this PyTorch (once)")
+    hook = ensure_hook(torch)
+    progress("running the script")
+    with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(alone=True) as store:
+        directory = Path(name)
+        device = directory / "device"
+        device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
+        control = _write_control(request, directory, hook)
+        variables = environment(
+            libraries,
+            device,
+            directory,
+            rank=request.rank,
+            world_size=cluster.world_size,
+            per_node=cluster.gpus_per_node,
+            port=store.port,
+        )
+        code = supervise(
+            control,
+            variables,
+            limit_s=request.limit_s,
+            script_stdout=request.script_stdout,
+            progress=lambda: progress("running the script"),
+        )
+        progress("reading what it asked for")
+        return _trace(request, cluster, directory, code)
+
+
+def _check(request: Request, cluster: Cluster) -> None:
+    if not request.module and not Path(request.script).is_file():
+        raise InputError(f"there is no script {request.script!r} (working directory {Path.cwd()})")
+    if not 0 <= request.rank < cluster.world_size:
+        raise InputError(
+            f"rank {request.rank} is not in a world of {cluster.world_size}: give --rank 0 to {cluster.world_size - 1}"
+        )
+
+
+def _write_control(request: Request, directory: Path, hook: Path) -> Path:
+    control = Control(
+        script=request.script,
+        module=request.module,
+        args=request.args,
+        steps=request.steps,
+        hook=str(hook),
+        outcome=str(directory / "outcome.json"),
+    )
+    path = directory / "control.json"
+    path.write_bytes(msgspec.json.encode(control))
+    return path
+
+
+def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Trace:
+    outcome = _read_outcome(directory / "outcome.json", code)
+    log = read_log(directory)
+    if log.disk_full:
+        raise CaptureError(f"the disk that holds {directory.parent} filled up; free some space or set TMPDIR")
+    trace = assemble(log, _manifest(request, cluster, outcome))
+    if not trace.mask(Kind.WORK, Kind.COLLECTIVE).any() and outcome.exit in ("ok", "stopped"):
+        raise CaptureError(
+            f"{request.script} ended without asking anything of the GPU: does it move its model to 'cuda'?"
+        )
+    return trace
+
+
+def _read_outcome(path: Path, code: int) -> Outcome:
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+    name = signal.Signals(-code).name if code < 0 else f"code {code}"
+    return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
+
+
+def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
+    steps = max(1, outcome.steps)
+    facts = outcome.facts
+    batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
+    model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
+    return Manifest(
+        world_size=cluster.world_size,
+        rank=request.rank,
+        gpu=cluster.gpu.id,
+        gpus_per_node=cluster.gpus_per_node,
+        script=" ".join(["-m"] * request.module + [request.script, *request.args]),
+        versions=outcome.versions,
+        exit=outcome.exit,
+        error=outcome.error,
+        memory_capacity_bytes=program_memory_bytes(cluster.gpu),
+        device_total_bytes=cluster.gpu.memory_bytes,
+        context_bytes=cluster.gpu.context_bytes,
+        batch=batch,
+        model=model,
+        allocator=outcome.allocator,
+    )

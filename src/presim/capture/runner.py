@@ -1,0 +1,162 @@
+"""The script's own process: hooks first, then the script, then one file that says how it ended.
+
+Started by the launcher as ``python -m presim.capture.runner CONTROL``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from presim.capture.control import Control, Outcome
+
+
+class Runner:
+    """One run of one script."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.outcome = Outcome()
+
+    def prepare(self) -> None:
+        """Imports torch and installs what observes it."""
+        import torch
+
+        from presim.capture import lone_rank
+        from presim.capture.hook import Hook
+        from presim.capture.modules import ModuleScopes
+        from presim.capture.optimizer_steps import OptimizerSteps
+
+        hook = Hook(Path(self.control.hook))
+        self.scopes = ModuleScopes(hook)
+        self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
+        lone_rank.install()
+        self.scopes.install()
+        self.steps.install()
+        hook.install()
+        torch.cuda._lazy_call(hook.track_memory)
+
+    def run_script(self) -> None:
+        """Runs the script as ``python script`` or ``python -m module`` would; notes how it ended."""
+        import torch
+
+        try:
+            self._run()
+        except SystemExit as stop:
+            self._exited(stop)
+        except torch.OutOfMemoryError as error:
+            self._raised(error, "out_of_memory")
+        except KeyboardInterrupt:
+            self._raised(KeyboardInterrupt("interrupted"), "raised", code=130)
+        except BaseException as error:  # noqa: BLE001 - the script's own error, whatever it is
+            self._raised(error, "raised")
+        self.finish()
+
+    def _run(self) -> None:
+        control = self.control
+        sys.argv = [control.script, *control.args]
+        if control.module:
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(control.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(control.script).resolve().parent))
+            runpy.run_path(control.script, run_name="__main__")
+
+    def _exited(self, stop: SystemExit) -> None:
+        if stop.code in (None, 0):
+            return
+        self.outcome.exit = "exited"
+        self.outcome.code = stop.code if isinstance(stop.code, int) else 1
+        self.outcome.error = f"the script exited with {stop.code!r}"
+        if not isinstance(stop.code, int):
+            print(stop.code, file=sys.stderr)
+
+    def _raised(self, error: BaseException, how: str, code: int = 1) -> None:
+        _print_own_traceback(error)
+        self.outcome.exit = how
+        self.outcome.code = code
+        self.outcome.error = traceback.format_exception_only(error)[-1].strip()
+
+    def stop(self) -> NoReturn:
+        """After the last step that was asked for."""
+        self.outcome.exit = "stopped"
+        self.finish()
+
+    def finish(self) -> NoReturn:
+        """Write the outcome and end the process without unwinding what the script still holds.
+
+        Python's finalisation is left out: threads of PyTorch that take the interpreter's lock while it shuts down
+        abort the process now and then, after all output. Exit handlers of a script that came to its end do run.
+        """
+        if self.outcome.exit in ("ok", "exited"):
+            threading._shutdown()  # type: ignore[attr-defined]  # joins the script's own threads, as at any exit
+            atexit._run_exitfuncs()
+        self._collect()
+        path = Path(self.control.outcome)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(self.outcome))
+        temporary.rename(path)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self.outcome.code)
+
+    def _collect(self) -> None:
+        import torch
+
+        outcome = self.outcome
+        outcome.steps = self.steps.count
+        outcome.versions = {"torch": torch.__version__, "python": sys.version.split()[0], **_framework_versions()}
+        outcome.facts = {
+            "tokens": self.scopes.tokens,
+            "samples": self.scopes.samples,
+            "parameters": self.scopes.parameters,
+            "parameters_local": self.scopes.parameters_local,
+        }
+        outcome.used_cuda = torch.cuda.is_initialized()
+        if outcome.used_cuda:
+            stats = torch.cuda.memory_stats()
+            outcome.allocator = {
+                "peak_allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
+                "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
+            }
+
+
+def _framework_versions() -> dict[str, str]:
+    names = ("transformers", "accelerate", "deepspeed", "megatron.core", "torchtitan", "lightning", "triton")
+    return {
+        name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules
+    }
+
+
+def _print_own_traceback(error: BaseException) -> None:
+    """The traceback as the script's author would see it: without the runner's frames."""
+    frame = error.__traceback__
+    own = (__file__, runpy.__file__, "<frozen runpy>")
+    while frame is not None and frame.tb_frame.f_code.co_filename in own:
+        frame = frame.tb_next
+    traceback.print_exception(type(error), error, frame)
+
+
+def main() -> NoReturn:
+    """Entry point; the only argument is the path of the control file."""
+    control = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Control)
+    sys.argv = [control.script]
+    if sys.path and importlib.util.find_spec("presim") and sys.path[0] in ("", os.getcwd()):
+        sys.path.pop(0)  # `-m` put the working directory there; the script gets its own first entry
+    runner = Runner(control)
+    runner.prepare()
+    runner.run_script()
+    raise AssertionError("run_script does not return")
+
+
+if __name__ == "__main__":
+    main()
