@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 SCHEMA_VERSION = 1
+OUTSIDE_MODULES = "(outside modules)"  # the path of work that belongs to no module
 
 
 def says(text: str) -> msgspec.Meta:
@@ -108,8 +109,9 @@ class Operator(msgspec.Struct, frozen=True):
 
     name: Annotated[str, says("The operator, e.g. aten::mm, or the signature family, e.g. gemm.")]
     count: Annotated[int, says("Launches.")]
-    seconds: Annotated[float, says("Sum of durations on the device.")]
-    share: Annotated[float, says("seconds over step time; overlapping work can push the sum over 1.")]
+    seconds: Annotated[float, says("Sum of durations on the device, whatever runs beside.")]
+    critical_s: Annotated[float, says("Its part of the step time: what is hidden behind other work does not count.")]
+    share: Annotated[float, says("critical_s over the step time.")]
     flops: Annotated[int, says("FLOPs executed.")]
     bytes: Annotated[int, says("Bytes moved, where the signatures know them.")]
 
@@ -123,8 +125,9 @@ class Module(msgspec.Struct, frozen=True):
     path: Annotated[str, says("Module path, with * for the numbers of siblings that were merged.")]
     depth: Annotated[int, says("Depth in the tree, 0 for the top.")]
     instances: Annotated[int, says("Modules merged into this line.")]
-    seconds: Annotated[float, says("Sum of device time, submodules included, communication included.")]
-    self_s: Annotated[float, says("Without submodules.")]
+    seconds: Annotated[float, says("Sum of durations on the device, submodules and communication included.")]
+    critical_s: Annotated[float, says("Its part of the step time: what is hidden behind other work does not count.")]
+    self_s: Annotated[float, says("seconds without submodules.")]
     forward_s: Annotated[float, says("Part of seconds in the forward pass.")]
     backward_s: Annotated[float, says("Part of seconds in the backward pass.")]
     recompute_s: Annotated[float, says("Part of seconds in recomputation.")]
@@ -150,7 +153,7 @@ class Held(msgspec.Struct, frozen=True):
 class MemoryTimeline(msgspec.Struct, frozen=True):
     """Memory over the steady step, downsampled so that every peak survives."""
 
-    time_s: Annotated[list[float], says("Seconds since the start of the simulation, as the host runs.")]
+    time_s: Annotated[list[float], says("Seconds since the start of the simulation, when the device reaches the allocation.")]
     allocated_bytes: Annotated[list[int], says("Largest allocated value up to the next point.")]
     reserved_bytes: Annotated[list[int], says("Largest reserved value up to the next point.")]
 
@@ -165,7 +168,7 @@ class Memory(msgspec.Struct, frozen=True):
     step_peak_allocated_bytes: Annotated[int, says("The same within the steady step.")]
     step_peak_reserved_bytes: Annotated[int, says("The same within the steady step.")]
     device_total_bytes: Annotated[int, says("Memory of the device.")]
-    headroom_bytes: Annotated[int, says("device_total - peak_reserved - beyond_allocator; negative where it does not fit.")]
+    headroom_bytes: Annotated[int, says("device_total - peak_reserved - beyond_allocator - the allocation that failed; negative where it does not fit.")]
     beyond_allocator: Annotated[list[Estimate], says("What the device holds besides, as named estimates.")]
     by_category: Annotated[list[Held], says("What holds the peak of allocated memory, by category.")]
     by_module: Annotated[list[Held], says("What holds it, by the module scope that allocated it; numbered siblings merged.")]
@@ -219,8 +222,8 @@ class Result(msgspec.Struct, frozen=True):
     time: Annotated[Time, says("Where the time goes.")]
     memory: Annotated[Memory, says("Device memory.")]
     collectives: Annotated[list[Collective], says("Communication by group and kind, most exposed first.")]
-    operators: Annotated[list[Operator], says("Device time by operator, longest first.")]
-    families: Annotated[list[Operator], says("Device time by signature family, longest first.")]
+    operators: Annotated[list[Operator], says("Device time by operator, largest part of the step first.")]
+    families: Annotated[list[Operator], says("Device time by signature family, largest part of the step first.")]
     modules: Annotated[list[Module], says("Device time by module, depth first.")]
     limits: Annotated[list[Limit], says("What limits the step, largest first.")]
     provenance: Annotated[Provenance, says("Where the numbers come from.")]

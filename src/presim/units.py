@@ -49,11 +49,11 @@ def percent(share: float) -> str:
     """A share of 1 as a percentage.
 
     >>> percent(0.1234), percent(0.0004), percent(0)
-    ('12.3 %', '<0.1 %', '0 %')
+    ('12.3%', '<0.1%', '0%')
     """
     if not share:
-        return "0 %"
-    return f"{share * 100:.1f} %" if abs(share) >= 0.0005 else "<0.1 %"
+        return "0%"
+    return f"{share * 100:.1f}%" if abs(share) >= 0.0005 else "<0.1%"
 
 
 def count(value: float) -> str:

@@ -31,13 +31,11 @@ def _unmodelled_calls(trace: Trace) -> list[str]:
 def _unknown_kernels(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
     spent = critical_by_signature(priced, breakdown)
     unknown = [(time, sig.name) for sig, time in zip(priced.trace.signatures, spent) if isinstance(sig, Kernel)]
-    if not unknown:
+    total = sum(time for time, _ in unknown)
+    if not total:
         return []
-    share = percent(sum(time for time, _ in unknown) / max(step.duration_ns, 1))
-    return [
-        f"{len({name for _, name in unknown})} kernels are known by name and launch size only ({share} of the step); "
-        f"the longest is {max(unknown)[1]}."
-    ]
+    share = percent(total / max(step.duration_ns, 1))
+    return [f"Kernels known only by name and launch size take {share} of the step; the longest is {max(unknown)[1]}."]
 
 
 def _overlap(breakdown: Breakdown) -> list[str]:
@@ -66,9 +64,9 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops) -> list[str]:
         notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")
     elif not steps.is_steady:
         notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
-    if trace.manifest.batch and trace.manifest.world_size > 1:
-        ranks = data_parallel_ranks(trace.manifest)
+    ranks = data_parallel_ranks(trace.manifest)
+    if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")
-    if flops.dtype and flops.peak_per_s:
-        notes.append(f"MFU and HFU are held against the dense {flops.dtype} peak, {flops.peak_per_s / 1e12:.0f} TFLOP/s.")
+    if flops.dtype and not flops.peak_per_s:
+        notes.append(f"No MFU: the GPU's dense {flops.dtype} peak is not known.")
     return notes

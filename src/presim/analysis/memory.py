@@ -12,22 +12,25 @@ from presim.analysis.scopes import merge_numbers
 from presim.analysis.steps import Step
 from presim.engine.timeline import Timeline
 from presim.result import Estimate, Held, Memory, MemoryTimeline
-from presim.trace.schema import Category, Trace
+from presim.trace.schema import Category, Kind, Trace
 from presim.units import gib
 
-TIMELINE_POINTS = 256
+TIMELINE_POINTS = 128
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _REQUEST = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 
 
 def analyse_memory(
-    trace: Trace, timeline: Timeline, step: Step, *, device_total_bytes: int, beyond: Sequence[Estimate]
+    trace: Trace, timeline: Timeline, step: Step, *, device_total_bytes: int, beyond: Sequence[Estimate], captured_here: bool
 ) -> Memory:
-    """All that the result says of memory; ``beyond``: what the device holds besides the allocator's."""
+    """All that the result says of memory; ``beyond``: what the device holds besides the allocator's.
+
+    ``captured_here``: the trace was captured on an emulated device of the very kind it is judged for.
+    """
     allocated, reserved = allocated_bytes(trace), reserved_bytes(trace)
-    peak_reserved = _peak(reserved)
-    headroom = device_total_bytes - peak_reserved - sum(estimate.bytes for estimate in beyond)
-    fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom)
+    peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
+    headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
+    fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom, captured_here=captured_here)
     by_category, by_module = held_at_peak(trace, allocated)
     return Memory(
         fits=fits,
@@ -41,8 +44,8 @@ def analyse_memory(
         beyond_allocator=list(beyond),
         by_category=by_category,
         by_module=by_module,
-        requested_bytes=requested_bytes(trace.manifest.error),
-        timeline=memory_timeline(timeline, step, allocated, reserved),
+        requested_bytes=requested,
+        timeline=memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
     )
 
 
@@ -66,7 +69,7 @@ def _held(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
     return sorted(held, key=lambda item: (-item.bytes, item.name))
 
 
-def judge(trace: Trace, allocated: int, reserved: int, headroom: int) -> tuple[bool | None, str]:
+def judge(trace: Trace, allocated: int, reserved: int, headroom: int, *, captured_here: bool) -> tuple[bool | None, str]:
     """Whether the job fits, and the sentence that says so.
 
     Where the device it was captured on is not the one it is judged for, the allocator might have kept less in
@@ -75,12 +78,15 @@ def judge(trace: Trace, allocated: int, reserved: int, headroom: int) -> tuple[b
     manifest = trace.manifest
     if manifest.exit == "out_of_memory":
         asked = requested_bytes(manifest.error)
+        if not captured_here:
+            return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to know."
         what = f"an allocation of {gib(asked)} failed" if asked else "an allocation failed"
-        return False, f"Out of memory: {what} with {gib(allocated)} allocated and {gib(reserved)} reserved at the peak."
+        short = f"; {gib(-headroom)} short" if headroom < 0 else ""
+        return False, f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
     if not reserved and not allocated:
         return None, "Nothing was allocated on the device."
     if manifest.exit in ("raised", "killed"):
-        return None, f"The script ended early; up to then {gib(reserved)} were reserved, {gib(headroom)} short of the device."
+        return None, f"The script ended early; up to then {gib(reserved)} were reserved, {gib(headroom)} below what the device has."
     if headroom >= 0:
         return True, f"Fits with {gib(headroom)} to spare."
     if headroom + reserved - allocated >= 0:
@@ -95,14 +101,25 @@ def requested_bytes(error: str) -> int | None:
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
-def memory_timeline(timeline: Timeline, step: Step, allocated: Ints, reserved: Ints) -> MemoryTimeline:
+def device_clock_ns(trace: Trace, timeline: Timeline) -> Ints:
+    """When the device reaches each entry: never before the work issued ahead of it has started, ns.
+
+    The host runs ahead of the device by up to a step, and hands blocks out and back as it goes; on this clock memory
+    lines up with the kernels that use it.
+    """
+    device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    return np.maximum.accumulate(np.maximum(np.where(device, timeline.start_ns, 0), timeline.issue_ns))
+
+
+def memory_timeline(clock_ns: Ints, step: Step, allocated: Ints, reserved: Ints) -> MemoryTimeline:
     """Memory over the step's entries in at most `TIMELINE_POINTS` points, each the largest of its stretch."""
     start, stop, _ = step.entries.indices(len(allocated))
     if stop <= start:
         return MemoryTimeline([], [], [])
-    firsts = np.unique(np.linspace(start, stop, min(TIMELINE_POINTS, stop - start), endpoint=False).astype(np.int64))
+    edges = np.linspace(clock_ns[start], clock_ns[stop - 1], min(TIMELINE_POINTS, stop - start), endpoint=False)
+    firsts = np.unique(np.searchsorted(clock_ns[start:stop], edges) + start)
     return MemoryTimeline(
-        [round(value / 1e9, 9) for value in timeline.issue_ns[firsts].tolist()],
+        (clock_ns[firsts] / 1e9).tolist(),
         np.maximum.reduceat(allocated[:stop], firsts).tolist(),
         np.maximum.reduceat(reserved[:stop], firsts).tolist(),
     )

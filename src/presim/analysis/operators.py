@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from presim.trace.signatures import Collective as CollectiveSignature
 from presim.trace.signatures import Signature, family
 
 
-def by_operator(trace: Trace, timeline: Timeline, step: Step) -> list[Operator]:
+def by_operator(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by the operator that launched it, longest first; without one, by family."""
     operator = trace.columns["operator"].astype(np.int64)
 
@@ -24,66 +25,82 @@ def by_operator(trace: Trace, timeline: Timeline, step: Step) -> list[Operator]:
         index = int(operator[entry])
         return trace.operators[index] if index >= 0 else f"({_family_name(signature)})"
 
-    return _table(trace, timeline, step, name)
+    return _table(trace, timeline, step, breakdown, name)
 
 
-def by_family(trace: Trace, timeline: Timeline, step: Step) -> list[Operator]:
+def by_family(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by signature family, longest first; collectives by their kind."""
-    return _table(trace, timeline, step, lambda _, signature: _family_name(signature))
+    return _table(trace, timeline, step, breakdown, lambda _, signature: _family_name(signature))
 
 
 def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Collective]:
     """Communication of the step by process group and kind, most exposed first."""
     entries = _device_entries(trace, step, Kind.COLLECTIVE)
     duration = timeline.end_ns - timeline.start_ns
-    rows: dict[tuple[int, str], list[float]] = {}
+    rows: dict[tuple[int, str], _Sums] = {}
     for entry, index in zip(entries.tolist(), trace.columns["signature"][entries].tolist()):
         signature = trace.signatures[index]
         assert isinstance(signature, CollectiveSignature)  # trace.check holds this for all that is read
-        row = rows.setdefault((signature.group, signature.kind), [0, 0, 0, 0.0])
-        row[0] += 1
-        row[1] += signature.bytes
-        row[2] += int(duration[entry])
-        row[3] += float(breakdown.critical_ns[entry])
+        row = rows.setdefault((signature.group, signature.kind), _Sums())
+        row.count += 1
+        row.bytes += signature.bytes
+        row.duration_ns += int(duration[entry])
+        row.critical_ns += float(breakdown.critical_ns[entry])
     collectives = [_collective(trace, group, kind, row) for (group, kind), row in rows.items()]
     return sorted(collectives, key=lambda item: (-item.exposed_s, -item.seconds, item.group, item.kind))
 
 
-def _collective(trace: Trace, group: int, kind: str, row: list[float]) -> Collective:
-    count, size, nanoseconds, exposed = row
+@dataclasses.dataclass
+class _Sums:
+    """What is added up over the entries of one line."""
+
+    count: int = 0
+    duration_ns: int = 0
+    critical_ns: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+
+
+def _collective(trace: Trace, group: int, kind: str, sums: _Sums) -> Collective:
     groups = trace.manifest.groups
     known = groups[group] if 0 <= group < len(groups) else None
     return Collective(
         group=known.name if known else f"group {group}",
         group_size=known.size if known else trace.manifest.world_size,
         kind=kind,
-        count=int(count),
-        bytes=int(size),
-        seconds=nanoseconds / 1e9,
-        exposed_s=exposed / 1e9,
-        algorithm_GBps=size / nanoseconds if nanoseconds else None,
+        count=sums.count,
+        bytes=sums.bytes,
+        seconds=sums.duration_ns / 1e9,
+        exposed_s=sums.critical_ns / 1e9,
+        algorithm_GBps=sums.bytes / sums.duration_ns if sums.duration_ns else None,
     )
 
 
-def _table(trace: Trace, timeline: Timeline, step: Step, name: Callable[[int, Signature], str]) -> list[Operator]:
+def _table(
+    trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown, name: Callable[[int, Signature], str]
+) -> list[Operator]:
     entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
     duration = (timeline.end_ns - timeline.start_ns)[entries].tolist()
     signatures = trace.columns["signature"][entries].tolist()
+    critical = breakdown.critical_ns[entries].tolist()
     flops = [executed_flops(signature) for signature in trace.signatures]
     size = [int(getattr(signature, "bytes", 0)) for signature in trace.signatures]
-    rows: dict[str, list[int]] = {}
-    for entry, index, nanoseconds in zip(entries.tolist(), signatures, duration):
-        row = rows.setdefault(name(entry, trace.signatures[index]), [0, 0, 0, 0])
-        row[0] += 1
-        row[1] += nanoseconds
-        row[2] += flops[index]
-        row[3] += size[index]
+    rows: dict[str, _Sums] = {}
+    for entry, index, nanoseconds, spent in zip(entries.tolist(), signatures, duration, critical):
+        row = rows.setdefault(name(entry, trace.signatures[index]), _Sums())
+        row.count += 1
+        row.duration_ns += nanoseconds
+        row.critical_ns += spent
+        row.flops += flops[index]
+        row.bytes += size[index]
     step_ns = max(step.duration_ns, 1)
     operators = [
-        Operator(key, count, total / 1e9, total / step_ns, flop, moved)
-        for key, (count, total, flop, moved) in rows.items()
+        Operator(
+            key, sums.count, sums.duration_ns / 1e9, sums.critical_ns / 1e9, sums.critical_ns / step_ns, sums.flops, sums.bytes
+        )
+        for key, sums in rows.items()
     ]
-    return sorted(operators, key=lambda item: (-item.seconds, item.name))
+    return sorted(operators, key=lambda item: (-item.critical_s, -item.seconds, item.name))
 
 
 def _device_entries(trace: Trace, step: Step, *kinds: Kind) -> np.ndarray:

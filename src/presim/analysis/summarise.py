@@ -66,9 +66,9 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         time=_time(priced, steps, parts),
         memory=_memory(priced, timeline, steps, device),
         collectives=collectives,
-        operators=by_operator(trace, timeline, step),
-        families=by_family(trace, timeline, step),
-        modules=by_module(trace, timeline, step),
+        operators=by_operator(trace, timeline, step, parts),
+        families=by_family(trace, timeline, step, parts),
+        modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops),
         provenance=provenance(priced, parts, step.duration_ns),
         not_modelled=not_modelled(priced, parts, step),
@@ -131,11 +131,14 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
 
 def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device) -> Memory:
     manifest = priced.trace.manifest
-    captured_here = manifest.gpu == device.gpu and manifest.context_bytes
+    captured_here = manifest.gpu == device.gpu
+    known = captured_here and manifest.context_bytes
     beyond = beyond_allocator(
         priced.trace,
-        context_bytes=manifest.context_bytes if captured_here else device.context_bytes,
-        context_source="as the emulated device set aside" if captured_here else f"catalogue, {device.gpu}",
+        context_bytes=manifest.context_bytes if known else device.context_bytes,
+        context_source="as the emulated device set aside" if known else f"catalogue, {device.gpu}",
     )
     total = manifest.device_total_bytes if captured_here and manifest.device_total_bytes else device.memory_bytes
-    return analyse_memory(priced.trace, timeline, steps.steady, device_total_bytes=total, beyond=beyond)
+    return analyse_memory(
+        priced.trace, timeline, steps.steady, device_total_bytes=total, beyond=beyond, captured_here=captured_here
+    )

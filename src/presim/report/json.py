@@ -1,0 +1,44 @@
+"""The result as JSON: sorted keys, rows of numbers on one line, so that two results diff well."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+from presim.errors import InputError
+from presim.report.files import write_file
+from presim.result import SCHEMA_VERSION, Result
+
+_NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
+_SPACE = re.compile(rb"\s+")
+
+
+def encode(result: Result) -> bytes:
+    """The result as JSON text with a newline at its end."""
+    text = msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2)
+    return _NUMBERS.sub(lambda match: _SPACE.sub(b" ", match[0]).replace(b"[ ", b"[").replace(b" ]", b"]"), text) + b"\n"
+
+
+def decode(data: bytes, name: str = "the result") -> Result:
+    """Read a result back; whatever is wrong with it is an `InputError` of one sentence."""
+    try:
+        result = msgspec.json.decode(data, type=Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} is not a result of presim's ({error}); make one with `presim run --json`") from error
+    if result.schema_version > SCHEMA_VERSION:
+        version = f"schema {result.schema_version}, this one reads {SCHEMA_VERSION}"
+        raise InputError(f"{name} was written by a newer presim ({version}); upgrade presim")
+    return result
+
+
+def write(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write the result to a file."""
+    write_file(path, encode(result))
+
+
+def json_schema() -> bytes:
+    """JSON Schema of the result, as it stands in ``docs/reference/result.schema.json``."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Result)}
+    return msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2) + b"\n"

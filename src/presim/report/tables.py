@@ -1,0 +1,123 @@
+"""The tables of the terminal report."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from presim.result import OUTSIDE_MODULES, Module, Result
+from presim.units import gib, percent, seconds
+
+ROWS = 8
+_NAME_WIDTH = 27
+
+
+def section_title(name: str, caption: str = "") -> RenderableType:
+    """A heading with a remark beside it."""
+    return Text.assemble("\n", (name, "bold bright_blue"), "  ", (caption, "dim"))
+
+
+def operator_table(result: Result) -> RenderableType:
+    """Operators and modules side by side, those with most device time."""
+    operators = Group(section_title("Operators"), Padding(_operators(result), (0, 0, 0, 2)))
+    if not any(module.path != OUTSIDE_MODULES for module in result.modules):
+        return operators
+    modules = Group(section_title("Modules"), Padding(_modules(result), (0, 0, 0, 2)))
+    return SideBySide(operators, modules)
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """Two renderables beside each other where the width allows, else one below the other."""
+
+    left: RenderableType
+    right: RenderableType
+    width: int = 100
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < self.width:
+            yield Group(self.left, self.right)
+            return
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_row(self.left, self.right)
+        yield table
+
+
+def _operators(result: Result) -> Table:
+    table = _table(("", "left"), ("calls", "right"), ("time", "right"), ("of step", "right"))
+    for row in result.operators[:ROWS]:
+        table.add_row(_shorten(row.name, _NAME_WIDTH), str(row.count), seconds(row.seconds), percent(row.share))
+    return table
+
+
+def _modules(result: Result) -> Table:
+    table = _table(("", "left"), ("time", "right"), ("of step", "right"))
+    whole = sum(result.steps.times_s[result.steps.steady_index :][:1]) or 1.0
+    for name, module in chosen_modules(result.modules):
+        table.add_row(_shorten(name, _NAME_WIDTH), seconds(module.seconds), percent(module.critical_s / whole))
+    return table
+
+
+def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
+    """Those with most time and their indented names, in the order of the tree.
+
+    A module with hardly more than one submodule in it is left out: ``model.layers.*`` is one line, not three.
+    """
+    kept = [module for module in modules if not _is_wrapper(module, modules)]
+    longest = sorted(range(len(kept)), key=lambda index: (-kept[index].critical_s, -kept[index].seconds, index))[:rows]
+    lines: list[tuple[str, Module]] = []
+    parents: list[str] = []
+    for module in (kept[index] for index in sorted(longest)):
+        while parents and not module.path.startswith(parents[-1] + "."):
+            parents.pop()
+        name = module.path[len(parents[-1]) + 1 :] if parents else module.path
+        times = f" x{module.instances}" if module.instances > 1 else ""
+        lines.append(("  " * len(parents) + name + times, module))
+        parents.append(module.path)
+    return lines
+
+
+def _is_wrapper(module: Module, modules: list[Module]) -> bool:
+    return any(
+        other.depth == module.depth + 1 and other.path.startswith(module.path + ".") and other.seconds >= 0.98 * module.seconds
+        for other in modules
+    )
+
+
+def _shorten(name: str, width: int) -> Text:
+    """The end of a long name is what tells it from others: the middle goes."""
+    return Text(name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}", no_wrap=True)
+
+
+def collective_table(result: Result) -> RenderableType:
+    """Communication by group and kind, most exposed first."""
+    table = _table(
+        ("", "left"), ("group", "left"), ("calls", "right"), ("bytes", "right"), ("time", "right"), ("exposed", "right"),
+        ("GB/s", "right"),
+    )  # fmt: skip
+    for row in result.collectives[:ROWS]:
+        rate = f"{row.algorithm_GBps:.0f}" if row.algorithm_GBps else ""
+        group = f"{row.group} ({row.group_size})"
+        figures = (gib(row.bytes), seconds(row.seconds), seconds(row.exposed_s), rate)
+        table.add_row(row.kind, group, str(row.count), *figures)
+    return Padding(table, (0, 0, 0, 2))
+
+
+def held_table(result: Result) -> RenderableType:
+    """Modules whose blocks were live at the peak of allocated memory."""
+    table = _table(("", "left"), ("blocks", "right"), ("bytes", "right"), ("of allocated", "right"))
+    for row in result.memory.by_module[:ROWS]:
+        share = percent(row.bytes / max(result.memory.peak_allocated_bytes, 1))
+        table.add_row(_shorten(row.name, 2 * _NAME_WIDTH), str(row.blocks), gib(row.bytes), share)
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in columns:
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+    return table

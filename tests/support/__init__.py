@@ -1,0 +1,1 @@
+"""What several tests share: synthetic workloads, fixed prices, and the simplest simulator."""
