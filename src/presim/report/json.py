@@ -15,6 +15,10 @@ _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
 _SPACE = re.compile(rb"\s+")
 
 
+class _Header(msgspec.Struct):
+    schema_version: int
+
+
 def encode(result: Result) -> bytes:
     """The result as JSON text with a newline at its end."""
     text = msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2)
@@ -24,13 +28,13 @@ def encode(result: Result) -> bytes:
 def decode(data: bytes, name: str = "the result") -> Result:
     """Read a result back; whatever is wrong with it is an `InputError` of one sentence."""
     try:
-        result = msgspec.json.decode(data, type=Result)
+        version = msgspec.json.decode(data, type=_Header).schema_version
+        if version > SCHEMA_VERSION:
+            versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
+            raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
+        return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{name} is not a result of presim's ({error}); make one with `presim run --json`") from error
-    if result.schema_version > SCHEMA_VERSION:
-        version = f"schema {result.schema_version}, this one reads {SCHEMA_VERSION}"
-        raise InputError(f"{name} was written by a newer presim ({version}); upgrade presim")
-    return result
 
 
 def write(result: Result, path: str | os.PathLike[str]) -> None:

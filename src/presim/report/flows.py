@@ -1,0 +1,34 @@
+"""Arrows between streams: from the work an event was recorded behind to the work that waited for it."""
+
+from __future__ import annotations
+
+from presim.engine.timeline import Timeline
+from presim.trace.schema import Kind, Trace
+
+
+def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
+    """Serial numbers of the arrows that begin or end at each entry of device work.
+
+    Only waits that held their stream back are drawn: the stream was empty, and what it waited for ended last.
+    """
+    last: dict[int, int] = {}  # stream -> its latest device work
+    recorded: dict[int, int] = {}  # recording -> the work it stands behind
+    pending: dict[int, list[int]] = {}  # stream -> works of other streams that its next work waits for
+    flows: dict[int, tuple[int, ...]] = {}
+    serial = 0
+    columns = (trace.columns["kind"].tolist(), trace.columns["stream"].tolist(), trace.columns["object"].tolist())
+    end, start = timeline.end_ns.tolist(), timeline.start_ns.tolist()
+    for entry, (kind, stream, event) in enumerate(zip(*columns)):
+        if kind == Kind.EVENT_RECORD and stream in last:
+            recorded[event] = last[stream]
+        elif kind == Kind.STREAM_WAIT and event in recorded:
+            pending.setdefault(stream, []).append(recorded[event])
+        elif kind in (Kind.WORK, Kind.COLLECTIVE):
+            before = end[last[stream]] if stream in last else 0
+            for source in pending.pop(stream, ()):
+                if before < end[source] <= start[entry] and trace.columns["stream"][source] != stream:
+                    serial += 1
+                    flows[source] = (*flows.get(source, ()), serial)
+                    flows[entry] = (*flows.get(entry, ()), serial)
+            last[stream] = entry
+    return flows

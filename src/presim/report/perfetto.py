@@ -1,0 +1,157 @@
+"""The timeline as a Perfetto trace, for ui.perfetto.dev.
+
+The ``perfetto`` package's generated protobuf classes write it: measured 0.05 s to import and 2.3 us a packet, which
+leaves nothing to gain from encoding by hand.
+
+Tracks of a rank, from top to bottom: steps, phases, modules (nested as in the model), host (what it waits for), one
+per stream, and memory counters. Arrows lead from the work that recorded an event to the work that waited for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from presim.analysis.blocks import allocated_bytes, reserved_bytes
+from presim.analysis.memory import device_clock_ns
+from presim.analysis.steps import find_steps
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.report.files import write_file
+from presim.report.flows import find_flows
+from presim.report.slices import Slice, host_slices, module_slices, phase_slices, step_slices, stream_slices, streams
+from presim.trace.schema import Kind
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+_SEQUENCE = 1
+_PROCESS = 1  # uuid of the rank's own track; its children count on from here
+
+
+def write(priced: PricedTrace, timeline: Timeline, path: str | os.PathLike[str]) -> None:
+    """Write the trace of one rank to a file."""
+    write_file(path, encode(priced, timeline))
+
+
+def encode(priced: PricedTrace, timeline: Timeline) -> bytes:
+    """The trace of one rank in Perfetto's protobuf format."""
+    trace = priced.trace
+    writer = _Writer.for_rank(trace.manifest.rank, f"rank {trace.manifest.rank} of {trace.manifest.world_size}")
+    writer.slices("steps", step_slices(find_steps(trace, timeline)))
+    writer.slices("phases", phase_slices(trace, timeline))
+    writer.slices("modules", module_slices(trace, timeline))
+    writer.slices("host", host_slices(trace, timeline))
+    flows = find_flows(trace, timeline)
+    for stream, name in streams(trace, timeline):
+        writer.slices(name, stream_slices(priced, timeline, stream, flows))
+    clock = device_clock_ns(trace, timeline)
+    for name, values, kinds in (
+        ("memory allocated", allocated_bytes(trace), (Kind.ALLOC, Kind.FREE)),
+        ("memory reserved", reserved_bytes(trace), (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)),
+    ):
+        changes = trace.mask(*kinds)
+        writer.counter(name, clock[changes].tolist(), values[changes].tolist())
+    return writer.finish()
+
+
+@dataclasses.dataclass
+class _Writer:
+    """Appends packets; names and values of annotations are written once and referred to by number."""
+
+    out: pb.Trace
+    pb: Any  # the generated module, imported when needed
+    tracks: int = 0
+    event_names: dict[str, int] = dataclasses.field(default_factory=dict)
+    keys: dict[str, int] = dataclasses.field(default_factory=dict)
+    values: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def for_rank(rank: int, name: str) -> _Writer:
+        """A writer whose tracks lie below one process track."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+        writer = _Writer(perfetto_trace_pb2.Trace(), perfetto_trace_pb2)
+        packet = writer._packet()
+        packet.sequence_flags = perfetto_trace_pb2.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        packet.track_descriptor.uuid = _PROCESS
+        packet.track_descriptor.child_ordering = perfetto_trace_pb2.TrackDescriptor.EXPLICIT
+        packet.track_descriptor.process.pid = rank + 1  # 0 is the idle process in Perfetto
+        packet.track_descriptor.process.process_name = name
+        return writer
+
+    def slices(self, track: str, slices: list[Slice]) -> None:
+        """A track of slices, in order of their start, parents before their children."""
+        uuid = self._track(track)
+        open_ends: list[int] = []
+        for item in slices:
+            while open_ends and open_ends[-1] <= item.start_ns:
+                self._event(uuid, open_ends.pop(), self.pb.TrackEvent.TYPE_SLICE_END)
+            event = self._event(uuid, item.start_ns, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
+            event.name_iid = self._intern(self.event_names, item.name, "event_names")
+            event.flow_ids.extend(item.flows)
+            for key, value in item.details.items():
+                self._annotate(event, key, value)
+            open_ends.append(item.end_ns)
+        while open_ends:
+            self._event(uuid, open_ends.pop(), self.pb.TrackEvent.TYPE_SLICE_END)
+
+    def counter(self, track: str, times_ns: list[int], values: list[int]) -> None:
+        """A track of bytes over time."""
+        if not values:
+            return
+        uuid = self._track(track, counter=True)
+        for time_ns, value in zip(times_ns, values):
+            self._event(uuid, time_ns, self.pb.TrackEvent.TYPE_COUNTER).counter_value = value
+
+    def finish(self) -> bytes:
+        """The whole trace."""
+        data: bytes = self.out.SerializeToString(deterministic=True)
+        return data
+
+    def _packet(self) -> pb.TracePacket:
+        packet = self.out.packet.add()
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        return packet
+
+    def _track(self, name: str, *, counter: bool = False) -> int:
+        self.tracks += 1
+        descriptor = self._packet().track_descriptor
+        descriptor.uuid = _PROCESS + self.tracks
+        descriptor.parent_uuid = _PROCESS
+        descriptor.name = name
+        descriptor.sibling_order_rank = self.tracks
+        if counter:
+            descriptor.counter.unit = self.pb.CounterDescriptor.UNIT_SIZE_BYTES
+        return _PROCESS + self.tracks
+
+    def _event(self, uuid: int, time_ns: int, kind: int) -> pb.TrackEvent:
+        packet = self._packet()
+        packet.timestamp = time_ns
+        packet.sequence_flags = self.pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        packet.track_event.track_uuid = uuid
+        packet.track_event.type = kind
+        return packet.track_event
+
+    def _annotate(self, event: pb.TrackEvent, key: str, value: str | int | float) -> None:
+        annotation = event.debug_annotations.add()
+        annotation.name_iid = self._intern(self.keys, key, "debug_annotation_names")
+        if isinstance(value, str):
+            annotation.string_value_iid = self._intern(self.values, value, "debug_annotation_string_values")
+        elif isinstance(value, int):
+            annotation.int_value = value
+        else:
+            annotation.double_value = value
+
+    def _intern(self, table: dict[str, int], text: str, field: str) -> int:
+        """The number of a text; a new one is put into the packet written last, which is the one that uses it."""
+        if text not in table:
+            table[text] = len(table) + 1
+            entry = getattr(self.out.packet[-1].interned_data, field).add()
+            entry.iid = table[text]
+            if field == "debug_annotation_string_values":
+                entry.str = text.encode()
+            else:
+                entry.name = text
+        return table[text]
