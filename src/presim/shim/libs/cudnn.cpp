@@ -1,0 +1,56 @@
+// cuDNN: the handle and what the library says of itself.
+#include <cstdio>
+
+#include "libs/common.h"
+#include "libs/cudnn_backend.h"
+
+namespace {
+using namespace presim::libs;
+using namespace presim::libs::cudnn;
+
+// At least what PyTorch was built with, or it refuses to run; a patch release above it, as 9.24.0 itself is on
+// PyTorch's list of versions with attention switched off for some GPUs.
+constexpr int kMajor = 9, kMinor = 24, kPatch = 1;
+}  // namespace
+
+PRESIM_EXPORT size_t cudnnGetVersion() { return kMajor * 10000 + kMinor * 100 + kPatch; }
+PRESIM_EXPORT size_t cudnnGetMaxDeviceVersion() { return 1200; }
+PRESIM_EXPORT size_t cudnnGetCudartVersion() { return 13000; }
+
+PRESIM_EXPORT int cudnnGetProperty(int type, int* value) {
+  if (value == nullptr || type < 0 || type > 2) return kBadParam;
+  *value = type == 0 ? kMajor : type == 1 ? kMinor : kPatch;
+  return kSuccess;
+}
+
+PRESIM_EXPORT const char* cudnnGetErrorString(int status) {
+  switch (status) {
+    case kSuccess: return "CUDNN_STATUS_SUCCESS";
+    case kNotInitialized: return "CUDNN_STATUS_NOT_INITIALIZED";
+    case kBadParam: return "CUDNN_STATUS_BAD_PARAM";
+    case kNullPointer: return "CUDNN_STATUS_BAD_PARAM_NULL_POINTER";
+    case kNotFinalized: return "CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED";
+    case kNotSupported: return "CUDNN_STATUS_NOT_SUPPORTED";
+    default: return "CUDNN_STATUS_INTERNAL_ERROR";
+  }
+}
+PRESIM_EXPORT void cudnnGetLastErrorString(char* message, size_t bytes) {
+  if (message != nullptr && bytes > 0) message[0] = '\0';
+}
+
+PRESIM_EXPORT int cudnnCreate(void** handle) { return create_handle(handle, kNullPointer); }
+PRESIM_EXPORT int cudnnDestroy(void* handle) { return destroy_handle(handle, kNotInitialized); }
+PRESIM_EXPORT int cudnnSetStream(void* handle, void* stream) { return set_stream(handle, stream, kNotInitialized); }
+PRESIM_EXPORT int cudnnGetStream(void* handle, void** stream) { return get_stream(handle, stream, kNotInitialized); }
+
+PRESIM_EXPORT int cudnnQueryRuntimeError(void*, int* status, int, void*) {
+  if (status != nullptr) *status = kSuccess;
+  return kSuccess;
+}
+PRESIM_EXPORT int cudnnSetCallback(unsigned, void*, void*) { return kSuccess; }
+
+// The library's parts are of one version, as they are one.
+PRESIM_EXPORT int cudnnGraphVersionCheck() { return kSuccess; }
+PRESIM_EXPORT int cudnnOpsVersionCheck() { return kSuccess; }
+PRESIM_EXPORT int cudnnCnnVersionCheck() { return kSuccess; }
+PRESIM_EXPORT int cudnnAdvVersionCheck() { return kSuccess; }
