@@ -1,0 +1,87 @@
+# Set-up, tests and the demo. Each part leaves a stamp, so that a second call goes straight to the work.
+#
+#   make demo    the main example on 128 emulated H100s
+#   make test    all tests
+#   make help    the rest
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# A wheel brings cmake where the system has none.
+CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
+SHIM := src/presim/shim
+SHIM_SOURCES := CMakeLists.txt $(shell find $(SHIM) -type f -not -path '$(SHIM)/lib/*' -not -path '$(SHIM)/hook/*' -not -name '*.pyc')
+
+TORCH := $(VENV)/.torch
+PACKAGES := $(VENV)/.packages
+PRESIM := $(VENV)/.presim
+LIBRARIES := $(SHIM)/lib/.built
+
+.PHONY: help venv shim demo test quick lint format docs upgrade clean
+.DELETE_ON_ERROR:
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+venv: $(PRESIM) $(TORCH)  ## .venv with PyTorch's CUDA build and without nvidia-* packages
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "presim needs Python 3.11 as $(PYTHON); another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python's venv is missing: apt-get install python3-venv" >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(PACKAGES): requirements/constraints.txt requirements/torch-needs.txt pyproject.toml | $(BIN)/python
+	@echo "installing dependencies"
+	@$(PIP) install --constraint requirements/constraints.txt --requirement requirements/torch-needs.txt \
+		scikit-build-core $(if $(shell command -v cmake),,cmake ninja)
+	@touch $@
+
+$(TORCH): requirements/torch.txt $(PACKAGES)
+	@echo "installing PyTorch's CUDA build (without nvidia-* packages)"
+	@$(PIP) install --no-deps --requirement requirements/torch.txt
+	@touch $@
+
+$(PRESIM): pyproject.toml $(PACKAGES)
+	@echo "installing presim in place"
+	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false \
+		--editable '.[dev,examples]'
+	@touch $@
+
+shim: $(LIBRARIES)  ## the emulated CUDA libraries
+
+$(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES)
+	@echo "building the emulated CUDA libraries"
+	@$(CMAKE) -S . -B build/shim -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >build/shim.log
+	@$(CMAKE) --build build/shim --parallel >>build/shim.log
+	@touch $@
+
+demo: venv shim  ## Llama 8B on 128 emulated H100s
+	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
+
+test: venv shim  ## all tests
+	$(BIN)/python -m pytest
+
+quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
+	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'
+
+lint: venv  ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(PRESIM)  ## bring the style about
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(PRESIM)  ## the generated pages: CLI reference, schema of the result
+	$(BIN)/python docs/generate.py
+
+upgrade: $(PRESIM)  ## write the versions that are installed now into requirements/constraints.txt
+	@{ sed -n '/^#/p' requirements/constraints.txt; \
+	   $(BIN)/python -m pip freeze --all --exclude-editable | grep -viE '^(torch|triton|pip|presim|cmake|ninja)\b'; } >build/constraints.txt
+	@mv build/constraints.txt requirements/constraints.txt
+
+clean:  ## what was built; .venv stays
+	rm -rf build $(SHIM)/lib
