@@ -59,7 +59,10 @@ class Throughput(msgspec.Struct, frozen=True):
 class Flops(msgspec.Struct, frozen=True):
     """Floating-point operations of the captured rank in the steady step, multiply-adds counted as two."""
 
-    model: Annotated[int, says("FLOPs the model needs: matrix products, attention (its backward counted as 2x forward) and convolutions, without recomputation.")]
+    model: Annotated[
+        int,
+        says("FLOPs the model needs: matrix products, attention (backward as 2x forward), convolutions."),
+    ]
     executed: Annotated[int, says("FLOPs executed, recomputation included.")]
     recomputed: Annotated[int, says("FLOPs of activation recomputation (`Phase.RECOMPUTE`).")]
     dtype: Annotated[str, says("Data type that does most of the FLOPs; MFU and HFU are held against its dense peak.")]
@@ -84,11 +87,23 @@ class Time(msgspec.Struct, frozen=True):
     communication_s: Annotated[float, says("Some collective or send/recv runs, hidden or not.")]
     exposed_communication_s: Annotated[float, says("The compute streams wait while communication runs.")]
     copy_s: Annotated[float, says("Some copy between host and device or between devices runs, hidden or not.")]
-    exposed_copy_s: Annotated[float, says("The compute streams wait while only copies, or helper kernels of other streams, run.")]
-    host_bound_s: Annotated[float, says("The compute streams are empty because the host has not issued their next kernel yet.")]
-    idle_s: Annotated[float, says("Nothing runs for another reason: launch latency after a wait, the host returning from a synchronisation.")]
+    exposed_copy_s: Annotated[
+        float, says("The compute streams wait while only copies, or helper kernels of other streams, run.")
+    ]
+    host_bound_s: Annotated[
+        float, says("The compute streams are empty because the host has not issued their next kernel yet.")
+    ]
+    idle_s: Annotated[
+        float,
+        says(
+            "Nothing runs for another reason: launch latency after a wait, the host returning from a synchronisation."
+        ),
+    ]
     compute_streams: Annotated[list[int], says("Indices of the streams taken as compute streams.")]
-    by_phase: Annotated[list[Slice], says("Compute and exposed copies by phase of the program: forward, recompute, backward, optimizer, other.")]
+    by_phase: Annotated[
+        list[Slice],
+        says("Compute and exposed copies by phase of the program: forward, recompute, backward, optimizer, other."),
+    ]
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -153,7 +168,9 @@ class Held(msgspec.Struct, frozen=True):
 class MemoryTimeline(msgspec.Struct, frozen=True):
     """Memory over the steady step, downsampled so that every peak survives."""
 
-    time_s: Annotated[list[float], says("Seconds since the start of the simulation, when the device reaches the allocation.")]
+    time_s: Annotated[
+        list[float], says("Seconds since the start of the simulation, when the device reaches the allocation.")
+    ]
     allocated_bytes: Annotated[list[int], says("Largest allocated value up to the next point.")]
     reserved_bytes: Annotated[list[int], says("Largest reserved value up to the next point.")]
 
@@ -161,18 +178,32 @@ class MemoryTimeline(msgspec.Struct, frozen=True):
 class Memory(msgspec.Struct, frozen=True):
     """Device memory of the captured rank, as PyTorch's caching allocator counts it."""
 
-    fits: Annotated[bool | None, says("Whether the job fits the device; None where nothing was allocated or the script failed first.")]
+    fits: Annotated[
+        bool | None,
+        says("Whether the job fits the device; None where nothing was allocated or the script failed first."),
+    ]
     verdict: Annotated[str, says("One sentence: fits or not, by how much, and how sure that is.")]
-    peak_allocated_bytes: Annotated[int, says("Largest sum of live blocks over the whole run (torch.cuda.max_memory_allocated).")]
-    peak_reserved_bytes: Annotated[int, says("Largest sum of segments over the whole run (torch.cuda.max_memory_reserved).")]
+    peak_allocated_bytes: Annotated[
+        int, says("Largest sum of live blocks over the whole run (torch.cuda.max_memory_allocated).")
+    ]
+    peak_reserved_bytes: Annotated[
+        int, says("Largest sum of segments over the whole run (torch.cuda.max_memory_reserved).")
+    ]
     step_peak_allocated_bytes: Annotated[int, says("The same within the steady step.")]
     step_peak_reserved_bytes: Annotated[int, says("The same within the steady step.")]
     device_total_bytes: Annotated[int, says("Memory of the device.")]
-    headroom_bytes: Annotated[int, says("device_total - peak_reserved - beyond_allocator - the allocation that failed; negative where it does not fit.")]
+    headroom_bytes: Annotated[
+        int,
+        says("device_total - peak_reserved - beyond_allocator - requested; negative where it does not fit."),
+    ]
     beyond_allocator: Annotated[list[Estimate], says("What the device holds besides, as named estimates.")]
     by_category: Annotated[list[Held], says("What holds the peak of allocated memory, by category.")]
-    by_module: Annotated[list[Held], says("What holds it, by the module scope that allocated it; numbered siblings merged.")]
-    requested_bytes: Annotated[int | None, says("Size of the allocation that failed, where the script ran out of memory.")]
+    by_module: Annotated[
+        list[Held], says("What holds it, by the module scope that allocated it; numbered siblings merged.")
+    ]
+    requested_bytes: Annotated[
+        int | None, says("Size of the allocation that failed, where the script ran out of memory.")
+    ]
     timeline: Annotated[MemoryTimeline, says("Memory over the steady step.")]
 
 
@@ -196,7 +227,9 @@ class Provenance(msgspec.Struct, frozen=True):
 class Limit(msgspec.Struct, frozen=True):
     """Something that bounds the step time, and what would help."""
 
-    name: Annotated[str, says("compute, memory_bandwidth, communication, host, copies, recomputation, memory_capacity or latency.")]
+    name: Annotated[
+        str, says("compute, memory_bandwidth, communication, host, copies, recomputation, memory_capacity or latency.")
+    ]
     seconds: Annotated[float, says("Seconds of the step it accounts for.")]
     share: Annotated[float, says("Share of the step time.")]
     statement: Annotated[str, says("What was found, with its number.")]

@@ -17,6 +17,7 @@ DEVICE = Device(
     gpus_per_node=8,
     memory_bytes=85_520_809_984,
     context_bytes=560 << 20,
+    context_source="fake",
     peak_flops={"bfloat16": 989.4e12, "float32": 66.9e12, "tf32": 494.7e12},
     launch_latency_ns=2_000,
 )
@@ -32,7 +33,9 @@ def price_of(signature: Signature) -> Price:
     memory_ns = getattr(signature, "bytes", 0) // 2_500
     bound = "latency" if max(compute_ns, memory_ns) < 2_000 else "compute" if compute_ns > memory_ns else "memory"
     origin = Origin.INTERPOLATED if compute_ns > memory_ns else Origin.ANALYTIC
-    return Price(2_000 + max(compute_ns, memory_ns), origin, 0.1, "fake-table" if compute_ns else "fake-roofline", bound)
+    return Price(
+        2_000 + max(compute_ns, memory_ns), origin, 0.1, "fake-table" if compute_ns else "fake-roofline", bound
+    )
 
 
 def priced(trace: Trace) -> PricedTrace:

@@ -70,7 +70,12 @@ class FsdpLlama:
     def _step(self) -> None:
         shapes = self.shapes
         self.build.work(Copy("h2d", shapes.tokens * 8), host_ns=50_000, phase=Phase.FORWARD, operator="aten::copy_")
-        self._work(Index(0, shapes.tokens * shapes.hidden * 2, shapes.tokens * shapes.hidden, BF16), "aten::embedding", "model.embed_tokens", Phase.FORWARD)
+        self._work(
+            Index(0, shapes.tokens * shapes.hidden * 2, shapes.tokens * shapes.hidden, BF16),
+            "aten::embedding",
+            "model.embed_tokens",
+            Phase.FORWARD,
+        )
         kept = []
         for layer in range(shapes.layers):
             self._gather(layer, Phase.FORWARD)
@@ -95,11 +100,15 @@ class FsdpLlama:
         heads = shapes.hidden // shapes.heads * (shapes.heads + 2 * shapes.kv_heads)
         for size, name in ((heads, "qkv_proj"), (shapes.hidden, "o_proj")):
             for _ in range(times):
-                self._work(Gemm(shapes.tokens, size, shapes.hidden, 1, BF16), "aten::mm", f"{scope}.self_attn.{name}", phase)
+                self._work(
+                    Gemm(shapes.tokens, size, shapes.hidden, 1, BF16), "aten::mm", f"{scope}.self_attn.{name}", phase
+                )
         self._work(self._attention(phase), "aten::_scaled_dot_product_cudnn_attention", f"{scope}.self_attn", phase)
         for _ in range(3 * times):
             self._work(Gemm(shapes.tokens, shapes.ffn, shapes.hidden, 1, BF16), "aten::mm", f"{scope}.mlp", phase)
-        product = Elementwise(shapes.tokens * shapes.ffn * 4, shapes.tokens * shapes.ffn * 2, shapes.tokens * shapes.ffn, BF16)
+        product = Elementwise(
+            shapes.tokens * shapes.ffn * 4, shapes.tokens * shapes.ffn * 2, shapes.tokens * shapes.ffn, BF16
+        )
         self._work(product, "aten::mul", f"{scope}.mlp", phase)
         self.build.free(*temporary)
 
@@ -107,7 +116,9 @@ class FsdpLlama:
         shapes = self.shapes
         direction = "backward" if phase is Phase.BACKWARD else "forward"
         size = shapes.hidden // shapes.heads
-        return Attention(direction, 1, shapes.heads, shapes.kv_heads, shapes.tokens, shapes.tokens, size, size, True, BF16, "cudnn")
+        return Attention(
+            direction, 1, shapes.heads, shapes.kv_heads, shapes.tokens, shapes.tokens, size, size, True, BF16, "cudnn"
+        )
 
     def _loss(self) -> None:
         shapes = self.shapes
@@ -119,7 +130,14 @@ class FsdpLlama:
     def _gather(self, layer: int, phase: Phase) -> None:
         size = self.shapes.layer_parameters * 2
         scope = f"model.layers.{layer}"
-        self.build.work(Collective("all_gather", size, BF16, 0), stream=GATHER, host_ns=self.host_ns, scope=scope, operator="c10d::_allgather_base_", phase=phase)
+        self.build.work(
+            Collective("all_gather", size, BF16, 0),
+            stream=GATHER,
+            host_ns=self.host_ns,
+            scope=scope,
+            operator="c10d::_allgather_base_",
+            phase=phase,
+        )
         done = self.build.record(stream=GATHER)
         self.build.wait(done, stream=MAIN)
 
@@ -127,14 +145,26 @@ class FsdpLlama:
         ready = self.build.record(stream=MAIN)
         self.build.wait(ready, stream=REDUCE)
         size = self.shapes.layer_parameters * 4
-        self.build.work(Collective("reduce_scatter", size, "float32", 0), stream=REDUCE, host_ns=self.host_ns, scope=f"model.layers.{layer}", operator="c10d::_reduce_scatter_base_", phase=Phase.BACKWARD)
+        self.build.work(
+            Collective("reduce_scatter", size, "float32", 0),
+            stream=REDUCE,
+            host_ns=self.host_ns,
+            scope=f"model.layers.{layer}",
+            operator="c10d::_reduce_scatter_base_",
+            phase=Phase.BACKWARD,
+        )
 
     def _optimize(self) -> None:
         done = self.build.record(stream=REDUCE)
         self.build.wait(done, stream=MAIN)
         local = self.shapes.layer_parameters * self.shapes.layers // self.shapes.ranks
         self._work(Reduction(local * 4, 4, local, "float32"), "aten::_foreach_norm", "", Phase.OPTIMIZER)
-        self._work(Optimizer(local * 16, local * 12, local, "float32", fused_tensors=291), "aten::_fused_adamw_", "", Phase.OPTIMIZER)
+        self._work(
+            Optimizer(local * 16, local * 12, local, "float32", fused_tensors=291),
+            "aten::_fused_adamw_",
+            "",
+            Phase.OPTIMIZER,
+        )
         self.build.work(Copy("d2h", 4), host_ns=self.host_ns, phase=Phase.OPTIMIZER, operator="aten::item")
         self.build.stream_sync(stream=MAIN)
         self.build.step()
@@ -178,7 +208,13 @@ def launch_bound(steps: int = 2, kernels: int = 200) -> Trace:
         for index in range(kernels):
             small = Elementwise(4096, 4096, 1024, "float32", operator="aten::add")
             build.work(small, host_ns=9_000, scope=f"net.{index % 4}", operator="aten::add", phase=Phase.FORWARD)
-            build.work(Gemm(64, 64, 64, 1, "float32"), host_ns=9_000, scope=f"net.{index % 4}", operator="aten::addmm", phase=Phase.FORWARD)
+            build.work(
+                Gemm(64, 64, 64, 1, "float32"),
+                host_ns=9_000,
+                scope=f"net.{index % 4}",
+                operator="aten::addmm",
+                phase=Phase.FORWARD,
+            )
         build.step()
     return build.trace()
 
@@ -193,7 +229,8 @@ def out_of_memory() -> Trace:
             gpus_per_node=8,
             script="train.py",
             exit="out_of_memory",
-            error="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.20 GiB is free.",
+            error="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total "
+            "capacity of 39.39 GiB of which 1.20 GiB is free.",
             device_total_bytes=42_297_786_368,
             context_bytes=480 << 20,
         )
@@ -204,5 +241,11 @@ def out_of_memory() -> Trace:
         for size, category in ((1 << 30, Category.PARAMETER), (2 << 30, Category.ACTIVATION)):
             build.alloc(address, size, category=category, scope=f"model.layers.{layer}", phase=Phase.FORWARD)
             address += size
-        build.work(Gemm(8192, 4096, 4096, 1, BF16), host_ns=5_000, phase=Phase.FORWARD, scope=f"model.layers.{layer}", operator="aten::mm")
+        build.work(
+            Gemm(8192, 4096, 4096, 1, BF16),
+            host_ns=5_000,
+            phase=Phase.FORWARD,
+            scope=f"model.layers.{layer}",
+            operator="aten::mm",
+        )
     return build.trace()

@@ -57,9 +57,7 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
     blocked = trace.mask(Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC) & (end > start)
     device = classes.compute | classes.communication | classes.other
-    segments = Segments.cut(
-        step.start_ns, step.end_ns, start[device], end[device], ready, start[blocked], end[blocked]
-    )
+    segments = Segments.cut(step.start_ns, step.end_ns, start[device], end[device], ready, start[blocked], end[blocked])
     running = {name: segments.count(start[mask], end[mask]) > 0 for name, mask in classes.masks().items()}
     host_free = segments.count(start[blocked], end[blocked]) == 0
     late = _host_is_late(segments, start[classes.compute], ready) & host_free

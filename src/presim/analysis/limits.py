@@ -80,7 +80,9 @@ def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flop
 def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
     """Critical time of kernels by what bounds them."""
     sums: dict[str, dict[str, float]] = {}
-    for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)):
+    for signature, price, spent in zip(
+        priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)
+    ):
         if spent and family(signature) not in ("collective", "copy"):
             families = sums.setdefault(price.bound, {})
             families[family(signature)] = families.get(family(signature), 0.0) + spent

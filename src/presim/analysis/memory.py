@@ -21,7 +21,13 @@ _REQUEST = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 
 
 def analyse_memory(
-    trace: Trace, timeline: Timeline, step: Step, *, device_total_bytes: int, beyond: Sequence[Estimate], captured_here: bool
+    trace: Trace,
+    timeline: Timeline,
+    step: Step,
+    *,
+    device_total_bytes: int,
+    beyond: Sequence[Estimate],
+    captured_here: bool,
 ) -> Memory:
     """All that the result says of memory; ``beyond``: what the device holds besides the allocator's.
 
@@ -69,7 +75,9 @@ def _held(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
     return sorted(held, key=lambda item: (-item.bytes, item.name))
 
 
-def judge(trace: Trace, allocated: int, reserved: int, headroom: int, *, captured_here: bool) -> tuple[bool | None, str]:
+def judge(
+    trace: Trace, allocated: int, reserved: int, headroom: int, *, captured_here: bool
+) -> tuple[bool | None, str]:
     """Whether the job fits, and the sentence that says so.
 
     Where the device it was captured on is not the one it is judged for, the allocator might have kept less in
@@ -86,7 +94,10 @@ def judge(trace: Trace, allocated: int, reserved: int, headroom: int, *, capture
     if not reserved and not allocated:
         return None, "Nothing was allocated on the device."
     if manifest.exit in ("raised", "killed"):
-        return None, f"The script ended early; up to then {gib(reserved)} were reserved, {gib(headroom)} below what the device has."
+        return (
+            None,
+            f"The script ended early, with {gib(reserved)} reserved and {gib(headroom)} left at the peak.",
+        )
     if headroom >= 0:
         return True, f"Fits with {gib(headroom)} to spare."
     if headroom + reserved - allocated >= 0:

@@ -96,7 +96,13 @@ def _table(
     step_ns = max(step.duration_ns, 1)
     operators = [
         Operator(
-            key, sums.count, sums.duration_ns / 1e9, sums.critical_ns / 1e9, sums.critical_ns / step_ns, sums.flops, sums.bytes
+            key,
+            sums.count,
+            sums.duration_ns / 1e9,
+            sums.critical_ns / 1e9,
+            sums.critical_ns / step_ns,
+            sums.flops,
+            sums.bytes,
         )
         for key, sums in rows.items()
     ]

@@ -28,7 +28,9 @@ def signature_class(signature: Signature) -> str:
 def step_uncertainty_ns(priced: PricedTrace, breakdown: Breakdown) -> float:
     """Half the width of the 80 % interval of the step time, ns."""
     by_class: dict[str, float] = {"host": HOST_UNCERTAINTY * breakdown.spent_ns[Instant.HOST_BOUND]}
-    for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)):
+    for signature, price, spent in zip(
+        priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)
+    ):
         name = signature_class(signature)
         by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
     return math.sqrt(sum(value * value for value in by_class.values()))

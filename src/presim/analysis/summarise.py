@@ -35,6 +35,7 @@ class Device:
     gpus_per_node: int
     memory_bytes: int
     context_bytes: int
+    context_source: str  # where that figure comes from
     peak_flops: dict[str, float]  # dense peak per second by dtype
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
@@ -132,13 +133,16 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
 def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
-    known = captured_here and manifest.context_bytes
     beyond = beyond_allocator(
         priced.trace,
-        context_bytes=manifest.context_bytes if known else device.context_bytes,
-        context_source="as the emulated device set aside" if known else f"catalogue, {device.gpu}",
+        context_bytes=device.context_bytes,
+        context_source=device.context_source,
     )
-    total = manifest.device_total_bytes if captured_here and manifest.device_total_bytes else device.memory_bytes
     return analyse_memory(
-        priced.trace, timeline, steps.steady, device_total_bytes=total, beyond=beyond, captured_here=captured_here
+        priced.trace,
+        timeline,
+        steps.steady,
+        device_total_bytes=device.memory_bytes,
+        beyond=beyond,
+        captured_here=captured_here,
     )

@@ -22,7 +22,9 @@ class _Header(msgspec.Struct):
 def encode(result: Result) -> bytes:
     """The result as JSON text with a newline at its end."""
     text = msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2)
-    return _NUMBERS.sub(lambda match: _SPACE.sub(b" ", match[0]).replace(b"[ ", b"[").replace(b" ]", b"]"), text) + b"\n"
+    return (
+        _NUMBERS.sub(lambda match: _SPACE.sub(b" ", match[0]).replace(b"[ ", b"[").replace(b" ]", b"]"), text) + b"\n"
+    )
 
 
 def decode(data: bytes, name: str = "the result") -> Result:

@@ -86,7 +86,14 @@ def _events(trace: Trace, timeline: Timeline, frames: _Frames) -> list[dict[str,
         stack = frames.of(handed_out[address]) if kind in (Kind.ALLOC, Kind.FREE) and address in handed_out else []
         for action in _ACTIONS.get(Kind(kind), ()):
             events.append(
-                {"action": action, "addr": address, "size": size, "stream": stream, "time_us": clock[entry], "frames": stack}
+                {
+                    "action": action,
+                    "addr": address,
+                    "size": size,
+                    "stream": stream,
+                    "time_us": clock[entry],
+                    "frames": stack,
+                }
             )
     return events
 

@@ -53,7 +53,7 @@ def streams(trace: Trace, timeline: Timeline) -> list[tuple[int, str]]:
     used = np.unique(trace.columns["stream"][device]).tolist()
     talks = set(np.unique(trace.columns["stream"][trace.mask(Kind.COLLECTIVE)]).tolist())
     main = main_stream(trace, timeline)
-    remarks = {stream: " (communication)" for stream in talks} | {main: " (compute)"}
+    remarks = dict.fromkeys(talks, " (communication)") | {main: " (compute)"}
     return [(stream, f"stream {stream}{remarks.get(stream, '')}") for stream in used]
 
 

@@ -83,22 +83,27 @@ def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, M
 
 def _is_wrapper(module: Module, modules: list[Module]) -> bool:
     return any(
-        other.depth == module.depth + 1 and other.path.startswith(module.path + ".") and other.seconds >= 0.98 * module.seconds
+        other.depth == module.depth + 1
+        and other.path.startswith(module.path + ".")
+        and other.seconds >= 0.98 * module.seconds
         for other in modules
     )
 
 
 def _shorten(name: str, width: int) -> Text:
     """The end of a long name is what tells it from others: the middle goes."""
-    return Text(name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}", no_wrap=True)
+    return Text(
+        name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}", no_wrap=True
+    )
 
 
 def collective_table(result: Result) -> RenderableType:
     """Communication by group and kind, most exposed first."""
     table = _table(
-        ("", "left"), ("group", "left"), ("calls", "right"), ("bytes", "right"), ("time", "right"), ("exposed", "right"),
-        ("GB/s", "right"),
-    )  # fmt: skip
+        ("", "left"),
+        ("group", "left"),
+        *((name, "right") for name in ("calls", "bytes", "time", "exposed", "GB/s")),
+    )
     for row in result.collectives[:ROWS]:
         rate = f"{row.algorithm_GBps:.0f}" if row.algorithm_GBps else ""
         group = f"{row.group} ({row.group_size})"

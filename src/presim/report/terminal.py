@@ -141,9 +141,10 @@ def _time_caption(result: Result) -> str:
 
 def _time_bar(result: Result) -> RenderableType:
     time = result.time
-    total = sum(
-        (time.compute_s, time.exposed_communication_s, time.exposed_copy_s, time.host_bound_s, time.idle_s)
-    ) or math.inf
+    total = (
+        sum((time.compute_s, time.exposed_communication_s, time.exposed_copy_s, time.host_bound_s, time.idle_s))
+        or math.inf
+    )
     named = (
         ("compute", time.compute_s, "green", "c"),
         ("exposed communication", time.exposed_communication_s, "red", "x"),
@@ -152,7 +153,12 @@ def _time_bar(result: Result) -> RenderableType:
         ("idle", time.idle_s, "grey50", "."),
     )
     return _indent(
-        Bar([Part(name, size, style, letter, f"{seconds(size)} {percent(size / total)}") for name, size, style, letter in named])
+        Bar(
+            [
+                Part(name, size, style, letter, f"{seconds(size)} {percent(size / total)}")
+                for name, size, style, letter in named
+            ]
+        )
     )
 
 
@@ -163,7 +169,9 @@ def _memory_bar(result: Result) -> RenderableType:
         _memory_part(name.replace("_", " "), held.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()
     ]
     beyond = sum(estimate.bytes for estimate in memory.beyond_allocator)
-    parts.append(_memory_part("reserved, unused", memory.peak_reserved_bytes - memory.peak_allocated_bytes, "white", "r"))
+    parts.append(
+        _memory_part("reserved, unused", memory.peak_reserved_bytes - memory.peak_allocated_bytes, "white", "r")
+    )
     parts.append(_memory_part("context and NCCL", beyond, "red", "n"))
     parts.append(_memory_part("free", max(memory.headroom_bytes, 0), "grey30", "."))
     return _indent(Bar(parts))

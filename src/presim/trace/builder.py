@@ -94,7 +94,11 @@ class TraceBuilder:
         index = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
         self._add(Kind.ALLOC, host_ns=host_ns, phase=phase, object_=address, value=size, scope=index)
         if category is not Category.OTHER:
-            self._add(Kind.RETAG, object_=address, value=int(category))
+            self.retag(address, category)
+
+    def retag(self, address: int, category: Category) -> None:
+        """The live block at the address belongs to another category from here on."""
+        self._add(Kind.RETAG, object_=address, value=int(category))
 
     def free(self, address: int, size: int, *, host_ns: int = 0) -> None:
         """A block comes back to the allocator."""

@@ -1,0 +1,22 @@
+"""presim rehearses a GPU job before anyone pays for it. See `presim.simulate` and ``presim --help``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from presim.api import simulate
+    from presim.result import Result
+
+__version__ = "0.1.0"
+__all__ = ["Result", "__version__", "simulate"]
+
+# Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
+_LAZY = {"simulate": "presim.api", "Result": "presim.result"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'presim' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m presim``."""
+
+from presim.cli.main import main
+
+main()

@@ -1,0 +1,101 @@
+"""The ``presim`` command: finds the verb's module when it is called, so that ``presim --help`` loads none of them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+VERBS = {
+    "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
+    "simulate": "Price and simulate a saved trace, for the same or other hardware.",
+    "trace": "Look into a saved trace.",
+    "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
+    "doctor": "Say what is there, what is missing, and which command mends it.",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands live in ``presim.cli.VERB`` and are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order a user meets them."""
+        return [verb for verb in VERBS if _exists(verb)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command; while help is printed or completed, a stand-in with its one line."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"presim.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs with one line each, from the table above."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, VERBS[verb]) for verb in self.list_commands(ctx)])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest verbs offered where none fits."""
+        import difflib
+
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 2)
+            hint = (
+                f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(self.list_commands(ctx))}"
+            )
+            ctx.fail(f"no verb {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _exists(verb: str) -> bool:
+    return os.path.exists(os.path.join(os.path.dirname(__file__), f"{verb}.py"))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="presim", message="presim %(version)s")
+def cli() -> None:
+    """Rehearse a GPU job before anyone pays for it.
+
+    presim runs a real, unmodified PyTorch program on a machine without GPUs and predicts its step time, memory and
+    bottlenecks on the cluster you name.
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code: 2 for input that cannot be used."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    from presim.errors import PresimError
+
+    try:
+        outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except PresimError as error:
+        click.echo(f"presim: {error}", err=True)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("presim: interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        _silence_stdout()
+        return 141
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout at exit, which would complain about the closed pipe once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

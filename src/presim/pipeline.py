@@ -1,0 +1,87 @@
+"""From traces to a result: price, simulate, analyse; what `run` does after capture and `simulate` after loading."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from presim.analysis.flops import arithmetic_dtype
+from presim.analysis.summarise import Device, summarise
+from presim.cost.chain import price_trace
+from presim.cost.price import PricedTrace
+from presim.engine.options import Options
+from presim.engine.simulate import simulate_job
+from presim.engine.timeline import Timeline
+from presim.errors import InputError
+from presim.hardware.cluster import Cluster
+from presim.result import Result
+from presim.trace.schema import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What reports are made of: one rank's priced trace, its timeline, and the figures."""
+
+    priced: PricedTrace
+    timeline: Timeline
+    result: Result
+
+
+def evaluate(
+    traces: Trace | Sequence[Trace], cluster: Cluster, options: Options | None = None, *, rank: int | None = None
+) -> Evaluation:
+    """Price the traces of a job for a cluster, simulate them together, and report on one rank.
+
+    ``rank``: the global rank to report on; the lowest that was captured unless given.
+    """
+    captured = [traces] if isinstance(traces, Trace) else list(traces)
+    chosen = _choose(captured, rank)
+    _check_size(chosen, cluster)
+    options = options or Options()
+    priced = {trace.manifest.rank: price_trace(trace, cluster) for trace in captured}
+    timeline = simulate_job(list(priced.values()), options=options)[chosen.manifest.rank]
+    mine = priced[chosen.manifest.rank]
+    return Evaluation(mine, timeline, summarise(mine, timeline, device_of(cluster, chosen, options)))
+
+
+def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
+    """The facts about a cluster that the figures are held against."""
+    gpu = cluster.gpu
+    dtypes = {dtype for signature in trace.signatures if (dtype := arithmetic_dtype(signature))}
+    peaks = {dtype: peak for dtype in sorted(dtypes) if (peak := gpu.peak(dtype))}
+    context = gpu.source("context_MiB")
+    return Device(
+        gpu=gpu.id,
+        gpu_name=gpu.name,
+        nodes=cluster.nodes,
+        gpus_per_node=cluster.gpus_per_node,
+        memory_bytes=gpu.memory_bytes,
+        context_bytes=gpu.context_bytes,
+        context_source=context.text if context else f"hardware catalogue, {gpu.id}",
+        peak_flops=peaks,
+        launch_latency_ns=options.launch_latency_ns,
+    )
+
+
+def _choose(traces: list[Trace], rank: int | None) -> Trace:
+    by_rank = {trace.manifest.rank: trace for trace in traces}
+    if not by_rank:
+        raise ValueError("a job has at least one trace")
+    if rank is not None and rank not in by_rank:
+        raise InputError(f"rank {rank} was not captured; the job has {_listing(sorted(by_rank))}")
+    return by_rank[min(by_rank) if rank is None else rank]
+
+
+def _listing(ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{', …' if len(ranks) > 8 else ''}"
+
+
+def _check_size(trace: Trace, cluster: Cluster) -> None:
+    """A trace holds the message sizes of its own world: for another it has to be captured again."""
+    wanted = trace.manifest.world_size
+    if cluster.world_size != wanted:
+        raise InputError(
+            f"the trace is of a job with {wanted} ranks, but {cluster.nodes} nodes x {cluster.gpus_per_node} GPUs are "
+            f"{cluster.world_size}; choose --nodes and --gpus-per-node for {wanted} ranks or capture again"
+        )
