@@ -109,17 +109,17 @@ def rewrite_job(folder: pathlib.Path, **changes: Any) -> None:
 
 
 def test_each_kind_of_bad_directory_is_told_apart(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="holds no trace .there is no job.json in it.; make one with"):
+    with pytest.raises(InputError, match=r"holds no trace \(there is no job\.json in it\); make one with"):
         store.load(tmp_path)
     store.save([small_trace()], tmp_path)
     rewrite_job(tmp_path, version=99)
     with pytest.raises(InputError, match=r"written by a newer presim \(format 99, this one reads 1\); upgrade presim$"):
         store.load(tmp_path)
     rewrite_job(tmp_path, version=1, magic="other")
-    with pytest.raises(InputError, match="is not a trace of presim's .magic 'other'.; capture one with"):
+    with pytest.raises(InputError, match=r"is not a trace of presim's \(magic 'other'\); capture one with"):
         store.load(tmp_path)
     rewrite_job(tmp_path, magic=store.MAGIC, digest="00")
-    with pytest.raises(InputError, match="job.json is damaged"):
+    with pytest.raises(InputError, match=r"job\.json is damaged"):
         store.load(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_a_rank_file_that_is_gone_short_or_changed_is_told_apart(tmp_path: pathl
     with pytest.raises(InputError, match="is damaged"):
         store.load(tmp_path)
     path.unlink()
-    with pytest.raises(InputError, match="is missing, though job.json names it"):
+    with pytest.raises(InputError, match=r"is missing, though job\.json names it"):
         store.load(tmp_path)
 
 
@@ -148,7 +148,7 @@ def parquet_bytes(table: pa.Table, metadata: dict[bytes, bytes] | None = None) -
 
 def test_a_foreign_parquet_file_is_not_taken_for_a_trace() -> None:
     path = pathlib.Path("x.parquet")
-    with pytest.raises(InputError, match="x.parquet is not a Parquet file presim can read"):
+    with pytest.raises(InputError, match=r"x\.parquet is not a Parquet file presim can read"):
         store.parse(b"nothing", path)
     with pytest.raises(InputError, match="not one of presim's traces"):
         store.parse(parquet_bytes(pa.table({"a": [1]})), path)

@@ -1,0 +1,40 @@
+"""The loop in machine code, made by numba from the same source that runs uncompiled.
+
+`presim.engine.loop` stays plain Python and free of numba, so importing the engine costs nothing; a second set of its
+functions, whose globals are the compiled ones, is made here when it is first asked for. The code is cached on disk
+(beside the source, else in the user's cache folder, else not at all; NUMBA_CACHE_DIR overrides both).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from presim.engine import loop
+
+
+@functools.cache
+def compiled_run() -> Callable[[loop.Program, loop.State], None]:
+    """`loop.run` for columns that are contiguous, writable int64 arrays."""
+    import numba
+
+    njit: Any = numba.njit  # its annotations leave out some of its options
+    namespace: dict[str, Any] = dict(vars(loop))
+    # Measured on 790,000 ops, and for the first compilation:              0.79 s, 8.3 s
+    # without wrappers that only Python would call                         0.79 s, 3.6 s
+    # _nrt=False: no counting of references to 45 arrays at every call     0.076 s, 2.6 s (the loop allocates nothing)
+    # forceinline                                                          0.031 s, 2.5 s
+    # The cache on disk knows only loop.py: remove engine/__pycache__ after a change here.
+    inner = njit(forceinline=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    for name, function in vars(loop).items():
+        if isinstance(function, types.FunctionType):
+            namespace[name] = inner(types.FunctionType(function.__code__, namespace, name))
+    entry = types.FunctionType(loop.run.__code__, namespace, "run")
+    entry.__module__ = loop.__name__
+    try:
+        run: Callable[[loop.Program, loop.State], None] = njit(_nrt=False, cache=True)(entry)
+    except RuntimeError:  # numba found no folder that it may write to
+        run = njit(_nrt=False)(entry)
+    return run

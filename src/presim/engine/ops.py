@@ -1,0 +1,172 @@
+"""From one trace and its durations to ops: what the loop needs to know of each entry.
+
+Entries that concern neither a stream nor the device (allocations, tags, steps) are no ops: their host time is added
+to the op that follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.price import PricedTrace
+from presim.engine import loop
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.trace.schema import Kind, Trace
+from presim.trace.signatures import Collective, Copy, Signature
+
+Ints = NDArray[np.int64]
+
+_NO_OP = -1
+_CODES = {
+    Kind.WORK: loop.RUN,
+    Kind.COLLECTIVE: loop.MEET,
+    Kind.EVENT_RECORD: loop.RECORD,
+    Kind.STREAM_WAIT: loop.WAIT,
+    Kind.EVENT_SYNC: loop.EVENT_SYNC,
+    Kind.STREAM_SYNC: loop.STREAM_SYNC,
+    Kind.DEVICE_SYNC: loop.DEVICE_SYNC,
+}
+_CODE_OF_KIND = np.array([_CODES.get(kind, _NO_OP) for kind in Kind], np.int64)
+_COPY_RESOURCE = {"h2d": loop.COPY_H2D, "d2h": loop.COPY_D2H, "peer": loop.COPY_PEER}
+
+
+@dataclasses.dataclass(frozen=True)
+class RankOps:
+    """One rank's ops; columns as in `loop.Program`, but indices of ops and slots count within the rank."""
+
+    trace: Trace
+    entries: Ints  # [op] its trace entry
+    host_cum_ns: Ints  # [entry] host time up to and with it, if nothing ever blocked
+    streams: Ints  # [slot] stream index
+    priority: Ints  # [slot]
+    slot_first: Ints
+    code: Ints
+    host_ns: Ints
+    slot: Ints
+    following: Ints
+    duration: Ints
+    resource: Ints
+    target: Ints
+    joins: Ints
+
+
+def build_ops(priced: PricedTrace, options: Options) -> RankOps:
+    """One rank's ops."""
+    trace = priced.trace
+    columns = trace.columns
+    all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
+    entries = np.flatnonzero(all_codes != _NO_OP)
+    code = all_codes[entries]
+    streams, slot = np.unique(columns["stream"][entries].astype(np.int64), return_inverse=True)
+    slot = slot.astype(np.int64).reshape(-1)
+    following, slot_first = _links(code, slot, len(streams))
+    duration = priced.durations_ns()[entries]
+    if len(duration) and int(duration.min()) < 0:
+        raise InputError(f"an entry has a negative duration ({int(duration.min())} ns); mend its price")
+    signature = columns["signature"][entries].astype(np.int64)  # -1, the last of the tables, where there is none
+    serial = columns["object"][entries].astype(np.int64)
+    resources = np.array([*map(_resource, trace.signatures), loop.COMPUTE], np.int64)
+    is_pair = np.array([*map(_is_pair, trace.signatures), False], np.int64)
+    joins = _joins(code, following, serial, is_pair[signature])
+    host_cum_ns = np.cumsum(_host_ns(trace, all_codes, options))
+    return RankOps(
+        trace=trace,
+        entries=entries,
+        host_cum_ns=host_cum_ns,
+        streams=streams,
+        priority=np.array([trace.manifest.stream_priorities.get(stream, 0) for stream in streams.tolist()], np.int64),
+        slot_first=slot_first,
+        code=code,
+        host_ns=np.diff(host_cum_ns[entries], prepend=0),
+        slot=slot,
+        following=following,
+        duration=_shared(trace, signature, duration, following, joins),
+        resource=resources[signature],
+        target=_targets(code, serial),
+        joins=joins,
+    )
+
+
+def _host_ns(trace: Trace, codes: Ints, options: Options) -> Ints:
+    """Host time of each entry on the target."""
+    scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * options.host_factor).astype(np.int64)
+    on_device = (codes == loop.RUN) | (codes == loop.MEET)
+    on_stream = (codes == loop.RECORD) | (codes == loop.WAIT)
+    result: Ints = scaled + on_device * options.launch_overhead_ns + on_stream * options.event_overhead_ns
+    return result
+
+
+def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:
+    """For each op the next one on its stream, and for each stream its first one."""
+    ops = np.flatnonzero(code <= loop.WAIT)
+    ordered = ops[np.argsort(slot[ops], kind="stable")]
+    same = slot[ordered[1:]] == slot[ordered[:-1]]
+    following = np.full(len(code), -1, np.int64)
+    following[ordered[:-1][same]] = ordered[1:][same]
+    first = np.full(slots, -1, np.int64)
+    first[slot[ops[::-1]]] = ops[::-1]
+    return following, first
+
+
+def _targets(code: Ints, serial: Ints) -> Ints:
+    """For each wait the recording it waits for: the last one of that serial before it.
+
+    A wait for what was not recorded before is no wait, as in CUDA; so is one for a recording of a part of the
+    program that is not in the trace.
+    """
+    target = np.full(len(code), -1, np.int64)
+    records = np.flatnonzero(code == loop.RECORD)
+    known, number = np.unique(serial[records], return_inverse=True)
+    if len(known) == 0:
+        return target
+    waits = np.flatnonzero((code == loop.WAIT) | (code == loop.EVENT_SYNC))
+    wanted = np.minimum(np.searchsorted(known, serial[waits]), len(known) - 1)
+    keys = number.reshape(-1) * len(code) + records  # by serial, then by place
+    order = np.argsort(keys)
+    at = np.searchsorted(keys[order], wanted * len(code) + waits) - 1
+    found = records[order[np.maximum(at, 0)]]
+    is_found = (at >= 0) & (serial[found] == serial[waits])
+    target[waits[is_found]] = found[is_found]
+    return target
+
+
+def _joins(code: Ints, following: Ints, serial: Ints, is_pair: Ints) -> Ints:
+    """1 for sends and receives that are part of one launch with the op before them on their stream.
+
+    NCCL runs the sends and receives of one group call side by side, in any order: one after the other they could
+    wait for each other. Other collectives of one group call meet in the same order everywhere, so they need no more
+    than to follow each other.
+    """
+    candidate = (code == loop.MEET) & (is_pair == 1) & (serial != 0)
+    joins = np.zeros(len(code), np.int64)
+    before = np.flatnonzero(candidate & (following >= 0))
+    after = following[before]
+    joins[after] = candidate[after] & (serial[after] == serial[before])
+    return joins
+
+
+def _shared(trace: Trace, signature: Ints, duration: Ints, following: Ints, joins: Ints) -> Ints:
+    """Durations where the sends of one launch share the bandwidth, and so do its receives: they end one by one."""
+    result = duration.copy()
+    heads = np.flatnonzero((joins == 0) & (following >= 0) & (joins[following] == 1))
+    for head in heads.tolist():
+        totals: dict[str, int] = {}
+        op = head
+        while op == head or (op >= 0 and joins[op]):
+            direction = getattr(trace.signatures[signature[op]], "kind", "")
+            totals[direction] = totals.get(direction, 0) + int(duration[op])
+            result[op] = totals[direction]
+            op = int(following[op])
+    return result
+
+
+def _resource(signature: Signature) -> int:
+    return _COPY_RESOURCE.get(signature.direction, loop.COMPUTE) if isinstance(signature, Copy) else loop.COMPUTE
+
+
+def _is_pair(signature: Signature) -> bool:
+    return isinstance(signature, Collective) and signature.kind in ("send", "recv", "send_recv")

@@ -1,0 +1,112 @@
+"""From the traces of a job to the arrays of the loop, and from its answer back to timelines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.price import PricedTrace
+from presim.engine import loop
+from presim.engine.matching import match_collectives
+from presim.engine.ops import RankOps, build_ops
+from presim.engine.options import Options
+from presim.engine.timeline import Timeline
+from presim.errors import InputError
+from presim.trace.check import check
+
+Ints = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class JobProgram:
+    """All ranks' ops in the form the loop reads."""
+
+    ranks: tuple[RankOps, ...]
+    columns: dict[str, Ints]  # by the names of `loop.Program`
+
+
+def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram:
+    """Arrays that the loop may index without looking."""
+    names = [item.trace.manifest.rank for item in priced]
+    if len(set(names)) != len(names):
+        raise InputError(f"a job has one trace for each of its ranks, got ranks {names}; leave one of each")
+    for item in priced:
+        check(item.trace)
+    ranks = tuple(build_ops(item, options) for item in priced)
+    matching = match_collectives([item.trace for item in priced])
+    op_first = _offsets([len(rank.entries) for rank in ranks])
+    slot_first = _offsets([len(rank.streams) for rank in ranks])
+    columns = {
+        "rank_first": op_first,
+        "rank_slot": slot_first,
+        "slot_rank": np.repeat(np.arange(len(ranks)), np.diff(slot_first)),
+        "slot_first": _shifted([rank.slot_first for rank in ranks], op_first),
+        "slot_priority": _joined([rank.priority for rank in ranks]),
+        "code": _joined([rank.code for rank in ranks]),
+        "host_ns": _joined([rank.host_ns for rank in ranks]),
+        "slot": _shifted([rank.slot for rank in ranks], slot_first),
+        "following": _shifted([rank.following for rank in ranks], op_first),
+        "duration": _joined([rank.duration for rank in ranks]),
+        "resource": _joined([rank.resource for rank in ranks]),
+        "target": _shifted([rank.target for rank in ranks], op_first),
+        "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
+        "joins": _joined([rank.joins for rank in ranks]),
+        "match_needed": matching.needed,
+        "launch_latency": np.array([options.launch_latency_ns]),
+        "sync_latency": np.array([options.sync_latency_ns]),
+        "queue_depth": np.array([options.queue_depth]),
+    }
+    return JobProgram(ranks, {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()})
+
+
+def initial_state(program: JobProgram) -> dict[str, Ints]:
+    """The columns of `loop.State` before anything has happened."""
+    columns = program.columns
+    ops, slots, matches = len(columns["code"]), len(columns["slot_rank"]), len(columns["match_needed"])
+    ranks = len(program.ranks)
+    resources = ranks * loop.EXCLUSIVE
+    # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
+    events = 2 * slots + int(columns["joins"].sum()) + 1
+    unset = {
+        "issue": ops, "start": ops, "end": ops, "host_spent": ranks, "last_end": slots, "rank_last_end": ranks,
+        "running": resources, "waiter_first": ops, "waiter_next": slots, "match_first": matches, "match_next": ops,
+    }  # fmt: skip
+    zero = {
+        "host_time": ranks, "outstanding": slots, "rank_outstanding": ranks, "head_state": slots, "in_flight": slots,
+        "pending": slots, "queued": resources, "called": resources, "is_called": resources, "arrived": matches,
+        "heap_time": events, "heap_key": events, "heap_item": events, "counters": 3,
+    }  # fmt: skip
+    state = {name: np.full(size, -1, np.int64) for name, size in unset.items()}
+    state |= {name: np.zeros(size, np.int64) for name, size in zero.items()}
+    state["host_op"] = columns["rank_first"][:-1].copy()
+    state["head"] = columns["slot_first"].copy()
+    return {name: state[name] for name in loop.State._fields}
+
+
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints) -> Timeline:
+    """One rank's timeline from the times of its ops; what is no op lies where the host was then."""
+    is_sync = rank.code > loop.WAIT
+    goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
+    spent = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
+    before = np.searchsorted(rank.entries, np.arange(len(rank.trace)))  # ops before each entry
+    host = goes_on[before] + rank.host_cum_ns - spent[before]
+    times = [host.copy(), host.copy(), host]
+    for whole, of_ops in zip(times, (issue, start, end), strict=True):
+        whole[rank.entries] = of_ops
+    return Timeline(*times)
+
+
+def _offsets(sizes: list[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _joined(columns: list[Ints]) -> Ints:
+    return np.concatenate(columns) if columns else np.zeros(0, np.int64)
+
+
+def _shifted(columns: list[Ints], first: Ints) -> Ints:
+    """Indices within a rank become indices within the job; -1 stays -1."""
+    return _joined([np.where(column < 0, -1, column + first[rank]) for rank, column in enumerate(columns)])

@@ -1,0 +1,97 @@
+"""From priced traces to timelines: the engine's front door."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from presim.cost.price import PricedTrace
+from presim.engine import loop
+from presim.engine.compiled import compiled_run
+from presim.engine.hang import hang
+from presim.engine.options import Options
+from presim.engine.program import Ints, JobProgram, build_program, initial_state, timeline
+from presim.engine.timeline import Timeline
+from presim.trace.schema import Trace
+
+# What it takes to import numba and load the cached loop, counted in interpreted ops: a process interprets until it
+# has spent as much, so it never takes more than twice what the better choice would have. docs/decisions/engine-loop.md
+LOADING_OPS = 100_000
+_Record = TypeVar("_Record", loop.Program, loop.State)
+_SWITCH = "PRESIM_ENGINE"  # compiled, or interpreted; the answer is the same
+
+
+def simulate(priced: PricedTrace, *, options: Options | None = None, compiled: bool | None = None) -> Timeline:
+    """One rank's timeline; ranks that are not there are taken to be as fast as this one."""
+    return simulate_job([priced], options=options, compiled=compiled)[priced.trace.manifest.rank]
+
+
+def simulate_job(
+    priced: Sequence[PricedTrace], *, options: Options | None = None, compiled: bool | None = None
+) -> dict[int, Timeline]:
+    """Timelines by rank of all ranks together, with their collectives as rendezvous.
+
+    ``compiled`` chooses between the compiled and the interpreted loop, which answer alike; None: whichever is sooner
+    done, or what the environment's PRESIM_ENGINE says. Raises `HangError` where ranks wait for each other for ever.
+    """
+    program = build_program(priced, options or Options())
+    state = initial_state(program)
+    if _is_compiled(compiled, len(state["issue"])):
+        compiled_run()(_record(loop.Program, program.columns), _record(loop.State, state))
+    else:
+        state = _interpret(program, state)
+    _raise_if_stuck(program, state)
+    first = program.columns["rank_first"]
+    return {
+        rank.trace.manifest.rank: timeline(
+            rank, *(state[name][first[index] : first[index + 1]] for name in ("issue", "start", "end"))
+        )
+        for index, rank in enumerate(program.ranks)
+    }
+
+
+class _Rent:
+    """How many ops this process has interpreted; which loop runs is a question of speed alone."""
+
+    ops = 0
+
+
+def _is_compiled(choice: bool | None, ops: int) -> bool:
+    if choice is not None:
+        return choice
+    switch = os.environ.get(_SWITCH, "")
+    if switch:
+        return switch == "compiled"
+    _Rent.ops += ops
+    return _Rent.ops >= LOADING_OPS
+
+
+def _interpret(program: JobProgram, state: dict[str, Ints]) -> dict[str, Ints]:
+    """Lists of Python's integers are read five times as fast as numpy arrays, one element at a time."""
+    lists = _record(loop.State, {name: column.tolist() for name, column in state.items()})
+    loop.run(_record(loop.Program, {name: column.tolist() for name, column in program.columns.items()}), lists)
+    return {name: np.array(column, np.int64) for name, column in lists._asdict().items()}
+
+
+def _record(type_: type[_Record], columns: Mapping[str, object]) -> _Record:
+    return type_(**cast(Any, columns))
+
+
+def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
+    """Ops without an end are in a deadlock: name the collectives that some stream stands at."""
+    open_ops = np.flatnonzero((state["end"] < 0) & (state["issue"] >= 0) & (program.columns["code"] == loop.MEET))
+    _, first = np.unique(program.columns["slot"][open_ops], return_index=True)
+    if len(open_ops):
+        raise hang(_located(program, open_ops[first]))
+
+
+def _located(program: JobProgram, ops: Ints) -> list[tuple[Trace, int]]:
+    first = program.columns["rank_first"]
+    ranks = np.searchsorted(first, ops, "right") - 1
+    return [
+        (program.ranks[rank].trace, int(program.ranks[rank].entries[op - first[rank]]))
+        for rank, op in zip(ranks.tolist(), ops.tolist(), strict=True)
+    ]
