@@ -1,0 +1,102 @@
+"""Which collectives of different ranks are one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from golden.scenarios import kernel
+from presim.engine.hang import HangError
+from presim.engine.matching import match_collectives
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest, Trace
+from presim.trace.signatures import Collective
+
+
+def trace(rank: int, calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], scope: str = "") -> Trace:
+    named = tuple(Group(name=f"g{index} of {rank}", ranks=ranks, size=len(ranks)) for index, ranks in enumerate(groups))
+    build = TraceBuilder(Manifest(world_size=8, rank=rank, gpu="", gpus_per_node=8, script="", groups=named))
+    for call in calls:
+        build.work(call, scope=scope)
+    return build.trace()
+
+
+def reduce(group: int = 0, size: int = 8) -> Collective:
+    return Collective(kind="all_reduce", bytes=size, dtype="uint8", group=group)
+
+
+def message(kind: str, peer: int) -> Collective:
+    return Collective(kind=kind, bytes=8, dtype="uint8", group=0, peer=peer)
+
+
+def test_a_single_rank_meets_nobody() -> None:
+    matching = match_collectives([trace(0, [reduce(), reduce()], [(0, 1)])])
+    assert [match.tolist() for match in matching.match] == [[-1, -1]]
+    assert matching.needed.tolist() == []
+
+
+def test_the_nth_call_meets_the_nth_call_whatever_lies_between() -> None:
+    build = TraceBuilder(trace(1, [], [(0, 1)]).manifest)
+    build.work(kernel(1))
+    build.work(reduce())
+    build.work(kernel(1))
+    build.work(reduce())
+    matching = match_collectives([trace(0, [reduce(), reduce()], [(0, 1)]), build.trace()])
+    assert [match.tolist() for match in matching.match] == [[0, 1], [-1, 0, -1, 1]]
+    assert matching.needed.tolist() == [2, 2]
+
+
+def test_a_communicator_is_known_by_its_members_under_any_name_and_number() -> None:
+    first = trace(0, [reduce(0), reduce(1)], [(0, 1), (0, 1, 2)])
+    second = trace(1, [reduce(1), reduce(0)], [(0, 1, 2), (0, 1)])
+    matching = match_collectives([first, second])
+    (pair, three), (pair_again, three_again) = (match.tolist() for match in matching.match)
+    assert (pair, three) == (pair_again, three_again)
+    assert pair != three
+
+
+def test_two_communicators_of_the_same_members_are_told_apart_by_their_order() -> None:
+    first = trace(0, [reduce(0), reduce(1)], [(0, 1), (0, 1)])
+    second = trace(1, [reduce(1), reduce(0)], [(0, 1), (0, 1)])
+    matching = match_collectives([first, second])
+    assert matching.match[0].tolist() == matching.match[1].tolist()[::-1]
+
+
+def test_only_simulated_members_are_waited_for() -> None:
+    everybody = (0, 1, 2, 3)
+    matching = match_collectives([trace(rank, [reduce()], [everybody]) for rank in (0, 2, 3)])
+    assert matching.needed.tolist() == [3]
+
+
+def test_a_send_meets_the_receive_of_its_peer_and_directions_are_counted_apart() -> None:
+    groups = [(4, 6)]  # peers are ranks of the group
+    first = trace(4, [message("send", 1), message("recv", 1), message("send", 1)], groups)
+    second = trace(6, [message("recv", 0), message("recv", 0), message("send", 0)], groups)
+    matching = match_collectives([first, second])
+    here, there = (match.tolist() for match in matching.match)
+    assert [here[0], here[2], here[1]] == there
+    assert matching.needed.tolist() == [2, 2, 2]
+
+
+def test_a_message_to_a_rank_that_is_not_simulated_meets_nobody() -> None:
+    matching = match_collectives([trace(rank, [message("send", 3)], [(0, 1, 2, 3)]) for rank in (0, 1)])
+    assert all(match.tolist() == [-1] for match in matching.match)
+
+
+def test_a_group_of_unknown_members_meets_nobody() -> None:
+    assert match_collectives([trace(rank, [reduce(5)], [()]) for rank in (0, 1)]).needed.tolist() == []
+
+
+def test_ranks_that_meet_for_different_operations_are_named() -> None:
+    first = trace(0, [reduce(), reduce(size=4)], [(0, 1)], scope="layers.1")
+    second = trace(1, [reduce(), reduce(size=16)], [(0, 1)])
+    expected = (
+        "the job would hang: ranks meet for different operations: "
+        "rank 0, entry 1 in layers.1: all_reduce of 4 bytes on 'g0 of 0'; "
+        "rank 1, entry 1: all_reduce of 16 bytes on 'g0 of 1'. "
+        "Compare what these ranks call before; no rank's order may differ"
+    )
+    with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):
+        match_collectives([first, second])

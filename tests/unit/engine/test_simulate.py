@@ -1,0 +1,165 @@
+"""The engine's front door."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+
+from golden.scenarios import OPTIONS, builder, kernel, priced
+from presim.cost.price import PricedTrace
+from presim.engine import simulate as engine
+from presim.engine.hang import HangError
+from presim.engine.options import Options
+from presim.engine.simulate import simulate, simulate_job
+from presim.errors import InputError
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective
+
+
+def test_an_empty_trace_takes_no_time() -> None:
+    assert simulate(PricedTrace(TraceBuilder().trace(), ())).makespan_ns == 0
+
+
+def test_entries_that_are_no_ops_lie_where_the_host_was() -> None:
+    build = builder()
+    build.alloc(512, 512, host_ns=7)
+    build.work(kernel(1_000), host_ns=3)
+    build.free(512, 512, host_ns=5)
+    build.device_sync()
+    build.step(host_ns=11)
+    timeline = simulate(priced(build), options=OPTIONS)
+    assert timeline.issue_ns.tolist() == [7, 20, 25, 25, 1_181]
+    assert timeline.end_ns.tolist() == [7, 1_120, 25, 1_170, 1_181]
+
+
+def test_a_sync_with_nothing_to_wait_for_takes_no_time() -> None:
+    build = builder()
+    build.device_sync()
+    build.stream_sync(stream=3)
+    build.event_sync(0)
+    assert simulate(priced(build), options=OPTIONS).makespan_ns == 0
+
+
+def test_the_host_sees_an_end_that_is_past_by_the_latency_only() -> None:
+    build = builder()
+    build.work(kernel(10))
+    build.device_sync(host_ns=10_000)
+    assert simulate(priced(build), options=OPTIONS).makespan_ns == 10_010
+
+
+def test_a_full_queue_blocks_the_host_until_one_of_its_launches_has_ended() -> None:
+    build = builder()
+    for _ in range(4):
+        build.work(kernel(1_000))
+    timeline = simulate(priced(build), options=dataclasses.replace(OPTIONS, queue_depth=2))
+    assert timeline.issue_ns.tolist() == [10, 20, 1_110, 2_110]
+
+
+def test_a_queue_is_each_streams_own() -> None:
+    build = builder()
+    for stream in (0, 0, 1, 1):
+        build.work(kernel(1_000), stream=stream)
+    timeline = simulate(priced(build), options=dataclasses.replace(OPTIONS, queue_depth=2))
+    assert timeline.issue_ns.tolist() == [10, 20, 30, 40]
+
+
+def test_the_longest_member_decides_how_long_a_collective_takes() -> None:
+    job = []
+    for rank, size in ((0, 100), (1, 300)):
+        build = builder(rank, 2)
+        build.work(Collective(kind="all_to_all", bytes=size, dtype="uint8", group=0))
+        job.append(priced(build))
+    timelines = simulate_job(job, options=OPTIONS)
+    assert [timelines[rank].end_ns.tolist() for rank in (0, 1)] == [[410], [410]]
+
+
+def reduce(group: int) -> Collective:
+    return Collective(kind="all_reduce", bytes=8, dtype="uint8", group=group)
+
+
+def crossed_job() -> list[PricedTrace]:
+    """Two groups of the same ranks on one stream, called in another order by each rank."""
+    job = []
+    for rank in (0, 1):
+        build = builder(rank, 2)
+        groups = (*build.manifest.groups, Group(name="other", ranks=(0, 1), size=2))
+        build.manifest = msgspec.structs.replace(build.manifest, groups=groups)
+        for group in (rank, 1 - rank):
+            build.work(reduce(group))
+        build.device_sync()
+        job.append(priced(build))
+    return job
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_ranks_that_wait_for_each_other_are_a_hang_that_names_them(compiled: bool) -> None:
+    expected = (
+        "the job would hang: nothing can end what these wait for: rank 0, entry 0: all_reduce of 8 bytes on 'world'; "
+        "rank 1, entry 0: all_reduce of 8 bytes on 'other'. "
+        "Compare what these ranks call before; no rank's order may differ"
+    )
+    with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):
+        simulate_job(crossed_job(), options=OPTIONS, compiled=compiled)
+
+
+def test_a_member_that_never_comes_is_a_hang() -> None:
+    first, second = builder(0, 2), builder(1, 2)
+    first.work(reduce(0))
+    second.work(kernel(1))
+    with pytest.raises(HangError, match="rank 0, entry 0: all_reduce of 8 bytes on 'world'"):
+        simulate_job([priced(first), priced(second)])
+
+
+def test_a_rank_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^a job has one trace for each of its ranks, got ranks \[0, 0\]"):
+        simulate_job([priced(builder()), priced(builder())])
+
+
+def test_options_refuse_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="host times are not negative and a queue holds at least one launch"):
+        Options(queue_depth=0)
+    with pytest.raises(ValueError, match="host times are not negative"):
+        Options(launch_latency_ns=-1)
+    with pytest.raises(ValueError, match="host times are not negative"):
+        Options(host_factor=float("nan"))
+
+
+def test_the_environment_and_the_work_done_choose_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine._Rent, "ops", 0)
+    assert not engine._is_compiled(None, engine.LOADING_OPS - 1)
+    assert engine._is_compiled(None, 1)
+    monkeypatch.setenv("PRESIM_ENGINE", "interpreted")
+    assert not engine._is_compiled(None, 10**9)
+    monkeypatch.setenv("PRESIM_ENGINE", "compiled")
+    assert engine._is_compiled(None, 0)
+    assert not engine._is_compiled(False, 0)
+
+
+def test_a_small_simulation_does_not_load_numba() -> None:
+    script = (
+        "import sys; from golden.scenarios import launch_bound; from presim.engine.simulate import simulate_job\n"
+        "simulate_job(launch_bound()); print([name for name in ('numba', 'torch', 'pyarrow') if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "[]\n"
+
+
+def test_a_large_time_is_not_lost_in_a_float() -> None:
+    build = builder()
+    build.work(kernel(2**60 + 1))
+    timeline = simulate(priced(build), options=OPTIONS, compiled=True)
+    assert timeline.end_ns.tolist() == [110 + 2**60 + 1]
+    assert timeline.end_ns.dtype == np.int64
