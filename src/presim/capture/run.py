@@ -18,8 +18,8 @@ from presim.capture.launch import environment, supervise
 from presim.capture.log import read_log
 from presim.capture.rendezvous import RendezvousServer
 from presim.errors import CaptureError, InputError
-from presim.hardware.device_config import device_config, program_memory_bytes
-from presim.hardware.schema import Cluster
+from presim.hardware.device_config import device_config
+from presim.hardware.cluster import Cluster
 from presim.trace.schema import Kind, Manifest, Trace
 
 
@@ -133,7 +133,7 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
         versions=outcome.versions,
         exit=outcome.exit,
         error=outcome.error,
-        memory_capacity_bytes=program_memory_bytes(cluster.gpu),
+        memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
         device_total_bytes=cluster.gpu.memory_bytes,
         context_bytes=cluster.gpu.context_bytes,
         batch=batch,

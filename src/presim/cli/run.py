@@ -1,0 +1,40 @@
+"""``presim run``: capture a script, price it, simulate it, report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from presim.cli.options import Outputs, cluster_options, output_options
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cluster_options
+@click.option("--rank", type=click.IntRange(0), default=0, metavar="R", help="Global rank that the process stands for.")
+@click.option("--steps", type=click.IntRange(0), default=3, metavar="N", show_default=True,
+              help="Stop after N optimizer steps; 0 runs the script to its end.")
+@click.option("--limit", type=click.FloatRange(0, min_open=True), default=600.0, metavar="SECONDS", show_default=True,
+              help="Give up on a script that takes longer to capture.")
+@click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
+@output_options
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(script: str, args: tuple[str, ...], **options: Any) -> int:
+    """Run SCRIPT with ARGS on an emulated GPU and predict what the cluster would make of it.
+
+    The script runs unmodified in a process of its own, with the environment that torchrun would give rank R. Nothing
+    is computed on the device: what it was asked for is recorded, priced for the cluster and simulated.
+    """
+    from presim.api import evaluate_run
+    from presim.cli.progress import progress
+
+    outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
+    outputs.check()
+    with progress(outputs.quiet) as say:
+        evaluation = evaluate_run(
+            script, *args, script_to_stderr=outputs.json_file == "-", progress=say, **options
+        )
+    outputs.deliver(evaluation)
+    return 1 if evaluation.result.exit in ("raised", "exited", "killed") else 0
