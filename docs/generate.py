@@ -1,0 +1,124 @@
+"""Writes the parts of the documentation that the code knows best; a test holds that they are up to date.
+
+Run ``python docs/generate.py`` after changing an option of the command line or a field of the result.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import click
+import msgspec
+
+from presim import result as results
+from presim.cli.main import cli
+from presim.report import json
+
+DOCS = Path(__file__).parent
+_NOTICE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
+
+
+def cli_reference() -> str:
+    """``docs/reference/cli.md``: the help of every verb."""
+    context = _context(cli, "presim", None)
+    parts = ["# Command line\n", f"```text\n{cli.get_help(context)}\n```\n"]
+    for verb in cli.list_commands(context):
+        command = cli.get_command(context, verb)
+        assert command is not None
+        parts += [f"## presim {verb}\n", *(f"```text\n{text}\n```\n" for text in _help(command, verb, context))]
+    return _NOTICE + "\n".join(parts)
+
+
+def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
+    context = _context(command, name, parent)
+    yield command.get_help(context)
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from _help(found, child, context)
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    settings: dict[str, Any] = {**command.context_settings, "terminal_width": 100, "max_content_width": 100}
+    return click.Context(command, info_name=name, parent=parent, **settings)
+
+
+def result_reference() -> str:
+    """``docs/concepts/result.md``: every field of the result."""
+    parts = [
+        "# The result\n",
+        f"Every verb that predicts answers with one `Result`, version {results.SCHEMA_VERSION} of its schema: "
+        "`presim … --json FILE` writes it, `presim.simulate(…)` returns it. It is written, too, when the script raised "
+        "or ran out of memory; `exit` and `error` say so. Times are seconds, sizes bytes, shares fractions of 1; "
+        "`null` means not known, never zero. The JSON Schema is "
+        "[result.schema.json](../reference/result.schema.json).\n",
+    ]
+    for struct in _structs(results.Result, []):
+        parts.append(f"## {struct.__name__}\n")
+        parts.append(f"{_paragraphs(struct.__doc__ or '')}\n")
+        parts.append("| field | type | meaning |\n|---|---|---|")
+        parts += [f"| `{name}` | {kind} | {text} |" for name, kind, text in _fields(struct)]
+        parts.append("")
+    return _NOTICE + "\n".join(parts)
+
+
+def _structs(struct: type[msgspec.Struct], seen: list[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
+    """The struct and those its fields are made of, each once, in order of first use."""
+    if struct not in seen:
+        seen.append(struct)
+        for field in msgspec.structs.fields(struct):
+            for part in _parts(field.type):
+                if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                    _structs(part, seen)
+    return seen
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    yield kind
+    for argument in get_args(kind):
+        yield from _parts(argument)
+
+
+def _fields(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, str]]:
+    hints = typing.get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        hint = hints[field.name]
+        description = next((m.description for m in get_args(hint)[1:] if isinstance(m, msgspec.Meta)), None)
+        if get_origin(hint) is not Annotated or not description:
+            raise SystemExit(f"{struct.__name__}.{field.name} says nothing: annotate it with says(…)")
+        yield field.name, _type_name(get_args(hint)[0]), description.replace("|", "\\|")
+
+
+def _type_name(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    if get_origin(kind) is list:
+        return f"list of {_type_name(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"map of {_type_name(get_args(kind)[1])}"
+    if type(None) in get_args(kind):
+        return " or ".join("null" if part is type(None) else _type_name(part) for part in get_args(kind))
+    return {str: "string", float: "number", int: "integer", bool: "boolean"}[kind]
+
+
+def _paragraphs(docstring: str) -> str:
+    return "\n".join(line.strip() for line in docstring.strip().splitlines())
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    return {
+        DOCS / "reference" / "cli.md": cli_reference(),
+        DOCS / "concepts" / "result.md": result_reference(),
+        DOCS / "reference" / "result.schema.json": json.json_schema().decode(),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

@@ -1,0 +1,133 @@
+"""The verbs as functions, for notebooks and other programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from collections.abc import Callable
+
+from presim.pipeline import Evaluation, evaluate
+from presim.result import Result
+
+
+def simulate(
+    directory: str | os.PathLike[str],
+    *,
+    gpu: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    world_size: int | None = None,
+    cluster: str | None = None,
+    rank: int | None = None,
+) -> Result:
+    """Price and simulate a saved trace; the arguments are the options of ``presim simulate``."""
+    return evaluate_saved(
+        directory,
+        gpu=gpu,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        world_size=world_size,
+        cluster=cluster,
+        rank=rank,
+    ).result
+
+
+def run(
+    script: str,
+    *args: str,
+    gpu: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    world_size: int | None = None,
+    cluster: str | None = None,
+    rank: int = 0,
+    steps: int = 3,
+    limit: float = 600.0,
+    save: str | os.PathLike[str] | None = None,
+    module: bool = False,
+    quiet: bool = False,
+) -> Result:
+    """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
+
+    The script runs in a process of its own; ``quiet`` drops what it prints.
+
+    Raises:
+        InputError: an option or the script cannot be used.
+        CaptureError: the script cannot be run here, or left nothing to price.
+    """
+    return evaluate_run(
+        script,
+        *args,
+        gpu=gpu,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        world_size=world_size,
+        cluster=cluster,
+        rank=rank,
+        steps=steps,
+        limit=limit,
+        save=save,
+        module=module,
+        drop_output=quiet,
+    ).result
+
+
+def evaluate_run(
+    script: str,
+    *args: str,
+    gpu: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    world_size: int | None = None,
+    cluster: str | None = None,
+    rank: int = 0,
+    steps: int = 3,
+    limit: float = 600.0,
+    save: str | os.PathLike[str] | None = None,
+    module: bool = False,
+    script_to_stderr: bool = False,
+    drop_output: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Evaluation:
+    """`run` with all that reports are made of; ``script_to_stderr`` keeps standard output for the result."""
+    from presim.capture.run import Request, capture
+    from presim.hardware.choose import choose_cluster
+    from presim.trace import store
+
+    target = choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, world_size=world_size, cluster=cluster)
+    stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
+    request = Request(script, tuple(args), module, rank, steps, limit, stdout)
+    trace = capture(request, target, progress)
+    if save is not None:
+        store.save([trace], save)
+    progress("simulating")
+    return evaluate(trace, target)
+
+
+def evaluate_saved(
+    directory: str | os.PathLike[str],
+    *,
+    gpu: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    world_size: int | None = None,
+    cluster: str | None = None,
+    rank: int | None = None,
+) -> Evaluation:
+    """`simulate` with all that reports are made of; what is not given is as it was captured."""
+    from presim.hardware.choose import choose_cluster
+    from presim.trace import store
+
+    job = store.load(directory)
+    captured = job.manifest
+    if not any((cluster, nodes, gpus_per_node, world_size)):
+        world_size, gpus_per_node = captured.world_size, min(captured.gpus_per_node, captured.world_size)
+    target = choose_cluster(
+        gpu=gpu or (None if cluster else captured.gpu),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        world_size=world_size,
+        cluster=cluster,
+    )
+    return evaluate([job.traces[number] for number in sorted(job.traces)], target, rank=rank)

@@ -1,0 +1,88 @@
+"""Options that several verbs share, and what becomes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from presim.pipeline import Evaluation
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def cluster_options(function: _Function) -> _Function:
+    """``--gpu --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
+    for option in reversed(
+        (
+            click.option("--gpu", metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file of your own."),
+            click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes."),
+            click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="GPUs used in each node."),
+            click.option("--world-size", type=click.IntRange(1), metavar="N", help="GPUs in all, instead of --nodes."),
+            click.option("--cluster", metavar="FILE", help="A TOML file that describes the cluster."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def output_options(function: _Function) -> _Function:
+    """``--json --perfetto --memory-snapshot --quiet``: where the result goes."""
+    for option in reversed(
+        (
+            click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+            click.option("--perfetto", metavar="FILE", help="Write the timeline, for ui.perfetto.dev."),
+            click.option("--memory-snapshot", metavar="FILE", help="Write memory, for pytorch.org/memory_viz."),
+            click.option("-q", "--quiet", is_flag=True, help="Print no report."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """Where the result goes, as `output_options` took it."""
+
+    json_file: str | None = None
+    perfetto: str | None = None
+    memory_snapshot: str | None = None
+    quiet: bool = False
+
+    def check(self) -> None:
+        """Before long work: a file that cannot be written is said now, not after it."""
+        from presim.errors import InputError
+
+        for path in (self.json_file, self.perfetto, self.memory_snapshot):
+            folder = os.path.dirname(os.path.abspath(path)) if path and path != "-" else "."
+            if not os.path.isdir(folder):
+                raise InputError(f"cannot write {path}: there is no directory {folder}")
+
+    def deliver(self, evaluation: Evaluation) -> None:
+        """Write the files that were asked for, then print the report; JSON on standard output replaces it."""
+        if self.perfetto:
+            from presim.report import perfetto
+
+            perfetto.write(evaluation.priced, evaluation.timeline, self.perfetto)
+        if self.memory_snapshot:
+            from presim.report import memory_snapshot
+
+            memory_snapshot.write(evaluation.priced.trace, evaluation.timeline, self.memory_snapshot)
+        if self.json_file:
+            self._deliver_json(evaluation, self.json_file)
+        if not self.quiet and self.json_file != "-":
+            from presim.report import terminal
+
+            terminal.write(evaluation.result)
+
+    def _deliver_json(self, evaluation: Evaluation, path: str) -> None:
+        from presim.report import json
+
+        if path == "-":
+            click.get_binary_stream("stdout").write(json.encode(evaluation.result))
+        else:
+            json.write(evaluation.result, path)

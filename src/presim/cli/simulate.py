@@ -1,0 +1,26 @@
+"""``presim simulate``: price and simulate a saved trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from presim.cli.options import Outputs, cluster_options, output_options
+
+
+@click.command("simulate")
+@click.argument("directory", metavar="DIR")
+@cluster_options
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="Report on this captured rank; default: the lowest.")
+@output_options
+def command(directory: str, rank: int | None, **options: Any) -> None:
+    """Price and simulate the trace in DIR, which `presim run --save` made.
+
+    Without options the cluster is the one that was captured for. Another GPU, or another split of the same number of
+    GPUs into nodes, needs no new capture; another number of GPUs does, because message sizes depend on it.
+    """
+    from presim.api import evaluate_saved
+
+    outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
+    outputs.deliver(evaluate_saved(directory, rank=rank, **options))

@@ -1,0 +1,40 @@
+"""``presim trace``: look into a saved trace."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("trace")
+@click.argument("directory", metavar="DIR")
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="This captured rank; default: the lowest.")
+@click.option("--entries", metavar="A:B", help="Also list the entries from A up to, not including, B.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+def command(directory: str, rank: int | None, entries: str | None, as_json: bool) -> None:
+    """Look into the trace in DIR: counts, signatures, streams, collectives, and single entries."""
+    from presim.report import trace_view
+    from presim.trace import store
+
+    chosen = _range(entries)
+    job = store.load(directory, ranks=None if rank is None else [rank])
+    trace = job.traces[min(job.traces)]
+    if as_json:
+        click.get_binary_stream("stdout").write(trace_view.encode(trace, chosen))
+    else:
+        trace_view.write(trace, chosen)
+
+
+def _range(text: str | None) -> slice | None:
+    """``A:B`` with either end left out."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        chosen = slice(int(first or 0), int(last) if last else None)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no range such as 0:20", param_hint="--entries") from None
+    if chosen.start < 0 or (chosen.stop is not None and chosen.stop < chosen.start):
+        raise click.BadParameter(f"{text!r} does not go from a first entry to a later one", param_hint="--entries")
+    return chosen

@@ -1,0 +1,147 @@
+"""What a trace holds, for people and as JSON (the verb ``trace``)."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from presim.trace.schema import COLUMNS, Category, Kind, Phase, Trace
+from presim.trace.signatures import Signature, family
+from presim.trace.summary import Summary, summarize
+from presim.units import gib, seconds
+
+SIGNATURES = 15  # shown in the terminal
+WIDTH = 120
+
+
+def encode(trace: Trace, entries: slice | None = None) -> bytes:
+    """The summary, and the entries asked for, as JSON with sorted keys."""
+    content: dict[str, Any] = {"summary": summarize(trace), "entries": entry_rows(trace, entries) if entries else []}
+    return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
+
+
+def write(
+    trace: Trace, entries: slice | None = None, file: IO[str] | None = None, *, console: Console | None = None
+) -> None:
+    """Print the summary, and the entries asked for."""
+    console = console or Console(file=file, highlight=False)
+    console.print(render(trace, entries), width=min(WIDTH, console.width))
+
+
+def render(trace: Trace, entries: slice | None = None) -> RenderableType:
+    """The summary as something rich can print."""
+    summary = summarize(trace)
+    parts: list[RenderableType] = [_head(summary, trace.manifest.script), _section("Streams", _streams(summary))]
+    if summary.collectives:
+        parts.append(_section("Collectives", _collectives(summary)))
+    more = len(summary.signatures) - SIGNATURES
+    title = f"Signatures  {len(summary.signatures)}" + (f", the {SIGNATURES} most frequent" if more > 0 else "")
+    parts.append(_section(title, _signatures(summary)))
+    if summary.unmodelled_calls:
+        calls = ", ".join(f"{name} {count}x" for name, count in sorted(summary.unmodelled_calls.items()))
+        parts.append(_section("Calls without semantics", Text(calls)))
+    if summary.notes:
+        parts.append(_section("Notes", Group(*(Text(f"- {note}") for note in summary.notes))))
+    if entries:
+        parts.append(_section("Entries", _entries(trace, entries)))
+    return Group(*parts)
+
+
+def entry_rows(trace: Trace, entries: slice) -> list[dict[str, Any]]:
+    """Entries in words: names instead of numbers, fields of no meaning left out."""
+    rows = []
+    for index in range(*entries.indices(len(trace))):
+        row = {name: int(trace.columns[name][index]) for name in COLUMNS}
+        rows.append({"index": index, **_in_words(trace, row)})
+    return rows
+
+
+def _in_words(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
+    kind = Kind(row["kind"])
+    words: dict[str, Any] = {"kind": kind.name.lower(), "stream": row["stream"], "host_ns": row["host_ns"]}
+    if row["signature"] >= 0:
+        words["signature"] = trace.signatures[row["signature"]]
+        words["phase"] = Phase(row["phase"]).name.lower()
+    else:
+        words |= {"object": row["object"], "value": row["value"]}
+    if kind is Kind.RETAG and row["value"] in list(Category):
+        words["category"] = Category(row["value"]).name.lower()
+    if row["operator"] >= 0:
+        words["operator"] = trace.operators[row["operator"]]
+    if row["scope"] >= 0:
+        words["scope"] = trace.scopes[row["scope"]]
+    return words
+
+
+def _head(summary: Summary, script: str) -> RenderableType:
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.kinds.items(), key=lambda item: -item[1]))
+    phases = ", ".join(f"{count} {phase}" for phase, count in summary.phases.items())
+    facts = (
+        ("script", script or "none"),
+        ("captured", f"rank {summary.rank} of {summary.world_size} on an emulated {summary.gpu}, ended: {summary.exit}"),
+        ("entries", f"{summary.entries} in {summary.steps} steps, {seconds(summary.host_ns / 1e9)} of host time"),
+        ("kinds", counts),
+        ("device work", phases),
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in facts:
+        table.add_row(Text(name, "dim"), Text(text))
+    return table
+
+
+def _streams(summary: Summary) -> Table:
+    table = _table("stream", "priority", "work", "collectives", "waits")
+    for row in summary.streams:
+        table.add_row(*(str(value) for value in (row.stream, row.priority, row.work, row.collectives, row.waits)))
+    return table
+
+
+def _collectives(summary: Summary) -> Table:
+    table = _table("kind", "group", "ranks", "type", "calls", "bytes")
+    for row in summary.collectives:
+        table.add_row(row.kind, row.group, str(row.group_size), row.dtype, str(row.count), gib(row.bytes))
+    return table
+
+
+def _signatures(summary: Summary) -> Table:
+    table = _table("count", "family", "signature")
+    for row in summary.signatures[:SIGNATURES]:
+        table.add_row(str(row.count), row.family, _fields(row.signature))
+    return table
+
+
+def _entries(trace: Trace, entries: slice) -> Table:
+    table = _table("entry", "stream", "host", "what", "operator", "module")
+    for row in entry_rows(trace, entries):
+        signature = row.get("signature")
+        if signature is not None:
+            what = f"{row['phase']} {family(signature)} {_fields(signature)}"
+        else:
+            what = f"{row['kind']} {row['object']:#x} {row.get('category', row['value'])}"
+        host = seconds(row["host_ns"] / 1e9)
+        table.add_row(str(row["index"]), str(row["stream"]), host, what, row.get("operator", ""), row.get("scope", ""))
+    return table
+
+
+def _fields(signature: Signature) -> str:
+    """The fields that are not at their defaults."""
+    values = msgspec.structs.asdict(signature)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(signature)}
+    return " ".join(f"{name}={value}" for name, value in values.items() if value != defaults[name])
+
+
+def _section(title: str, content: RenderableType) -> RenderableType:
+    return Group(Text(f"\n{title}", "bold bright_blue"), Padding(content, (0, 0, 0, 2)))
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    left = {"kind", "group", "type", "family", "signature", "what", "operator", "module"}
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return table
