@@ -13,6 +13,7 @@ from presim.errors import CaptureError
 
 SUPPORTED_TORCH = ((2, 12), (2, 15))  # first and last minor version tried
 SUPPORTED_CUDA = "13."
+REFERENCE_TORCH = "2.14.0"  # what the tests run with
 SHIM_DIRECTORY = Path(__file__).parent.parent / "shim"
 LIBRARIES = (
     "libcuda.so.1",
@@ -65,18 +66,22 @@ def find_torch() -> Torch | None:
 
 
 def torch_problem(torch: Torch | None) -> str | None:
-    """In one sentence why this PyTorch cannot be captured and what mends it, or None."""
-    install = f"{Path(sys.executable).name} -m pip install --no-deps torch==2.14.0"
+    """In a few words why this PyTorch cannot be captured, or None; `install_torch` mends it."""
     if torch is None:
-        return f"PyTorch is not installed for {sys.executable}: `{install}` (and its dependencies without nvidia-*)"
+        return f"PyTorch is not installed for {sys.executable}"
     if not torch.cuda:
-        return f"PyTorch {torch.version} is a CPU-only build, and presim emulates the CUDA build: `{install}`"
+        return f"PyTorch {torch.version} is a CPU-only build, and presim emulates the CUDA build"
     if not torch.cuda.startswith(SUPPORTED_CUDA):
-        return f"PyTorch {torch.version} is built for CUDA {torch.cuda}, and presim emulates CUDA 13: `{install}`"
+        return f"PyTorch {torch.version} is built for CUDA {torch.cuda}, and presim emulates CUDA 13"
     if not SUPPORTED_TORCH[0] <= torch.minor <= SUPPORTED_TORCH[1]:
         first, last = (".".join(map(str, version)) for version in SUPPORTED_TORCH)
-        return f"PyTorch {torch.version} is outside the supported versions {first} to {last}: `{install}`"
+        return f"PyTorch {torch.version} is outside the supported versions {first} to {last}"
     return None
+
+
+def install_torch() -> str:
+    """The command that installs the reference version without nvidia-* packages."""
+    return f"{Path(sys.executable).name} -m pip install --no-deps torch==={REFERENCE_TORCH}"
 
 
 def require_torch() -> Torch:
@@ -88,16 +93,26 @@ def require_torch() -> Torch:
     torch = find_torch()
     problem = torch_problem(torch)
     if problem or torch is None:
-        raise CaptureError(f"{problem}; `presim doctor` checks the rest")
+        raise CaptureError(f"{problem}: `{install_torch()}`; `presim doctor` checks the rest")
     return torch
 
 
 def shim_libraries() -> list[Path]:
     """The built shim, in the order in which its libraries are preloaded; empty where it is not built."""
-    directory = SHIM_DIRECTORY / "lib"
-    core = directory / "libpresim_shim.so"
-    paths = [core, *(directory / name for name in LIBRARIES)]
+    paths = shim_paths()
     return paths if all(path.exists() for path in paths) else []
+
+
+def shim_paths() -> list[Path]:
+    """Where the shim's libraries are once built."""
+    directory = SHIM_DIRECTORY / "lib"
+    return [directory / name for name in ("libpresim_shim.so", *LIBRARIES)]
+
+
+def build_shim() -> str:
+    """The command that builds the shim: here, where this is a checkout."""
+    root = SHIM_DIRECTORY.parents[2]
+    return f"make -C {root} shim" if (root / "Makefile").exists() else "pip install --force-reinstall --no-deps presim"
 
 
 def require_shim() -> list[Path]:
@@ -110,7 +125,7 @@ def require_shim() -> list[Path]:
     if not libraries:
         raise CaptureError(
             f"the emulated CUDA libraries are not built in {SHIM_DIRECTORY / 'lib'}: "
-            "`make shim` in a checkout, `pip install .` elsewhere"
+            f"`{build_shim()}`; `presim doctor` checks the rest"
         )
     return libraries
 

@@ -22,7 +22,7 @@ SOURCES = SHIM_DIRECTORY / "hook"
 def hook_path(torch: Torch) -> Path | None:
     """The hook for this PyTorch where it is built already."""
     name = _file_name(torch)
-    places = (SHIM_DIRECTORY / "lib" / name, _cache() / name)
+    places = (SHIM_DIRECTORY / "lib" / name, cache_directory() / name)
     return next((path for path in places if path.exists()), None)
 
 
@@ -35,7 +35,8 @@ def ensure_hook(torch: Torch) -> Path:
     return hook_path(torch) or _build(torch)
 
 
-def _cache() -> Path:
+def cache_directory() -> Path:
+    """Where compiled hooks are kept for this user."""
     return Path(platformdirs.user_cache_dir("presim")) / "hook"
 
 
@@ -50,7 +51,7 @@ def _build(torch: Torch) -> Path:
     compiler = find_compiler()
     if compiler is None:
         raise CaptureError("the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`")
-    target = _cache() / _file_name(torch)
+    target = cache_directory() / _file_name(torch)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
     result = subprocess.run(_command(compiler, torch, temporary), capture_output=True, text=True, check=False)
