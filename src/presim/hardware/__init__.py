@@ -1,0 +1,12 @@
+"""GPUs, nodes and fabrics: TOML with units in the keys and the source of each figure."""
+
+from presim.hardware.catalogue import fabric, fabrics, gpu, gpus, node, nodes
+from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster import Cluster, Fabric, Node
+from presim.hardware.device_config import device_config
+from presim.hardware.schema import Gpu, Source
+
+__all__ = [
+    "Cluster", "Fabric", "Gpu", "Node", "Source",
+    "choose_cluster", "device_config", "fabric", "fabrics", "gpu", "gpus", "node", "nodes",
+]  # fmt: skip

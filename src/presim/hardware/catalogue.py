@@ -1,0 +1,115 @@
+"""Finds GPUs, nodes and fabrics: built in, by id or alias, or in a user's own TOML file, by path.
+
+A file is read when it is asked for, and ``base = "<id>"`` on top of the file it names. Names are compared
+in lower case with ``-`` for blanks and underscores, and without the maker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from presim.errors import InputError, PresimError
+from presim.hardware.cluster import Fabric, Node
+from presim.hardware.codec import from_table, load_toml, merged, unsourced
+from presim.hardware.schema import Gpu, Sourced
+
+ROOT = Path(__file__).parent / "catalogue"
+P = TypeVar("P", bound=Sourced)
+_FOLDERS: dict[type[Sourced], str] = {Gpu: "gpus", Node: "nodes", Fabric: "fabrics"}
+_WORDS: dict[type[Sourced], str] = {Gpu: "GPU", Node: "node type", Fabric: "fabric"}
+
+
+def gpu(name: str) -> Gpu:
+    """A GPU by id, alias, or path of a TOML file."""
+    return find(Gpu, name)
+
+
+def node(name: str) -> Node:
+    """A node type by id, alias, or path of a TOML file."""
+    return find(Node, name)
+
+
+def fabric(name: str) -> Fabric:
+    """A fabric by id, alias, or path of a TOML file."""
+    return find(Fabric, name)
+
+
+def gpus() -> list[Gpu]:
+    """All built-in GPUs, by id."""
+    return [find(Gpu, name) for name in ids(Gpu)]
+
+
+def nodes() -> list[Node]:
+    """All built-in node types, by id."""
+    return [find(Node, name) for name in ids(Node)]
+
+
+def fabrics() -> list[Fabric]:
+    """All built-in fabrics, by id."""
+    return [find(Fabric, name) for name in ids(Fabric)]
+
+
+def ids(kind: type[Sourced]) -> list[str]:
+    """Ids of the built-in parts of a kind, sorted; reads no file."""
+    return sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.toml"))
+
+
+@functools.cache
+def aliases(kind: type[Sourced]) -> Mapping[str, str]:
+    """Other names of the built-in parts of a kind, and the ids they stand for."""
+    table: dict[str, str] = load_toml(ROOT / "aliases.toml")[_FOLDERS[kind]]
+    return table
+
+
+def find(kind: type[P], name: str) -> P:
+    """A part by id, alias, or path of a TOML file; anything else is an InputError with the nearest names."""
+    if name.endswith(".toml"):
+        return read(kind, load_toml(Path(name)), name)
+    part = _built_in(kind, builtin_path(kind, name).stem)
+    assert isinstance(part, kind)
+    return part
+
+
+def read(kind: type[P], table: Mapping[str, Any], where: str) -> P:
+    """A part from a user's table: complete, or on top of the built-in part that ``base`` names."""
+    return from_table(kind, _with_base(kind, {"id": Path(where).stem, **table}, where), where)
+
+
+def builtin_path(kind: type[Sourced], name: str) -> Path:
+    """The file of a built-in part, by id or alias."""
+    plain = re.sub(r"[ _]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
+    path = ROOT / _FOLDERS[kind] / f"{aliases(kind).get(plain, plain)}.toml"
+    if plain and "/" not in plain and path.is_file():
+        return path
+    near = difflib.get_close_matches(plain, [*ids(kind), *aliases(kind)], n=4, cutoff=0.4)
+    hint = f"did you mean {', '.join(dict.fromkeys(near))}? " if near else ""
+    raise InputError(
+        f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
+        f"a path ending in .toml is read as a description of your own."
+    )
+
+
+@functools.cache
+def _built_in(kind: type[Sourced], identity: str) -> Sourced:
+    path = ROOT / _FOLDERS[kind] / f"{identity}.toml"
+    part = from_table(kind, _with_base(kind, {"id": identity, **load_toml(path)}, path.name), path.name)
+    if missing := unsourced(part):
+        raise PresimError(f"catalogue/{_FOLDERS[kind]}/{path.name}: no source for {', '.join(missing)}; add one.")
+    return part
+
+
+def _with_base(kind: type[Sourced], table: Mapping[str, Any], where: str, depth: int = 0) -> dict[str, Any]:
+    """The table with everything it does not say taken from the table it is based on."""
+    own = {key: value for key, value in table.items() if key != "base"}
+    base = table.get("base")
+    if base is None:
+        return own
+    if not isinstance(base, str) or depth > 3:
+        raise InputError(f"{where}: base = {base!r} must be the id of a {_WORDS[kind]} that is not based on this one.")
+    path = builtin_path(kind, base)
+    return merged(_with_base(kind, load_toml(path), path.name, depth + 1), own)

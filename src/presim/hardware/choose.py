@@ -1,0 +1,127 @@
+"""Chooses the cluster that the command line means: names, counts, a file, or a file with some of it overridden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from presim.errors import InputError
+from presim.hardware.catalogue import find, read
+from presim.hardware.cluster import Cluster, Fabric, Node
+from presim.hardware.codec import GUIDE, load_toml
+from presim.hardware.schema import Gpu, Sourced
+
+P = TypeVar("P", bound=Sourced)
+_COUNTS = ("nodes", "gpus_per_node", "world_size")
+_KEYS = ("gpu", "node", "fabric", *_COUNTS)
+
+
+def choose_cluster(
+    *,
+    gpu: str | None = None,
+    node: str | None = None,
+    fabric: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    world_size: int | None = None,
+    cluster: str | Path | None = None,
+) -> Cluster:
+    """The cluster of a file, of names and counts, or of a file with some of it overridden.
+
+    The GPU's default node and the node's default fabric stand in where none is named. Without any count it is
+    one GPU.
+    """
+    said = {"gpu": gpu, "node": node, "fabric": fabric}
+    counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
+    described = _described(Path(cluster)) if cluster is not None else {}
+    if any(value is not None for value in counts.values()):
+        described = {key: value for key, value in described.items() if key not in _COUNTS}
+    chosen = {**described, **{key: value for key, value in {**said, **counts}.items() if value is not None}}
+    if "gpu" not in chosen:
+        raise InputError("no GPU is named: use --gpu, e.g. --gpu h100-sxm; `presim hardware list` shows all.")
+    where = str(cluster or "")
+    gpu_part = _part(Gpu, chosen["gpu"], where)
+    node_part = _part(Node, chosen.get("node", gpu_part.default_node), where)
+    fabric_part = _part(Fabric, chosen.get("fabric", node_part.default_fabric), where)
+    count, per_node = _shape(node_part, *(chosen.get(key) for key in _COUNTS))
+    return Cluster(gpu_part, node_part, fabric_part, count, per_node)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """The keys of a cluster file; paths in it are relative to it."""
+    table = load_toml(path)
+    if unknown := [key for key in table if key not in _KEYS]:
+        raise InputError(f"{path}: unknown key {unknown[0]}; a cluster has {', '.join(_KEYS)}, see {GUIDE}.")
+    for key in _COUNTS:
+        if key in table and (type(table[key]) is not int or table[key] < 1):
+            raise InputError(f"{path}: {key} = {table[key]!r} must be a whole number of at least 1; correct it.")
+    for key in ("gpu", "node", "fabric"):
+        if isinstance(table.get(key), str) and table[key].endswith(".toml"):
+            table[key] = str(path.parent / table[key])
+    return table
+
+
+def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
+    """A part named by id, alias or path, or written out as a table of the cluster's file."""
+    if isinstance(described, str):
+        return find(kind, described)
+    if isinstance(described, Mapping):
+        return read(kind, described, f"{where} [{kind.__name__.lower()}]")
+    raise InputError(f"{where}: {kind.__name__.lower()} = {described!r} must be a name, a path or a table; correct it.")
+
+
+def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | None) -> tuple[int, int]:
+    """Nodes and GPUs per node; what is not said follows from the rest."""
+    for name, value in (("--nodes", nodes), ("--gpus-per-node", per_node), ("--world-size", world)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}: it must be at least 1.")
+    if per_node is None:
+        per_node = _per_node(node, nodes, world)
+    if per_node > node.domain:
+        raise InputError(
+            f"{per_node} GPUs per node are more than the {node.domain} of {node.id}: "
+            f"use --gpus-per-node {node.gpus} and more --nodes, or describe your own node type ({GUIDE})."
+        )
+    if world is None:
+        return nodes or 1, per_node
+    if nodes is not None and nodes * per_node != world:
+        raise InputError(
+            f"{nodes} nodes x {per_node} GPUs per node are {nodes * per_node} ranks, not a world size of {world}: "
+            f"leave one of the three out."
+        )
+    if world % per_node:
+        raise InputError(
+            f"world size {world} is not a multiple of {per_node} GPUs per node: use --nodes with --gpus-per-node "
+            f"instead, e.g. {_split(world, node.gpus)}, or a world size of {_multiples(world, per_node)}."
+        )
+    return world // per_node, per_node
+
+
+def _per_node(node: Node, nodes: int | None, world: int | None) -> int:
+    if nodes is None:
+        return min(world or 1, node.gpus)
+    if world is None:
+        return node.gpus
+    if world % nodes:
+        raise InputError(
+            f"world size {world} cannot be spread over {nodes} nodes evenly: use --nodes {_split_nodes(world, nodes)}."
+        )
+    return world // nodes
+
+
+def _split(world: int, most: int) -> str:
+    """The counts that give exactly this world size with as many GPUs per node as possible."""
+    per_node = max(count for count in range(1, most + 1) if world % count == 0)
+    return f"--nodes {world // per_node} --gpus-per-node {per_node}"
+
+
+def _split_nodes(world: int, nodes: int) -> int:
+    """The number of nodes nearest to the one asked for that divides the world size."""
+    divisors = (count for count in range(1, world + 1) if world % count == 0)
+    return min(divisors, key=lambda count: (abs(count - nodes), count))
+
+
+def _multiples(world: int, per_node: int) -> str:
+    below, above = world // per_node * per_node, -(-world // per_node) * per_node
+    return f"{below} or {above}" if below else str(above)

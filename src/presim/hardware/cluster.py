@@ -1,0 +1,119 @@
+"""Nodes, fabrics, and the cluster that is made of them: who sits where and how fast the wires are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from presim.hardware.schema import GBPS, GIB, US, Gpu, Sourced, figure, pcie_bytes_per_s, says
+
+Interconnect = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "pcie"]
+
+
+class Node(Sourced, frozen=True, kw_only=True):
+    """One type of machine: how its GPUs reach each other, their host, and the network."""
+
+    interconnect: Annotated[
+        Interconnect,
+        says("How GPUs reach each other: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
+    ]
+    default_fabric: Annotated[str, says("Id of the fabric assumed when none is named.")]
+    reduces_in_network: Annotated[bool, says("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
+    links: Annotated[
+        tuple[tuple[int, ...], ...],
+        says("Links between each pair of GPUs, where not all pairs are alike; empty: all alike."),
+    ] = ()
+    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+
+    gpus: Annotated[int, figure("gpus", 1, "GPUs of one host.", 1)]
+    domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs that one switched domain joins, across hosts.")] = 0
+    link_latency_ns: Annotated[int, figure("link_latency_us", US, "A small message from GPU to GPU, one way.")]
+    pcie_generation: Annotated[int, figure("pcie_generation", 1, "Generation of the host's PCIe slots.", 3)]
+    nics: Annotated[int, figure("nics", 1, "Network ports for traffic between GPUs.")]
+    sockets: Annotated[int, figure("sockets", 1, "CPU sockets.", 1)]
+    cores: Annotated[int, figure("cores", 1, "CPU cores of all sockets.", 1)]
+    host_memory_bytes: Annotated[int, figure("host_memory_GiB", GIB, "Memory of the host.", 1)]
+
+    @property
+    def domain(self) -> int:
+        """GPUs that reach each other without the network: one host's, or a rack's."""
+        return max(self.domain_gpus, self.gpus)
+
+
+class Fabric(Sourced, frozen=True, kw_only=True):
+    """The network between nodes. How many ports a node has is the node's to say, unless the fabric says it."""
+
+    kind: Annotated[Literal["infiniband", "roce", "ethernet", "efa"], says("Technology; ethernet has no RDMA.")]
+    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+    port_bytes_per_s: Annotated[float, figure("port_GBps", GBPS, "One port, one direction (a 400 Gb/s port: 50).", 1)]
+    latency_ns: Annotated[int, figure("latency_us", US, "A small message between GPUs of two nodes, one way.")]
+    oversubscription: Annotated[
+        float, figure("oversubscription", 1.0, "Ports' bandwidth over that of the links above them; 1: none.", 1)
+    ]
+    ports_per_gpu: Annotated[float, figure("ports_per_gpu", 1.0, "Ports for each GPU; 0: as the node has NICs.")] = 0.0
+    ports_per_node: Annotated[int, figure("ports_per_node", 1, "Ports that a node's GPUs share; 0: not shared.")] = 0
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """``nodes`` machines of one type on one fabric. Ranks fill node after node, as torchrun places them."""
+
+    gpu: Gpu
+    node: Node
+    fabric: Fabric
+    nodes: int
+    gpus_per_node: int  # those used: may be fewer than the node has; as many as its domain where hosts share one
+
+    @property
+    def world_size(self) -> int:
+        """Number of GPUs, and of ranks."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def domain_size(self) -> int:
+        """GPUs that reach each other without the network."""
+        hosts = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
+        return min(hosts * self.gpus_per_node, self.world_size)
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Bandwidth of one GPU towards the others of its domain, all links together, one direction.
+
+        Pairs joined by a bridge have it only towards each other; what leaves the pair goes over ``pcie_bytes_per_s``.
+        """
+        linked = self.node.interconnect != "pcie" and self.gpu.nvlink_bytes_per_s > 0
+        return self.gpu.nvlink_bytes_per_s if linked else self.pcie_bytes_per_s
+
+    @property
+    def pcie_bytes_per_s(self) -> float:
+        """Bandwidth of one GPU's PCIe link, one direction: the slower of card and slot."""
+        generation = min(self.gpu.pcie_generation, self.node.pcie_generation)
+        return pcie_bytes_per_s(generation, self.gpu.pcie_lanes)
+
+    @property
+    def network_bytes_per_s(self) -> float:
+        """Bandwidth of one GPU into the network when all of its node use it, one direction, no oversubscription.
+
+        Ports of the fabric shared among the node's GPUs; never more than the GPU's own link to its host carries.
+        """
+        if self.fabric.ports_per_node:
+            ports = self.fabric.ports_per_node / self.gpus_per_node
+        else:
+            ports = self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
+        return min(ports * self.fabric.port_bytes_per_s, max(self.pcie_bytes_per_s, self.gpu.c2c_bytes_per_s))
+
+    def placement(self, rank: int) -> int:
+        """The node that a rank runs on."""
+        return rank // self.gpus_per_node
+
+    def local_rank(self, rank: int) -> int:
+        """The rank's place within its node."""
+        return rank % self.gpus_per_node
+
+    def domain(self, rank: int) -> int:
+        """The switched domain that a rank is in: its node, or its rack."""
+        return rank // self.domain_size
+
+    def ranks(self, node: int) -> range:
+        """The ranks of one node."""
+        return range(node * self.gpus_per_node, (node + 1) * self.gpus_per_node)

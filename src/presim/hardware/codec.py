@@ -1,0 +1,153 @@
+"""TOML tables to parts of the catalogue and back: units at the edge, errors in one sentence.
+
+The key, the factor and the limits of each figure are those of its field in ``schema.py`` and ``cluster.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import re
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from presim.errors import InputError
+from presim.hardware.schema import Source, Sourced
+
+P = TypeVar("P", bound=Sourced)
+GUIDE = "docs/guide/hardware.md"
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """One key of a TOML file and the field it fills."""
+
+    key: str
+    field: str
+    scale: float  # value in TOML * scale = value inside; an integer: the value inside is an integer
+    figure: bool  # a quantity, which needs a source
+    required: bool
+    text: str
+
+
+@functools.cache
+def keys(kind: type[Sourced]) -> tuple[Key, ...]:
+    """The keys of a kind's files, in the order of its fields."""
+    found = []
+    for field in msgspec.structs.fields(kind):
+        meta = next(a for a in typing.get_args(field.type) if isinstance(a, msgspec.Meta))
+        extra: dict[str, Any] = meta.extra or {}
+        required = field.required and field.name != "sources"
+        key = extra.get("key", field.name)
+        scale, is_figure = extra.get("scale", 1.0), extra.get("figure", False)
+        found.append(Key(key, field.name, scale, is_figure, required, meta.description or ""))
+    return tuple(found)
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML ({error}); mend the file, see {GUIDE}.") from error
+
+
+def from_table(kind: type[P], table: Mapping[str, Any], where: str) -> P:
+    """A part from its table; ``where`` is the file's name, for messages."""
+    known = {key.key: key for key in keys(kind)}
+    if unknown := [key for key in table if key not in known]:
+        raise InputError(f"{where}: unknown key {unknown[0]}{_nearest(unknown[0], known)}.")
+    if missing := [key.key for key in known.values() if key.required and key.key not in table]:
+        raise InputError(
+            f"{where}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add the value, "
+            f'or base = "<id>" to take it from a {kind.__name__} of the catalogue.'
+        )
+    fields = {known[key].field: _inside(known[key], value, where) for key, value in table.items()}
+    try:
+        part = msgspec.convert({"sources": [], **fields}, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(_invalid(error, known, table, where)) from error
+    _check_sources(part, [key for key in known if known[key].figure], where)
+    return part
+
+
+def to_table(part: Sourced) -> dict[str, Any]:
+    """The table that ``from_table`` reads as an equal part."""
+    table: dict[str, Any] = {}
+    for key in keys(type(part)):
+        value = getattr(part, key.field)
+        if key.field == "sources":
+            value = [{"text": s.text, "keys": list(s.keys), "estimate": s.estimate} for s in value]
+        elif key.figure:
+            value = outside(key, value)
+        table[key.key] = value
+    return table
+
+
+def outside(key: Key, value: float) -> float:
+    """A figure in the unit of its key."""
+    scaled = value / key.scale
+    return int(scaled) if scaled == int(scaled) else float(f"{scaled:.12g}")
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A table on top of the one it is based on. What it overrides loses the base's source."""
+    kept = [{**source, "keys": [key for key in source["keys"] if key not in own]} for source in base.get("sources", [])]
+    sources = [source for source in kept if source["keys"]] + list(own.get("sources", []))
+    return {**base, **own, "sources": sources}
+
+
+def unsourced(part: Sourced) -> list[str]:
+    """Keys of the figures that a part gives and names no source for."""
+    backed = {key for source in part.sources for key in source.keys}
+    given = [key.key for key in keys(type(part)) if key.figure and getattr(part, key.field)]
+    return [key for key in given if key not in backed]
+
+
+def _inside(key: Key, value: Any, where: str) -> Any:
+    if not key.figure or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    scaled = value * key.scale
+    if not isinstance(key.scale, int):
+        return float(scaled)
+    if abs(scaled - round(scaled)) > 1e-6:
+        raise InputError(f"{where}: {key.key} = {value} is no whole number of its smallest unit; round it.")
+    return round(scaled)
+
+
+def _invalid(error: msgspec.ValidationError, known: Mapping[str, Key], table: Mapping[str, Any], where: str) -> str:
+    """``file: key = value: expected …``, from msgspec's message about the field inside."""
+    reason, _, path = str(error).partition(" - at `$.")
+    field = re.split(r"[.\[`]", path)[0]
+    key = next((key for key in known.values() if key.field == field), None)
+    if key is None:
+        return f"{where}: {error}; correct the value, see {GUIDE}."
+    value = table.get(key.key)
+    shown = f" = {value!r}" if isinstance(value, (str, int, float)) else ""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        reason = f"must be {'at least ' + re.sub(r'.*>= ?', '', reason) if '>=' in reason else 'different'}"
+        reason += " in bytes, Hz, ns or FLOP/s" if key.scale != 1 else ""
+    return f"{where}: {key.key}{shown}: {reason[0].lower()}{reason[1:]}; correct the value, see {GUIDE}."
+
+
+def _check_sources(part: Sourced, figures: list[str], where: str) -> None:
+    for source in part.sources:
+        if unknown := [key for key in source.keys if key not in figures]:
+            text = f"{where}: a source names the key {unknown[0]}, which is no figure{_nearest(unknown[0], figures)}."
+            raise InputError(text)
+
+
+def _nearest(name: str, known: typing.Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; {GUIDE} lists the keys"
+
+
+__all__ = ["Key", "Source", "from_table", "keys", "load_toml", "merged", "outside", "to_table", "unsourced"]

@@ -1,0 +1,35 @@
+"""The text that tells the emulated device what to be: lines ``key value``, keys as in ``shim/core/config.h``."""
+
+from __future__ import annotations
+
+from presim.errors import InputError
+from presim.hardware.schema import Gpu
+
+DRIVER_VERSION = 13000  # as cudaDriverGetVersion says it: CUDA 13.0
+
+
+def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) -> str:
+    """Describe ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as the CUDA runtime has them."""
+    if gpu.vendor != "nvidia":
+        raise InputError(
+            f"{gpu.id} cannot be emulated: capture on an NVIDIA GPU, then `presim simulate` the trace for {gpu.id}."
+        )
+    values = {
+        "name": gpu.name,
+        "count": count,
+        "compute_major": gpu.compute_major,
+        "compute_minor": gpu.compute_minor,
+        "sm_count": gpu.sm_count,
+        "memory_bytes": gpu.memory_bytes,
+        "context_bytes": gpu.context_bytes,
+        "l2_bytes": gpu.l2_bytes,
+        "clock_khz": gpu.sm_clock_hz // 1000,
+        "memory_clock_khz": gpu.memory_clock_hz // 1000,
+        "memory_bus_bits": gpu.memory_bus_bits,
+        "shared_per_block_optin": gpu.shared_per_block_bytes,
+        "shared_per_sm": gpu.shared_per_sm_bytes,
+        "registers_per_sm": gpu.registers_per_sm,
+        "threads_per_sm": gpu.threads_per_sm,
+        "driver_version": driver_version,
+    }
+    return "".join(f"{key} {value}\n" for key, value in values.items())

@@ -1,0 +1,130 @@
+"""What a GPU is to presim: its figures in one unit each, and where every figure comes from.
+
+Inside, sizes are bytes, rates bytes/s or FLOP/s, clocks Hz, times ns. In the TOML files the unit is in the key
+(``memory_bandwidth_GBps``); the pair of names and the factor between them stand together at the field.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000
+
+
+def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
+    """A quantity that needs a source: ``key`` is its name in TOML, ``value * scale`` the value inside.
+
+    An integer ``scale`` makes the value inside an integer.
+    """
+    return msgspec.Meta(ge=least, description=text, extra={"key": key, "scale": scale, "figure": True})
+
+
+def says(text: str) -> msgspec.Meta:
+    """A field that is no quantity; its name in TOML is its own."""
+    return msgspec.Meta(description=text)
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where some figures come from: a document, a reading on a real card, a derivation, or somebody's estimate."""
+
+    text: str
+    keys: tuple[str, ...]  # TOML keys of the figures it backs
+    estimate: bool = False  # nobody published or measured it for this very part
+
+
+class Sourced(msgspec.Struct, frozen=True):
+    """What every part of the catalogue has."""
+
+    id: Annotated[str, says("Name on the command line, e.g. h100-sxm.")]
+    name: Annotated[str, says("Name in words; of a GPU, as torch.cuda.get_device_name gives it.")]
+    sources: Annotated[tuple[Source, ...], says("Where each figure comes from.")]
+
+    def source(self, key: str) -> Source | None:
+        """The source of one figure, by its TOML key; None where the file names none."""
+        return next((source for source in self.sources if key in source.keys), None)
+
+
+class Gpu(Sourced, frozen=True, kw_only=True):
+    """One model of GPU.
+
+    Peaks are dense, with the accumulation that training uses (float32 for 16 bits and fewer); 0: no such unit.
+    """
+
+    vendor: Annotated[Literal["nvidia", "amd"], says("Only NVIDIA GPUs can be emulated; AMD's can be priced.")]
+    architecture: Annotated[str, says("Generation, e.g. hopper.")]
+    default_node: Annotated[str, says("Id of the node type assumed when none is named.")]
+    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+
+    compute_major: Annotated[int, figure("compute_major", 1, "Compute capability, major (AMD: gfx family).", 1)]
+    compute_minor: Annotated[int, figure("compute_minor", 1, "Compute capability, minor.")]
+    sm_count: Annotated[int, figure("sm_count", 1, "Streaming multiprocessors, or AMD's compute units.", 1)]
+    sm_clock_hz: Annotated[int, figure("sm_clock_MHz", MHZ, "Highest SM clock, as the driver reports it.", 1)]
+
+    nominal_bytes: Annotated[int, figure("nominal_memory_GB", 10**9, "Memory by which the card is sold.", 1)]
+    memory_bytes: Annotated[int, figure("memory_MiB", MIB, "Total memory as cudaMemGetInfo reports it.", 1)]
+    context_bytes: Annotated[int, figure("context_MiB", MIB, "Held by the driver once a process has a context.")]
+    memory_bytes_per_s: Annotated[float, figure("memory_bandwidth_GBps", GBPS, "Peak memory bandwidth.", 1)]
+    memory_clock_hz: Annotated[int, figure("memory_clock_MHz", MHZ, "Memory clock; two transfers a clock.", 1)]
+    memory_bus_bits: Annotated[int, figure("memory_bus_bits", 1, "Width of the memory bus.", 1)]
+    l2_bytes: Annotated[int, figure("l2_MiB", MIB, "L2 cache, all slices.", 1)]
+
+    shared_per_sm_bytes: Annotated[int, figure("shared_per_sm_KiB", KIB, "Shared memory of one SM.", 1)]
+    shared_per_block_bytes: Annotated[
+        int, figure("shared_per_block_KiB", KIB, "Shared memory of one block.", 1)
+    ]
+    registers_per_sm: Annotated[int, figure("registers_per_sm", 1, "32-bit registers of one SM.", 1)]
+    threads_per_sm: Annotated[int, figure("threads_per_sm", 1, "Threads resident on one SM.", 1)]
+
+    power_w: Annotated[float, figure("power_W", 1.0, "Board power limit as shipped.", 1)]
+    nvlink_bytes_per_s: Annotated[float, figure("nvlink_GBps", GBPS, "All NVLink or xGMI links, one way; 0: none.")]
+    pcie_generation: Annotated[int, figure("pcie_generation", 1, "PCI Express generation.", 1)]
+    pcie_lanes: Annotated[int, figure("pcie_lanes", 1, "PCI Express lanes.", 1)]
+    c2c_bytes_per_s: Annotated[
+        float, figure("c2c_GBps", GBPS, "Chip-to-chip link to the host's memory, one direction; 0: over PCIe.")
+    ] = 0.0
+
+    fp64_flops: Annotated[float, figure("fp64_TFLOPs", TFLOPS, "Outside matrix units.")] = 0.0
+    fp64_tensor_flops: Annotated[float, figure("fp64_tensor_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+    fp32_flops: Annotated[float, figure("fp32_TFLOPs", TFLOPS, "Outside matrix units.")] = 0.0
+    tf32_flops: Annotated[float, figure("tf32_dense_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+    fp16_flops: Annotated[float, figure("fp16_dense_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+    bf16_flops: Annotated[float, figure("bf16_dense_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+    fp8_flops: Annotated[float, figure("fp8_dense_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+    int8_flops: Annotated[float, figure("int8_dense_TOPs", TFLOPS, "Matrix units, operations.")] = 0.0
+    fp4_flops: Annotated[float, figure("fp4_dense_TFLOPs", TFLOPS, "Matrix units.")] = 0.0
+
+    def peak(self, dtype: str) -> float | None:
+        """Dense peak of matrix products in FLOP/s, by PyTorch's name of the type, ``tf32`` or the field's prefix.
+
+        None where the GPU has no unit for the type (bfloat16 on Volta): the caller says what happens instead.
+        """
+        if dtype in ("float64", "fp64"):
+            return self.fp64_tensor_flops or self.fp64_flops or None
+        return getattr(self, f"{_PREFIX.get(dtype) or _narrow(dtype)}_flops", None) or None
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Bandwidth between the GPU and its host, one direction: chip-to-chip where there is one, else PCIe."""
+        return self.c2c_bytes_per_s or pcie_bytes_per_s(self.pcie_generation, self.pcie_lanes)
+
+
+_PREFIX = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "uint8": "int8"}
+
+
+def _narrow(dtype: str) -> str:
+    """float8_e4m3fn is fp8, float4_e2m1fn_x2 is fp4; everything else is its own prefix."""
+    return f"fp{dtype[5]}" if dtype.startswith(("float8", "float4")) else dtype
+
+
+# GT/s per lane and the share of it that carries bytes: 128b/130b coding, from generation 6 on 236 of a flit's 256.
+# PCI Express Base Specification, revisions 3.0 to 6.0.
+_PCIE = {3: (8, 128 / 130), 4: (16, 128 / 130), 5: (32, 128 / 130), 6: (64, 236 / 256)}
+
+
+def pcie_bytes_per_s(generation: int, lanes: int) -> float:
+    """What the link carries in one direction before packet headers, bytes/s; generation 3 x16 is 15.75 GB/s."""
+    transfers, share = _PCIE[min(max(generation, 3), 6)]
+    return transfers * 1e9 / 8 * share * lanes
