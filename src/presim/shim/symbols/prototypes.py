@@ -21,7 +21,11 @@ INTEGERS = {
     "_Bool": 1,
 }
 # Arguments that name arrays in device memory or arrays the caller filled in: never written by a stub.
-ARRAYS = re.compile(r"^args$|kernelParams|extra|RowPtr|ColInd|RowInd|ColPtr|ipiv|Array|dim[AP]?$|stride|pad|sizes?A$|[nN]embed|^n$", re.IGNORECASE)
+ARRAYS = re.compile(
+    r"^args$|kernelParams|extra|RowPtr|ColInd|RowInd|ColPtr|ipiv|Array|dim[AP]?$|stride|pad|sizes?A$|nembed|^n$",
+    re.IGNORECASE,
+)
+FUNCTION = re.compile(r"^\s*((?:extern )?[\w\s\*]+?[\s\*])(\w+)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*$")
 CREATES = re.compile(r"Create|Init|Open|Alloc|Begin|Instantiate|Retain|Clone|Split|Load|Import")
 
 
@@ -89,8 +93,8 @@ class Types:
 def strip_name(argument: str, types: Types) -> str:
     """The type of 'type name' (the name may be missing)."""
     words = [w for w in argument.split() if w not in ("const", "volatile")]
-    known = len(words) == 1 or words[0] in ("struct", "enum") and len(words) == 2
-    if known or types.scalar_bytes(" ".join(words)) and words[-1] in ("int", "long", "char", "short", "unsigned"):
+    known = len(words) == 1 or (words[0] in ("struct", "enum") and len(words) == 2)
+    if known or (types.scalar_bytes(" ".join(words)) and words[-1] in ("int", "long", "char", "short", "unsigned")):
         return " ".join(words)
     return " ".join(words[:-1])
 
@@ -159,7 +163,7 @@ def read(headers: tuple[str, ...], includes: list[Path]) -> dict[str, Prototype]
         types = Types(text)
         parsed = []
         for statement in re.split(r"[;{}]", text):
-            match = re.match(r"^\s*((?:extern )?[\w\s\*]+?[\s\*])(\w+)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*$", statement)
+            match = FUNCTION.match(statement)
             if match and not {"typedef", "return", "else"} & set(match.group(1).split()):
                 arguments = [a.strip() for a in match.group(3).split(",") if a.strip() not in ("", "void")]
                 parsed.append((match.group(2), match.group(1), arguments))

@@ -1,0 +1,113 @@
+"""Fake cuFFT, cuSPARSELt, NVRTC, CUPTI and cuDNN's recurrent weights, called through their C interfaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import emulated
+
+CODE = """
+from ctypes import byref, c_char_p, c_int, c_int64, c_longlong, c_size_t, c_uint32, c_void_p, create_string_buffer
+
+fft = ctypes.CDLL("libcufft.so.12")
+with section("fft"):
+    plan, size = c_int(), c_size_t(7)
+    fft.cufftCreate(byref(plan))
+    n = (c_longlong * 2)(64, 128)
+    fft.cufftXtMakePlanMany(plan, 2, n, None, c_longlong(1), c_longlong(1), 0, None, c_longlong(1), c_longlong(1), 4,
+                            c_longlong(3), byref(size), 4)
+    fft.cufftXtExec(plan, None, None, -1)
+    results["fft"] = [size.value, fft.cufftDestroy(plan), fft.cufftXtExec(plan, None, None, -1)]
+
+sparse = ctypes.CDLL("libcusparseLt.so.0")
+with section("2:4"):
+    handle, a, b, c, matmul, plan, bytes_, buffer = (create_string_buffer(512) for _ in range(8))
+    sparse.cusparseLtStructuredDescriptorInit(handle, a, c_int64(64), c_int64(128), c_int64(128), 16, 14, 1, 0)
+    sparse.cusparseLtDenseDescriptorInit(handle, b, c_int64(128), c_int64(32), c_int64(32), 16, 14, 1)
+    sparse.cusparseLtDenseDescriptorInit(handle, c, c_int64(64), c_int64(32), c_int64(32), 16, 14, 1)
+    sparse.cusparseLtMatmulDescriptorInit(handle, matmul, 0, 0, a, b, c, c, 2)
+    sparse.cusparseLtMatmulPlanInit(handle, plan, matmul, None)
+    size = c_size_t()
+    sparse.cusparseLtSpMMACompressedSize2(handle, a, byref(size), None)
+    results["compressed"] = size.value
+    sparse.cusparseLtMatmul(handle, plan, None, None, None, None, None, None, None, None, 0)
+
+rtc = ctypes.CDLL("libnvrtc.so.13")
+program, lowered, size = c_void_p(), c_char_p(), c_size_t()
+rtc.nvrtcCreateProgram(byref(program), b"template <int n> __global__ void k() {}", b"k.cu", 0, None, None)
+rtc.nvrtcAddNameExpression(program, b"&k<3>")
+rtc.nvrtcCompileProgram(program, 0, None)
+rtc.nvrtcGetLoweredName(program, b"&k<3>", byref(lowered))
+rtc.nvrtcGetPTXSize(program, byref(size))
+text = create_string_buffer(size.value)
+rtc.nvrtcGetPTX(program, text)
+results["nvrtc"] = [lowered.value.decode(), ".entry k_3_()" in text.value.decode()]
+
+results["cupti"] = ctypes.CDLL("libcupti.so.13").cuptiSubscribe(byref(c_void_p()), None, None)
+
+dnn = ctypes.CDLL("libcudnn.so.9")
+rnn, matrix, bias, size = c_void_p(), c_void_p(), c_void_p(), c_size_t()
+dnn.cudnnCreateRNNDescriptor(byref(rnn))
+dnn.cudnnCreateTensorDescriptor(byref(matrix))
+dnn.cudnnCreateTensorDescriptor(byref(bias))
+# LSTM, two layers, both directions, 10 inputs, 20 hidden
+dnn.cudnnSetRNNDescriptor_v8(rnn, 0, 2, 2, 1, 0, 0, 0, 0, 10, 20, 20, 2, None, c_uint32(0))
+dnn.cudnnGetRNNWeightSpaceSize(None, rnn, byref(size))
+results["rnn bytes"] = size.value
+
+def part(layer, linear):
+    address, bias_address, kind, count = c_void_p(), c_void_p(), c_int(), c_int()
+    dims, strides = (c_int * 3)(), (c_int * 3)()
+    dnn.cudnnGetRNNWeightParams(None, rnn, layer, c_size_t(0), c_void_p(1 << 40), linear, matrix, byref(address), bias,
+                                byref(bias_address))
+    dnn.cudnnGetTensorNdDescriptor(matrix, 3, byref(kind), byref(count), dims, strides)
+    return [address.value - (1 << 40), bias_address.value - (1 << 40), *dims]
+
+results["rnn parts"] = [part(0, 0), part(0, 1), part(0, 4), part(1, 0), part(2, 0)]
+"""
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
+    """One process makes all the calls."""
+    return emulated.run(CODE, tmp_path_factory.mktemp("libraries"))
+
+
+def test_fft_is_known_by_sizes_and_bytes(captured: emulated.Captured) -> None:
+    """Real to complex: one side has half of the last dimension and one more."""
+    size = 3 * 64 * 128 * 4 + 3 * 64 * 65 * 8
+    assert captured.work("fft") == [f"fft kind=r2c sizes=64,128 batch=3 dtype=f32 bytes={size}"]
+    assert captured.results["fft"] == [0, 0, 1]  # no workspace, destroyed, invalid plan
+
+
+def test_structured_sparsity(captured: emulated.Captured) -> None:
+    """Half the values, and two bits of position for each that is kept."""
+    assert captured.results["compressed"] == 64 * 128 // 2 * 2 + 64 * 128 // 8
+    (text,) = captured.work("2:4")
+    assert text.startswith("gemm m=64 n=32 k=128 batch=1 a=bf16 b=bf16")
+    assert text.endswith("sparse=2:4")
+
+
+def test_runtime_compilation_names_its_kernels(captured: emulated.Captured) -> None:
+    """The driver then finds the entry by its lowered name."""
+    assert captured.results["nvrtc"] == ["k_3_", True]
+
+
+def test_profiling_declines(captured: emulated.Captured) -> None:
+    """15: not initialized; torch.profiler goes on without a device."""
+    assert captured.results["cupti"] == 15
+
+
+def test_recurrent_weights_lie_one_after_the_other(captured: emulated.Captured) -> None:
+    """All matrices first (input gates, then state gates, layer by layer), then all biases in the same order."""
+    first = 4 * 20 * 10 + 4 * 20 * 20  # one direction of layer 0
+    second = 4 * 20 * 40 + 4 * 20 * 20
+    matrices, biases = 2 * first + 2 * second, 4 * 8 * 20
+    assert captured.results["rnn bytes"] == 4 * (matrices + biases)
+    assert captured.results["rnn parts"] == [
+        [0, 4 * matrices, 1, 20, 10],
+        [4 * 200, 4 * (matrices + 20), 1, 20, 10],
+        [4 * 800, 4 * (matrices + 80), 1, 20, 20],
+        [4 * first, 4 * (matrices + 160), 1, 20, 10],
+        [4 * 2 * first, 4 * (matrices + 320), 1, 20, 40],
+    ]
