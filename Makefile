@@ -61,7 +61,7 @@ demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 
 test: venv shim  ## all tests
-	$(BIN)/python -m pytest
+	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest
 
 quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
 	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'

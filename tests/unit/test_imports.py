@@ -1,0 +1,115 @@
+"""Imports go one way, along the data flow; torch stays where a script runs; what is imported is declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "src" / "presim"
+
+# Part -> what it may import of presim, besides itself and these: `errors` and `units` know nobody.
+EVERYWHERE = {"presim.errors", "presim.units"}
+MAY_IMPORT = {
+    "errors": set(),
+    "units": set(),
+    "trace": set(),
+    "hardware": set(),
+    "result": set(),
+    "cost": {"presim.trace", "presim.hardware"},
+    "engine": {"presim.trace", "presim.cost.price", "presim.hardware"},
+    "analysis": {"presim.trace", "presim.cost.price", "presim.hardware", "presim.engine.timeline", "presim.result"},
+    "report": {
+        "presim.trace",
+        "presim.cost.price",
+        "presim.hardware",
+        "presim.engine.timeline",
+        "presim.analysis",
+        "presim.result",
+    },
+    "capture": {"presim.trace", "presim.hardware"},
+    "shim": set(),
+}
+CLIENTS = {"cli", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside
+
+# They run inside the script's own process.
+MAY_IMPORT_TORCH = {f"presim.capture.{name}" for name in ("runner", "hook", "modules", "optimizer_steps", "lone_rank")}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, ast.Module]:
+    """All modules of presim; the shim's build scripts belong to no package."""
+    paths = (path for path in PACKAGE.rglob("*.py") if PACKAGE / "shim" not in path.parents)
+    return {module_name(path): ast.parse(path.read_text(), str(path)) for path in sorted(paths)}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Full names that a module imports, those inside functions too, save those for type checkers only."""
+    names: set[str] = set()
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        pending.extend(node.orelse if _for_types_only(node) else ast.iter_child_nodes(node))
+    return names
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def within(name: str, places: set[str]) -> bool:
+    return any(name == place or name.startswith(place + ".") for place in places)
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+IMPORTS = {module: imported(tree) for module, tree in modules().items()}
+
+
+@pytest.mark.parametrize("module", [module for module in IMPORTS if part_of(module) not in CLIENTS])
+def test_a_part_imports_only_what_lies_before_it(module: str) -> None:
+    """The flow is trace, price, engine, analysis, report, with hardware beside it; nobody imports from the right."""
+    part = part_of(module)
+    allowed = EVERYWHERE | MAY_IMPORT[part] | {f"presim.{part}"}
+    wrong = {name for name in IMPORTS[module] if within(name, {"presim"}) and not within(name, allowed)}
+    assert not wrong, f"{module} imports {sorted(wrong)}; a part named {part!r} may import {sorted(allowed)}"
+
+
+@pytest.mark.parametrize("module", [module for module in IMPORTS if module not in MAY_IMPORT_TORCH])
+def test_torch_is_imported_only_where_a_script_runs(module: str) -> None:
+    """Launching, pricing, simulating and reporting start fast and run where torch cannot be imported."""
+    assert not {name for name in IMPORTS[module] if within(name, {"torch", "torchgen"})}
+
+
+def test_importing_a_client_brings_no_torch() -> None:
+    """What holds for each module by itself holds for what they reach together, up to the runner."""
+    reached, pending = set[str](), [name for name in IMPORTS if part_of(name) in CLIENTS]
+    while pending:
+        module = pending.pop()
+        if module in reached:
+            continue
+        reached.add(module)
+        pending += [known for known in IMPORTS if any(within(name, {known}) for name in IMPORTS[module])]
+    assert not reached & MAY_IMPORT_TORCH
+
+
+def test_third_party_imports_are_those_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
+    assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared
