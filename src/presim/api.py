@@ -122,7 +122,9 @@ def evaluate_saved(
     job = store.load(directory)
     captured = job.manifest
     if not any((cluster, nodes, gpus_per_node, world_size)):
-        world_size, gpus_per_node = captured.world_size, min(captured.gpus_per_node, captured.world_size)
+        gpus_per_node = min(captured.gpus_per_node, captured.world_size)
+    if not cluster and not (nodes and gpus_per_node):
+        world_size = world_size or captured.world_size
     target = choose_cluster(
         gpu=gpu or (None if cluster else captured.gpu),
         nodes=nodes,

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 SCHEMA_VERSION = 1
+FAILURES = ("raised", "exited", "out_of_memory", "killed")  # ways to end that leave the last step unfinished
 OUTSIDE_MODULES = "(outside modules)"  # the path of work that belongs to no module
 
 
@@ -241,7 +242,10 @@ class Result(msgspec.Struct, frozen=True):
 
     schema_version: Annotated[int, says("Version of this schema; raised when a field changes its meaning or goes.")]
     job: Annotated[Job, says("What was evaluated.")]
-    exit: Annotated[str, says("How the script ended: ok, stopped (after --steps), raised, out_of_memory, killed.")]
+    exit: Annotated[
+        str,
+        says("How the script ended: ok, stopped (after --steps), raised, exited, out_of_memory or killed."),
+    ]
     error: Annotated[str, says("The script's own error, where it raised or ran out of memory.")]
     step_time_s: Annotated[float | None, says("Seconds of a steady step; of the whole run where it has no steps.")]
     step_time_low_s: Annotated[float | None, says("Lower end of the 80 % interval of step_time_s.")]

@@ -8,7 +8,7 @@ from presim.analysis.summarise import Device
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
-from presim.trace.signatures import Collective, Copy, Signature
+from presim.trace.signatures import Collective, Copy, Kernel, Signature
 
 DEVICE = Device(
     gpu="h100-sxm",
@@ -40,7 +40,8 @@ def price_of(signature: Signature) -> Price:
 
 def priced(trace: Trace) -> PricedTrace:
     """The trace with the fixed prices above."""
-    return PricedTrace(trace, tuple(price_of(signature) for signature in trace.signatures))
+    unknown = tuple(index for index, signature in enumerate(trace.signatures) if isinstance(signature, Kernel))
+    return PricedTrace(trace, tuple(price_of(signature) for signature in trace.signatures), unknown)
 
 
 def simulate(given: PricedTrace, *, launch_latency_ns: int = 2_000) -> Timeline:

@@ -96,7 +96,7 @@ class _Classes:
     def of(trace: Trace, timeline: Timeline, step: Step) -> _Classes:
         touching = (timeline.start_ns < step.end_ns) & (timeline.end_ns > step.start_ns)
         work = trace.mask(Kind.WORK) & touching
-        copy = work & _of_signatures(trace, [_is_transfer(signature) for signature in trace.signatures])
+        copy = work & _of_signatures(trace, [is_transfer(signature) for signature in trace.signatures])
         kernels = work & ~copy
         arithmetic = (Gemm, GroupedGemm, Attention, Convolution)
         products = kernels & _of_signatures(trace, [isinstance(value, arithmetic) for value in trace.signatures])
@@ -109,7 +109,7 @@ class _Classes:
         return {"compute": self.compute, "communication": self.communication, "other": self.other, "copy": self.copy}
 
 
-def _is_transfer(signature: object) -> bool:
+def is_transfer(signature: object) -> bool:
     """A copy that leaves the device; one within it is a kernel like any other."""
     return isinstance(signature, Copy) and signature.direction in ("h2d", "d2h", "peer")
 

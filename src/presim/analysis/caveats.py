@@ -7,9 +7,9 @@ from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
-from presim.result import Flops
+from presim.result import FAILURES, Flops
 from presim.trace.schema import Trace
-from presim.trace.signatures import Collective, Kernel
+from presim.trace.signatures import Collective, Signature, family
 from presim.units import percent, seconds
 
 
@@ -17,7 +17,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[
     """What happens on a cluster and is in none of the figures."""
     return [
         *_unmodelled_calls(priced.trace),
-        *_unknown_kernels(priced, breakdown, step),
+        *_guesses(priced, breakdown, step),
         *_overlap(breakdown),
         *_other_ranks(priced.trace),
     ]
@@ -28,14 +28,19 @@ def _unmodelled_calls(trace: Trace) -> list[str]:
     return [f"{name} was called {times}x and has no semantics in the emulation." for name, times in calls]
 
 
-def _unknown_kernels(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
+def _guesses(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
+    """Signatures that no estimator covers."""
     spent = critical_by_signature(priced, breakdown)
-    unknown = [(time, sig.name) for sig, time in zip(priced.trace.signatures, spent) if isinstance(sig, Kernel)]
-    total = sum(time for time, _ in unknown)
+    guessed = [(spent[index], _name(priced.trace.signatures[index])) for index in priced.uncovered]
+    total = sum(time for time, _ in guessed)
     if not total:
         return []
     share = percent(total / max(step.duration_ns, 1))
-    return [f"Kernels known only by name and launch size take {share} of the step; the longest is {max(unknown)[1]}."]
+    return [f"The time of kernels known only by name is a guess: {share} of the step, most of it {max(guessed)[1]}."]
+
+
+def _name(signature: Signature) -> str:
+    return str(getattr(signature, "name", "") or family(signature))
 
 
 def _overlap(breakdown: Breakdown) -> list[str]:
@@ -58,7 +63,7 @@ def _other_ranks(trace: Trace) -> list[str]:
 def reader_notes(trace: Trace, steps: Steps, flops: Flops) -> list[str]:
     """What shaped the figures and may surprise."""
     notes = list(trace.manifest.notes)
-    failed = trace.manifest.exit in ("raised", "out_of_memory", "killed")
+    failed = trace.manifest.exit in FAILURES
     if not steps.counted:
         what = "no step was completed" if failed else "no optimizer step was seen"
         notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")

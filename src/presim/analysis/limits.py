@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.analysis.breakdown import Breakdown, Instant
+from presim.analysis.breakdown import Breakdown, Instant, is_transfer
 from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step
 from presim.cost.price import PricedTrace
-from presim.result import Collective, Flops, Limit
+from presim.result import Collective as CollectiveRow
+from presim.result import Limit
 from presim.trace.schema import Phase
-from presim.trace.signatures import family
+from presim.trace.signatures import Collective, family
 from presim.units import gib, percent, seconds
 
 SMALLEST_SHARE = 0.01  # what accounts for less of the step is not worth a sentence
@@ -31,13 +32,11 @@ class _Bound:
         return ", ".join(f"{name} {percent(value / self.total)}" for name, value in ranked)
 
 
-def find_limits(
-    priced: PricedTrace, breakdown: Breakdown, step: Step, collectives: list[Collective], flops: Flops
-) -> list[Limit]:
+def find_limits(priced: PricedTrace, breakdown: Breakdown, step: Step, collectives: list[CollectiveRow]) -> list[Limit]:
     """What the step's time is spent on and what would lessen it, largest first."""
     step_ns = max(step.duration_ns, 1)
     found = [
-        *_kernel_limits(priced, breakdown, step_ns, flops),
+        *_kernel_limits(priced, breakdown, step_ns),
         _communication(breakdown, step_ns, collectives),
         _host(breakdown, step_ns),
         _copies(breakdown, step_ns),
@@ -54,7 +53,7 @@ def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: 
     return Limit(name, nanoseconds / 1e9, share, statement.replace("{figures}", figures), advice)
 
 
-def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
+def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> list[Limit]:
     texts = {
         "compute": (
             "The matrix units are the limit for {figures}",
@@ -83,13 +82,13 @@ def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
     for signature, price, spent in zip(
         priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)
     ):
-        if spent and family(signature) not in ("collective", "copy"):
+        if spent and not isinstance(signature, Collective) and not is_transfer(signature):
             families = sums.setdefault(price.bound, {})
             families[family(signature)] = families.get(family(signature), 0.0) + spent
     return {bound: _Bound(sum(families.values()), families) for bound, families in sums.items()}
 
 
-def _communication(breakdown: Breakdown, step_ns: int, collectives: list[Collective]) -> Limit | None:
+def _communication(breakdown: Breakdown, step_ns: int, collectives: list[CollectiveRow]) -> Limit | None:
     exposed = breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION]
     if not exposed or not collectives:
         return None

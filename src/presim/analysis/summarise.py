@@ -20,7 +20,7 @@ from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Flops, Job, Memory, Result, Time
+from presim.result import FAILURES, SCHEMA_VERSION, Flops, Job, Memory, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import Manifest
 
@@ -70,7 +70,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         operators=by_operator(trace, timeline, step, parts),
         families=by_family(trace, timeline, step, parts),
         modules=by_module(trace, timeline, step, parts),
-        limits=find_limits(priced, parts, step, collectives, flops),
+        limits=find_limits(priced, parts, step, collectives),
         provenance=provenance(priced, parts, step.duration_ns),
         not_modelled=not_modelled(priced, parts, step),
         notes=reader_notes(trace, steps, flops),
@@ -83,7 +83,7 @@ def _with_peak(flops: Flops, device: Device) -> Flops:
 
 def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
     """The steady step's time; None where nothing ran, or the script failed before its first step was over."""
-    failed = manifest.exit in ("raised", "out_of_memory", "killed")
+    failed = manifest.exit in FAILURES
     if not steps.steady.duration_ns or (failed and not steps.counted):
         return None
     return steps.steady.duration_ns / 1e9

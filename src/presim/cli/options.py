@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,13 +54,12 @@ class Outputs:
     quiet: bool = False
 
     def check(self) -> None:
-        """Before long work: a file that cannot be written is said now, not after it."""
-        from presim.errors import InputError
+        """Raise where a file could not be written, before any work is done for it."""
+        from presim.report.files import check_writable
 
         for path in (self.json_file, self.perfetto, self.memory_snapshot):
-            folder = os.path.dirname(os.path.abspath(path)) if path and path != "-" else "."
-            if not os.path.isdir(folder):
-                raise InputError(f"cannot write {path}: there is no directory {folder}")
+            if path and path != "-":
+                check_writable(path)
 
     def deliver(self, evaluation: Evaluation) -> None:
         """Write the files that were asked for, then print the report; JSON on standard output replaces it."""
@@ -83,6 +82,6 @@ class Outputs:
         from presim.report import json
 
         if path == "-":
-            click.get_binary_stream("stdout").write(json.encode(evaluation.result))
+            sys.stdout.buffer.write(json.encode(evaluation.result))
         else:
             json.write(evaluation.result, path)

@@ -23,4 +23,5 @@ def command(directory: str, rank: int | None, **options: Any) -> None:
     from presim.api import evaluate_saved
 
     outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
+    outputs.check()
     outputs.deliver(evaluate_saved(directory, rank=rank, **options))

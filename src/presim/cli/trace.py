@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 
@@ -19,7 +21,7 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
     job = store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
     if as_json:
-        click.get_binary_stream("stdout").write(trace_view.encode(trace, chosen))
+        sys.stdout.buffer.write(trace_view.encode(trace, chosen))
     else:
         trace_view.write(trace, chosen)
 

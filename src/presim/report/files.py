@@ -30,5 +30,15 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         raise
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise now what `write_file` would raise later: before a capture of minutes rather than after it."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a directory; name a file")
+    if not os.access(target.parent, os.W_OK):
+        why = "there is no such directory" if not target.parent.is_dir() else "its directory is not writable"
+        raise InputError(f"cannot write {target}: {why}; choose another path")
+
+
 def _cannot_write(target: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {target}: {error.strerror}; choose another path or free some space")

@@ -20,6 +20,7 @@ WIDTH = 104  # of the whole report; narrower terminals get less
 _FAILURES = {
     "out_of_memory": "out of memory",
     "raised": "the script raised",
+    "exited": "the script left with an error code",
     "killed": "the script was killed",
 }
 _CATEGORY_STYLES = {

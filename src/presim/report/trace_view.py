@@ -83,7 +83,10 @@ def _head(summary: Summary, script: str) -> RenderableType:
     phases = ", ".join(f"{count} {phase}" for phase, count in summary.phases.items())
     facts = (
         ("script", script or "none"),
-        ("captured", f"rank {summary.rank} of {summary.world_size} on an emulated {summary.gpu}, ended: {summary.exit}"),
+        (
+            "captured",
+            f"rank {summary.rank} of {summary.world_size} on {summary.gpu}, ended: {summary.exit}",
+        ),
         ("entries", f"{summary.entries} in {summary.steps} steps, {seconds(summary.host_ns / 1e9)} of host time"),
         ("kinds", counts),
         ("device work", phases),

@@ -99,7 +99,7 @@ def test_unknown_kernels_are_confessed() -> None:
     build.step()
     result = result_of(build.trace())
     assert result.not_modelled == [
-        "Kernels known only by name and launch size take 50.0% of the step; the longest is mystery."
+        "The time of kernels known only by name is a guess: 50.0% of the step, most of it mystery."
     ]
 
 
