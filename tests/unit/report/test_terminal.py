@@ -1,0 +1,66 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from presim.analysis.summarise import summarise
+from presim.report import terminal
+from presim.result import Result
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Trace
+from support import fakes, workloads
+
+
+def printed(trace: Trace, width: int = 104) -> str:
+    priced = fakes.priced(trace)
+    result: Result = summarise(priced, fakes.simulate(priced), fakes.DEVICE)
+    out = io.StringIO()
+    terminal.write(result, console=Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def test_the_report_says_the_main_figures() -> None:
+    """Step time, throughput, utilisation and memory stand in its first lines."""
+    head = "\n".join(printed(workloads.llama_8b(steps=2)).splitlines()[:6])
+    for text in ("rank 0 of 128", "998 ms", "1.05 M tokens/s", "42.7%", "57.0%", "6.9 of 79.6 GiB", "fits"):
+        assert text in head
+
+
+def test_the_report_fits_a_screen() -> None:
+    """About fifty lines, none wider than the terminal."""
+    lines = printed(workloads.llama_8b(steps=2)).splitlines()
+    assert len(lines) <= 50
+    assert max(len(line) for line in lines) <= 104
+
+
+@pytest.mark.parametrize("width", [60, 80, 104, 200])
+def test_any_width_will_do(width: int) -> None:
+    """Tables that do not fit beside each other go below each other; figures are never cut."""
+    text = printed(workloads.llama_8b(steps=2), width)
+    assert max(len(line) for line in text.splitlines()) <= min(width, terminal.WIDTH)
+    assert "Operators" in text
+    assert "80.8%" in text
+
+
+def test_bars_tell_their_parts_apart_without_colour() -> None:
+    """Letters stand for what colours show."""
+    text = printed(workloads.launch_bound())
+    assert "ccchhh" in text
+    assert "h waiting for host 2.80 ms 77.8%" in text
+
+
+def test_a_failure_comes_first_and_memory_explains_it() -> None:
+    """No step time is invented for a script that ran out of memory."""
+    text = printed(workloads.out_of_memory())
+    assert text.splitlines()[2].startswith("✗ out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate")
+    assert "no step completed" in text
+    assert "Operators" not in text
+
+
+def test_an_empty_result_is_printed_too() -> None:
+    """Nothing known, nothing raised."""
+    assert "unknown" in printed(TraceBuilder().trace())
