@@ -34,6 +34,17 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.0f} ns" if value else "0 s"
 
 
+def seconds_range(low: float, high: float) -> str:
+    """Two durations; the unit is said once where it is the same.
+
+    >>> seconds_range(0.747, 0.935), seconds_range(0.747, 1.2)
+    ('747 to 935 ms', '747 ms to 1.20 s')
+    """
+    first, last = seconds(low), seconds(high)
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(' ' + unit) else first} to {last}"
+
+
 def three_digits(value: float) -> str:
     """A number with three significant digits, never in exponents.
 
@@ -66,3 +77,23 @@ def count(value: float) -> str:
         if abs(value) >= size:
             return f"{three_digits(value / size)} {letter}"
     return f"{value:.0f}"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Bytes per second, in powers of ten as bandwidths are quoted.
+
+    >>> rate(3.35e12), rate(50e9), rate(3.125e9), rate(0)
+    ('3.35 TB/s', '50.0 GB/s', '3.12 GB/s', '0 GB/s')
+    """
+    if bytes_per_s >= 999.5e9:
+        return f"{three_digits(bytes_per_s / 1e12)} TB/s"
+    return f"{three_digits(bytes_per_s / 1e9)} GB/s" if bytes_per_s else "0 GB/s"
+
+
+def flop_rate(flops_per_s: float) -> str:
+    """Floating-point operations per second, in TFLOP/s.
+
+    >>> flop_rate(989.4e12), flop_rate(1.25e12)
+    ('989 TFLOP/s', '1.25 TFLOP/s')
+    """
+    return f"{three_digits(flops_per_s / 1e12)} TFLOP/s"

@@ -14,7 +14,7 @@ from rich.text import Text
 from presim.report.bars import Bar, Part
 from presim.report.tables import collective_table, held_table, operator_table, section_title
 from presim.result import Result
-from presim.units import GIB, count, percent, seconds, three_digits
+from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 WIDTH = 104  # of the whole report; narrower terminals get less
 _FAILURES = {
@@ -100,8 +100,8 @@ def _step_cell(result: Result) -> _Cell:
         return "step time", "unknown", "no step completed", ""
     label = "step time" if result.steps.steady else "first step" if result.steps.count else "whole run"
     doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
-    low, high = seconds(result.step_time_low_s), seconds(result.step_time_high_s)
-    return label, seconds(result.step_time_s), f"{low} to {high}" if doubt else "", "bright_cyan"
+    interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
+    return label, seconds(result.step_time_s), interval, "bright_cyan"
 
 
 def _throughput_cells(result: Result) -> list[_Cell]:
@@ -116,9 +116,8 @@ def _throughput_cells(result: Result) -> list[_Cell]:
 def _utilisation_cells(result: Result) -> list[_Cell]:
     if result.mfu is None or result.hfu is None:
         return []
-    peak = f"of {result.flops.peak_per_s / 1e12:.0f} TFLOP/s {result.flops.dtype}" if result.flops.peak_per_s else ""
-    cells: list[_Cell] = [("MFU", percent(result.mfu), peak, "")]
-    return [*cells, ("HFU", percent(result.hfu), "recomputation counted", "")] if result.flops.recomputed else cells
+    peak = f"MFU of {result.flops.peak_per_s / 1e12:.0f} TFLOP/s" if result.flops.peak_per_s else "MFU"
+    return [(peak, percent(result.mfu), f"HFU {percent(result.hfu)}", "")]
 
 
 def _memory_cell(result: Result) -> _Cell:
@@ -184,7 +183,7 @@ def _memory_part(name: str, size: int, style: str, letter: str) -> Part:
 
 def _limits(result: Result) -> RenderableType:
     table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", max_width=13)
     table.add_column()
     shown = [limit for limit in result.limits[:_LIMITS_SHOWN] if limit.share >= _LIMIT_SHARE] or result.limits[:1]
     for limit in shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ def result() -> Result:
 def test_rows_of_numbers_take_one_line(result: Result) -> None:
     """A timeline of many points does not drown the figures; the keys are sorted."""
     text = json.encode(result).decode()
-    assert '"times_s": [0.003600' in text
+    assert re.search(r'"times_s": \[[\d.]+, [\d.]+\]\n', text)
     assert text.index('"collectives"') < text.index('"step_time_s"')
 
 
@@ -63,9 +64,9 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """Before the work and after it."""
     missing = tmp_path / "no" / "result.json"
-    with pytest.raises(InputError, match="no such directory; choose another path$"):
+    with pytest.raises(InputError, match=r"no such directory; choose another path$"):
         check_writable(missing)
-    with pytest.raises(InputError, match="it is a directory; name a file$"):
+    with pytest.raises(InputError, match=r"it is a directory; name a file$"):
         check_writable(tmp_path)
-    with pytest.raises(InputError, match="^cannot write .*: No such file or directory; choose another path"):
+    with pytest.raises(InputError, match=r"^cannot write .*: No such file or directory; choose another path"):
         write_file(missing, b"")
