@@ -1,0 +1,186 @@
+"""The verbs that need no GPU program: simulate and trace, and what all verbs share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import presim
+from presim.cli import main
+from presim.cli.trace import command as trace_command
+from presim.report import json
+from presim.trace import store
+from presim.trace.builder import TraceBuilder, default_manifest
+from presim.trace.signatures import Gemm
+from support import workloads
+
+HEAVY = ("torch", "numba", "pyarrow", "numpy", "rich", "perfetto")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job of 128 ranks, saved."""
+    directory = tmp_path_factory.mktemp("job")
+    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    return directory
+
+
+def called(capsysbinary: pytest.CaptureFixture[bytes], *args: object) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command line."""
+    code = main.run([str(arg) for arg in args])
+    out, err = capsysbinary.readouterr()
+    return code, out.decode(), err.decode()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`presim --help` is there at once because no verb is imported for it."""
+    code = "import sys; from presim.cli.main import run; run(['--help']); print(sorted(sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "simulate" in printed
+    assert not [name for name in HEAVY if f"'{name}'" in printed.splitlines()[-1]]
+
+
+def test_simulate_reports_and_writes_what_was_asked_for(
+    saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The report on the terminal, three files beside it."""
+    result, tracks, memory = (tmp_path / name for name in ("result.json", "trace.pftrace", "memory.pickle"))
+    options = ("--json", result, "--perfetto", tracks, "--memory-snapshot", memory)
+    code, out, err = called(capsysbinary, "simulate", saved, *options)
+    assert (code, err) == (0, "")
+    assert "What limits the step" in out
+    assert json.decode(result.read_bytes()).job.world_size == 128
+    assert tracks.stat().st_size > 1000
+    assert memory.stat().st_size > 1000
+
+
+def test_json_on_standard_output_replaces_the_report(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """So that it can be piped."""
+    _, out, _ = called(capsysbinary, "simulate", saved, "--json", "-")
+    assert json.decode(out.encode()).job.gpu == "h100-sxm"
+
+
+def test_quiet_prints_nothing(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """The exit code says that it worked."""
+    assert called(capsysbinary, "simulate", saved, "--quiet") == (0, "", "")
+
+
+def test_another_gpu_takes_another_time(saved: Path) -> None:
+    """The same trace on a slower GPU is slower; the Python function says the same as the verb."""
+    fast, slow = presim.simulate(saved), presim.simulate(saved, gpu="a100-80gb-sxm")
+    assert fast.step_time_s is not None
+    assert slow.step_time_s is not None
+    assert slow.step_time_s > 1.5 * fast.step_time_s
+    assert (slow.job.gpu, slow.job.captured_gpu) == ("a100-80gb-sxm", "h100-sxm")
+
+
+def test_other_nodes_for_the_same_ranks(saved: Path) -> None:
+    """128 ranks on 32 nodes are four to a node."""
+    assert presim.simulate(saved, nodes=32).job.gpus_per_node == 4
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ("--nodes", 4, "--gpus-per-node", 8),
+            "presim: the trace is of a job with 128 ranks, but 4 nodes x 8",
+        ),
+        (("--rank", 5), "presim: rank 5 was not captured; the job has rank 0"),
+        (("--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),
+        (("--json", "/no/such/place.json"), "presim: cannot write /no/such/place.json: there is no such directory"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    saved: Path, args: tuple[object, ...], message: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """On standard error, with exit code 2 and no traceback."""
+    code, out, err = called(capsysbinary, "simulate", saved, *args)
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_verb_gets_the_nearest(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A typo costs one look."""
+    code, _, err = called(capsysbinary, "simulat", "x")
+    assert code == 2
+    assert "no verb 'simulat'; did you mean simulate?" in err
+
+
+def test_an_interrupt_has_its_exit_code(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """130, as a shell expects of Ctrl-C."""
+
+    def interrupted(directory: str, ranks: object = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "load", interrupted)
+    code, _, err = called(capsysbinary, "trace", "anything")
+    assert code == 130
+    assert err.strip() == "presim: interrupted"
+
+
+def test_trace_counts_what_is_there(saved: Path) -> None:
+    """Streams, collectives and signatures in words."""
+    out = CliRunner().invoke(trace_command, [str(saved)]).stdout
+    for text in ("rank 0 of 128 on h100-sxm, ended: ok", "all_gather", "reduce_scatter", "cudaFuncSetAttribute 3x"):
+        assert text in out
+
+
+def test_trace_shows_entries(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Those that were asked for, with their names resolved."""
+    _, out, _ = called(capsysbinary, "trace", saved, "--json", "--entries", "13:16")
+    entries = msgspec.json.decode(out)["entries"]
+    assert [entry["kind"] for entry in entries] == ["work", "work", "work"]
+    assert entries[2]["operator"] == "aten::embedding"
+    _, text, _ = called(capsysbinary, "trace", saved, "--entries", "13:16")
+    assert "aten::embedding" in text
+
+
+@pytest.mark.parametrize("text", ["5", "a:b", "9:2", "-3:2"])
+def test_a_bad_range_is_explained(saved: Path, text: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """What a range looks like stands in the message, or what is wrong with its ends."""
+    code, _, err = called(capsysbinary, "trace", saved, f"--entries={text}")
+    assert code == 2
+    assert "--entries" in err
+
+
+def test_no_trace_there_is_one_sentence(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """It names the command that makes one."""
+    code, _, err = called(capsysbinary, "simulate", tmp_path)
+    assert code == 2
+    assert "holds no trace" in err
+    assert "presim run --save" in err
+
+
+def test_ranks_of_one_job_are_simulated_together(tmp_path: Path) -> None:
+    """The report is on the rank that was asked for."""
+    traces = []
+    for rank in (0, 3):
+        manifest = msgspec.structs.replace(default_manifest(), rank=rank, world_size=8)
+        build = TraceBuilder(manifest)
+        for _ in range(rank + 1):
+            build.work(Gemm(4096, 4096, 4096, 1, "bfloat16"))
+        build.step()
+        traces.append(build.trace())
+    store.save(traces, tmp_path)
+    first, last = (presim.simulate(tmp_path, rank=rank) for rank in (0, 3))
+    assert (first.job.rank, last.job.rank) == (0, 3)
+    assert (first.operators[0].count, last.operators[0].count) == (1, 4)
+
+
+def test_every_verb_has_its_line() -> None:
+    """The table of the help and the modules agree."""
+    context = click.Context(main.cli)
+    for verb in main.cli.list_commands(context):
+        command = main.cli.get_command(context, verb)
+        assert command is not None
+        assert command.name == verb

@@ -1,0 +1,33 @@
+"""The documentation that the code writes is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def generator() -> ModuleType:
+    """``docs/generate.py``, which is in no package."""
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["reference/cli.md", "concepts/result.md", "reference/result.schema.json"])
+def test_generated_pages_are_up_to_date(name: str) -> None:
+    """After a change of the code: ``python docs/generate.py``."""
+    expected = generator().generated()[ROOT / "docs" / name]
+    assert (ROOT / "docs" / name).read_text() == expected
+
+
+def test_every_generated_page_is_checked() -> None:
+    """A page that is added is added above."""
+    assert len(generator().generated()) == 3
