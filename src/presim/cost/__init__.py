@@ -1,0 +1,1 @@
+"""Estimators and collective models: how long each signature of a trace takes."""

@@ -34,7 +34,7 @@ class Price(msgspec.Struct, frozen=True):
     origin: Origin
     uncertainty: float
     estimator: str  # name of the estimator that answered
-    bound: str = ""  # what limits it: compute, memory, latency, network; empty: not known
+    bound: str = ""  # what limits it: compute, memory, latency, network, link (to the host or a peer); empty: not known
 
 
 class Estimator(Protocol):
@@ -53,6 +53,7 @@ class PricedTrace:
 
     trace: Trace
     prices: tuple[Price, ...]
+    uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
 
     def durations_ns(self) -> NDArray[np.int64]:
         """Duration of each entry, 0 for entries that are no device work."""

@@ -1,0 +1,1 @@
+"""Prices from formulas, calibrated against public measurements."""

@@ -1,0 +1,108 @@
+"""Fused attention: tiles of 128 queries by 128 keys in waves over the SMs; decoding is bound by reading the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.analytic.constants import AttentionConstants, find
+from presim.cost.analytic.device import Device, precision
+from presim.cost.price import Origin, Price
+from presim.trace.signatures import Attention, dtype_bytes
+
+Array = NDArray[np.float64]
+
+_TILE = 128
+_DECODE_QUERIES = 16  # up to so many queries the keys are split over the SMs instead
+_DECODE_ROUND_US = 3.0  # an SM needs at least so long for the few keys of one sequence and head
+_BACKWARD_FLOPS = 2.5  # of forward's: Dao, FlashAttention-2 (2023), section 4.1
+_WIDE_BACKWARD = 0.72  # head dimensions above 128 leave the backward few registers (SimuMax, d = 192)
+
+_FALLBACKS = {
+    "cudnn": ("cudnn", "flash"),
+    "flash": ("flash", "cudnn"),
+    "efficient": ("efficient", "flash"),
+    "flex": ("flex", "flash"),
+}
+
+
+def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
+    """One price each, in the order given."""
+    return [_price_one(signature, device) for signature in signatures]
+
+
+def _price_one(signature: Attention, device: Device) -> Price:
+    names = _FALLBACKS.get(signature.backend, ("flash", "cudnn"))
+    constants, borrowed = find(AttentionConstants, "attention", device.generation, names)
+    backward = signature.direction == "backward"
+    decode = signature.q_len <= _DECODE_QUERIES and not backward
+    if decode:
+        duration, bound = _decode_seconds(signature, device, constants), "memory"
+        limit = 2 * constants.decode_launch_us
+    else:
+        duration, bound = seconds(signature, device, constants)
+        limit = 2 * constants.launch_us
+    known = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
+    width = constants.uncertainty * borrowed * device.doubt * (1 if known else 2) * (1.7 if backward or decode else 1)
+    bound = "latency" if duration * 1e6 < limit else bound
+    return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/attention", bound)
+
+
+def seconds(signature: Attention, device: Device, constants: AttentionConstants) -> tuple[float, str]:
+    """Duration and what bounds it, of forward or backward.
+
+    arithmetic = waves of query tiles, each as long as the keys it sees (half of them where causal);
+    memory = q, k, v and the result once (backward: their gradients too); joined as in `gemm.seconds`.
+    """
+    backward = signature.direction == "backward"
+    dim = (signature.head_dim + signature.v_head_dim) / 2
+    efficiency = constants.efficiency * (1 + constants.softmax_dim / 128) * dim / (dim + constants.softmax_dim)
+    efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
+    if backward and signature.head_dim > 128:
+        dim, efficiency = signature.head_dim, efficiency * _WIDE_BACKWARD
+    per_sm = device.peak(precision(signature.dtype, "tf32")) / device.sms * efficiency
+    unit = 4 * _TILE * _TILE * dim / per_sm * (_BACKWARD_FLOPS if backward else 1)
+    sequences = signature.batch * signature.heads
+    pairs, rows, longest = _tiles(signature)
+    tiles, overhead = sequences * rows, constants.tile_overhead
+    whole = sequences * (pairs + overhead * rows) * unit
+    waves = np.ceil(tiles / device.sms) * whole / tiles
+    shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
+    arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
+    memory = _bytes(signature) / (device.memory_Bps * constants.memory)
+    joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
+    launch = constants.launch_us * 1e-6 * (2 if backward else 1)
+    return joined + launch, "compute" if arithmetic >= memory else "memory"
+
+
+def _tiles(signature: Attention) -> tuple[float, float, float]:
+    """Key tiles seen by all query tiles of one sequence, query tiles, and the most key tiles one of them sees."""
+    rows, columns = -(-signature.q_len // _TILE), -(-signature.kv_len // _TILE)
+    longest, pairs = columns, rows * columns
+    if signature.causal:
+        before = -(-max(signature.kv_len - signature.q_len, 0) // _TILE)
+        pairs = min(rows * before + rows * (rows + 1) // 2, pairs)
+    if signature.window:
+        longest = min(-(-(signature.window + _TILE) // _TILE), columns)
+        pairs = min(pairs, rows * longest)
+    return max(pairs, 1), max(rows, 1), max(longest, 1)
+
+
+def _bytes(signature: Attention) -> float:
+    """Bytes of queries, keys, values and the result; twice that backward."""
+    size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
+    once = size * (signature.heads * signature.q_len + signature.kv_heads * signature.kv_len)
+    return once * (2 if signature.direction == "backward" else 1)
+
+
+def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:
+    """A few queries against a long cache: read once, whatever the number of heads that share it."""
+    seen = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
+    size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
+    moved = size * (signature.kv_heads * seen + signature.heads * signature.q_len)
+    arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
+    memory = moved / (device.memory_Bps * constants.decode_memory)
+    rounds = np.ceil(signature.batch * signature.kv_heads / device.sms) * _DECODE_ROUND_US * 1e-6
+    return max(arithmetic, memory, float(rounds)) + constants.decode_launch_us * 1e-6

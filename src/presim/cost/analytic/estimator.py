@@ -1,0 +1,39 @@
+"""The analytic estimator: one formula a class of work, calibrated per GPU generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.price import Price
+from presim.hardware import Gpu
+from presim.trace.signatures import Attention, Convolution, Copy, Fused, Gemm, GroupedGemm, MemoryBound, Signature
+
+_FAMILIES: tuple[tuple[tuple[type, ...], Callable[[Sequence[Any], Device], list[Price]]], ...] = (
+    ((Gemm, GroupedGemm), gemm.price),
+    ((Attention,), attention.price),
+    ((Convolution,), convolution.price),
+    ((MemoryBound, Fused), memory_bound.price),
+    ((Copy,), copy.price),
+)
+
+
+class AnalyticEstimator:
+    """Prices everything but collectives and kernels of which only the launch is known."""
+
+    name = "analytic"
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.device = device_of(gpu)
+
+    def price(self, signatures: list[Signature]) -> list[Price | None]:
+        """One price per signature; None for `Collective` and `Kernel`."""
+        prices: list[Price | None] = [None] * len(signatures)
+        for types, formula in _FAMILIES:
+            places = [place for place, signature in enumerate(signatures) if isinstance(signature, types)]
+            if places:
+                for place, price in zip(places, formula([signatures[place] for place in places], self.device)):
+                    prices[place] = price
+        return prices

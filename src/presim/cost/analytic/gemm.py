@@ -1,0 +1,143 @@
+"""Matrix products: tiles in waves over the SMs, against the memory that feeds them.
+
+The library's choice of tile and split along k is not known; the fastest of the candidates stands in for its heuristic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.analytic.constants import GemmConstants, find
+from presim.cost.analytic.device import Device, precision
+from presim.cost.price import Origin, Price
+from presim.trace.signatures import Gemm, GroupedGemm, dtype_bytes
+
+Array = NDArray[np.float64]
+
+_TILES = [
+    *((256, 256), (256, 128), (128, 256), (128, 192), (192, 128), (128, 128), (128, 64), (64, 128), (64, 64)),
+    *((128, 32), (32, 128), (64, 32), (32, 64), (256, 64), (64, 256), (16, 64), (16, 128), (64, 16), (128, 16)),
+    *((64, 8), (128, 8), (8, 64), (8, 128), (32, 32), (16, 16)),
+]
+_SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
+_ROWS = np.repeat([float(rows) for rows, _ in _TILES], len(_SPLITS))
+_COLUMNS = np.repeat([float(columns) for _, columns in _TILES], len(_SPLITS))
+_SPLIT = np.tile(np.array(_SPLITS, float), len(_TILES))
+
+_FALLBACKS = {
+    "bf16": ("bf16",),
+    "fp16": ("bf16",),
+    "tf32": ("tf32", "bf16"),
+    "fp32": ("fp32",),
+    "fp64": ("fp64", "fp32"),
+    "fp8": ("fp8", "bf16"),
+    "fp4": ("fp4", "fp8", "bf16"),
+    "int8": ("fp8", "bf16"),
+}
+_GROUPED = 1 / 0.92  # grouped products need this much longer than batched ones (SimuMax, B200 and A100 PCIe)
+_TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are strided (same source)
+_UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
+
+
+def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
+    """One price each, in the order given."""
+    prices: dict[Gemm | GroupedGemm, Price] = {}
+    kinds = sorted({_precision(signature) for signature in signatures})
+    for kind in kinds:
+        members = [signature for signature in signatures if _precision(signature) == kind]
+        prices.update(zip(members, _price_kind(members, kind, device)))
+    return [prices[signature] for signature in signatures]
+
+
+def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
+    constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
+    shapes = np.array([_shape(signature) for signature in signatures], float).T
+    total, arithmetic, memory = seconds(shapes, device, device.peak(kind), constants)
+    slow = np.array([_slowdown(signature) for signature in signatures])
+    grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
+    doubtful = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
+    widths = constants.uncertainty * borrowed * device.doubt * doubtful
+    launch = constants.launch_us * 1e-6
+    bounds = np.where(total < 2 * launch, "latency", np.where(arithmetic >= memory, "compute", "memory"))
+    name = "analytic/gemm"
+    return [
+        Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(float(width), 0.9), name, str(bound))
+        for duration, width, bound in zip(total * slow, widths, bounds)
+    ]
+
+
+def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants) -> tuple[Array, Array, Array]:
+    """Duration, its arithmetic part and its memory part of products with the columns of ``shapes`` (see `_shape`).
+
+    ============ =========================================================================================
+    arithmetic   waves of tiles, each the slower of its FLOPs, its share of the loads and its steps along k
+    memory       every operand once
+    duration     (arithmetic^blend + memory^blend)^(1/blend), plus what a split along k exchanges, plus launch
+    ============ =========================================================================================
+    """
+    m, n, k, batch, a_bytes, b_bytes, out_bytes = (row[:, None] for row in shapes)
+    work = 2 * m * n * k * batch
+    sustained = constants.sustained * device.sustained
+    lead = min(constants.sustained * constants.rise, 1.0) - sustained
+    efficiency = sustained + lead / (1 + work / (constants.crossover_TFLOP * 1e12))
+    splits = np.minimum(_SPLIT, np.ceil(k / 64))
+    depth = np.ceil(k / splits / 32) * 32
+    tiles = np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * batch * splits
+    even = tiles / device.sms
+    waves = constants.quantisation * np.ceil(even) + (1 - constants.quantisation) * np.maximum(even, 1)
+    side = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
+    starved = np.minimum(side / (side + constants.small_tile) * (128 + constants.small_tile) / 128, 1)
+    flops = 2 * _ROWS * _COLUMNS * depth / (peak / device.sms * efficiency * starved)
+    loads = (_ROWS * a_bytes + _COLUMNS * b_bytes) * depth
+    loads = loads / (constants.sm_load_share * device.memory_Bps / device.sms)
+    tile = np.maximum(np.maximum(flops, loads), depth / 64 * constants.k_step_ns * 1e-9)
+    tile = tile + constants.tile_overhead_ns * 1e-9 * (1 + _ROWS * _COLUMNS / 32768)
+    arithmetic = waves * tile
+    moved = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
+    memory = moved / (device.memory_Bps * constants.memory)
+    divided = splits > 1
+    exchanged = np.where(divided, m * n * batch * 8 * splits, 0) / (device.memory_Bps * constants.exchange)
+    power = constants.blend
+    joined = (arithmetic**power + memory**power) ** (1 / power)
+    candidates = joined + exchanged + np.where(divided, constants.split_us * 1e-6, 0)
+    best = candidates.argmin(axis=1)[:, None]
+    chosen = [np.take_along_axis(part, best, 1)[:, 0] for part in (candidates, arithmetic)]
+    return chosen[0] + constants.launch_us * 1e-6, chosen[1], memory[:, 0]
+
+
+def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
+    """m, n, k, batch, bytes of an element of a and b, bytes moved per element of the result."""
+    out = dtype_bytes(signature.out_dtype or signature.dtype)
+    a = _element_bytes(signature.dtype)
+    if isinstance(signature, GroupedGemm):
+        groups = max(signature.groups, 1)
+        return max(signature.m / groups, 1), max(signature.n, 1), max(signature.k, 1), groups, a, a, out
+    b = _element_bytes(signature.b_dtype or signature.dtype)
+    sizes = (max(size, 1) for size in (signature.m, signature.n, signature.k, signature.batch))
+    return *sizes, a, b, out * (2 if signature.accumulate else 1)
+
+
+def _element_bytes(dtype: str) -> float:
+    """Bytes of one element; two values of four bits share a byte."""
+    return 0.5 if dtype == "float4_e2m1fn_x2" else dtype_bytes(dtype)
+
+
+def _precision(signature: Gemm | GroupedGemm) -> str:
+    return precision(signature.dtype, signature.compute if isinstance(signature, Gemm) else "")
+
+
+def _slowdown(signature: Gemm | GroupedGemm) -> float:
+    """What the table has no constant for: grouping, strided operands, rows off the 16-byte grid."""
+    if isinstance(signature, GroupedGemm):
+        return _GROUPED
+    size = dtype_bytes(signature.dtype)
+    slow = _TRANSPOSED if signature.layout == "TN" else 1.0
+    rows = (
+        signature.k if signature.layout[0] == "N" else signature.m,
+        signature.n if signature.layout[-1] == "N" else signature.k,
+    )
+    small = min(signature.m, signature.n) < 16  # vector kernels read such shapes without tiles
+    return slow if small or size > 2 or all(row * size % 16 == 0 for row in rows) else slow * _UNALIGNED

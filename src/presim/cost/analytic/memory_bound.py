@@ -1,0 +1,71 @@
+"""Kernels that take as long as their bytes: elementwise, reductions, normalisation, softmax, optimizers, indexing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from presim.cost.analytic.constants import MemoryConstants, find, table
+from presim.cost.analytic.device import Device
+from presim.cost.price import Origin, Price
+from presim.trace.signatures import Fused, MemoryBound, dtype_bytes
+
+_FALLBACKS = {
+    "elementwise": ("elementwise",),
+    "fused": ("fused", "elementwise"),
+    "reduction": ("reduction", "elementwise"),
+    "normalization": ("normalization", "elementwise"),
+    "softmax": ("softmax", "elementwise"),
+    "optimizer": ("optimizer", "elementwise"),
+    "index": ("index", "elementwise"),
+    "random": ("random", "elementwise"),
+    "sort": ("sort", "elementwise"),
+}
+_SORT_PASSES = 4  # radix sort reads and writes everything once per eight bits of a 32-bit key
+_SORT_LAUNCHES = 6
+
+
+def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Price]:
+    """One price each, in the order given."""
+    return [_price_one(signature, device) for signature in signatures]
+
+
+def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
+    kind = str(signature.__struct_config__.tag)
+    constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
+    share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2)
+    moved = float(max(signature.bytes, 0))
+    if kind == "sort":
+        moved *= _SORT_PASSES
+    duration = seconds(moved, device, constants, share)
+    if kind == "sort":
+        duration += (_SORT_LAUNCHES - 1) * constants.launch_us * 1e-6
+    arithmetic = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
+    bound = "compute" if arithmetic > duration else "memory"
+    duration = max(duration, arithmetic)
+    bound = "latency" if duration * 1e6 < 2 * constants.launch_us else bound
+    width = constants.uncertainty * borrowed * device.doubt * doubt
+    return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), f"analytic/{kind}", bound)
+
+
+def seconds(moved: float, device: Device, constants: MemoryConstants, share: float = 1.0) -> float:
+    """Launch, plus bytes over bandwidth, plus a latency that large kernels add.
+
+    What fits in the L2 cache moves faster, but no more than the cache holds can come from it: the rest is at
+    least as slow as the datasheet's bandwidth. ``share`` scales the efficiency of single operators.
+    """
+    gain = 1 + (constants.l2_gain - 1) / (1 + (moved / device.l2_bytes) ** 2)
+    streaming = moved / (device.memory_Bps * constants.efficiency * share * gain)
+    streaming = max(streaming, (moved - device.l2_bytes) / device.memory_Bps)
+    ramp = constants.ramp_us * 1e-6 * moved / (moved + constants.ramp_MB * 1e6)
+    return constants.launch_us * 1e-6 + streaming + ramp
+
+
+@functools.cache
+def _operator(name: str, narrow: bool) -> tuple[float, float]:
+    """Efficiency of one operator relative to its class, and the factor on its uncertainty."""
+    bare = name.removeprefix("aten::")
+    entries = table()["operator"]
+    found = entries.get(bare) or entries.get(bare.removesuffix("_")) or {}
+    share = found.get("narrow_share", 1.0) if narrow else 1.0
+    return float(share * found.get("share", 1.0)), float(found.get("doubt", 1.0))
