@@ -1,0 +1,1 @@
+"""Prices of collectives on a cluster."""

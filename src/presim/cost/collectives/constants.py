@@ -1,0 +1,60 @@
+"""The calibrated figures of `collectives/efficiency.toml`, typed."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from presim.cost.analytic.constants import Calibration
+
+Three = tuple[float, float, float]  # NCCL's protocols: LL (lowest latency), LL128, Simple (full bandwidth)
+
+
+class LinkConstants(Calibration, frozen=True, kw_only=True):
+    """Between the GPUs of one node."""
+
+    base_us: Three  # duration of an empty collective of two ranks, less one step
+    step_us: Three  # of each further step along a ring or chain
+    efficiency: Three  # share of the link's one-way bandwidth
+    small_group: float  # rings of n ranks reach `1 - small_group / n` of that
+    direct_us: Three  # all-to-all and send/receive: no steps, every pair at once
+    direct_step_us: float  # of each further peer
+    direct_efficiency: Three
+    crowd: float = 1.0  # share of that with more than two ranks (PCIe boxes without a switch)
+    multicast_us: float = 0.0  # NVLS: reduction in the switch; 0: the generation has none
+    multicast_efficiency: float = 0.0  # in units of the equivalent ring's bandwidth
+    multicast_ranks: int = 0  # from so many ranks of one node on
+
+
+class FabricConstants(Calibration, frozen=True, kw_only=True):
+    """Between nodes, on top of what happens within them."""
+
+    hops: float  # time of one hop of a ring or tree, in the fabric's latency of a small message
+    entry_us: Three  # once per collective: proxies, rendezvous, flushing
+    efficiency: Three  # share of the NICs' bandwidth
+    direct_efficiency: float  # of one NIC, for send/receive and all-to-all
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(resources.files("presim.cost.collectives").joinpath("efficiency.toml").read_text())
+
+
+@functools.cache
+def link_constants(generation: str, nvlink: bool) -> LinkConstants:
+    """Constants of a GPU generation's NVLink, or of PCIe."""
+    entries = _table()["link"]
+    name = generation if nvlink else "pcie"
+    nearest = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
+    return msgspec.convert(entries.get(name) or entries[nearest.get(name, "hopper")], LinkConstants)
+
+
+@functools.cache
+def fabric_constants(kind: str) -> FabricConstants:
+    """Constants of a kind of fabric: infiniband, roce or ethernet."""
+    entries = _table()["fabric"]
+    return msgspec.convert(entries.get(kind) or entries["ethernet"], FabricConstants)

@@ -1,0 +1,75 @@
+"""Where a group's ranks sit, and the wires between them: all that a collective model asks of the cluster."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a group lies on the cluster. A node here is a switched domain: a host, or a rack that NVLink joins."""
+
+    ranks: int
+    nodes: int
+    per_node: int  # ranks on the fullest node
+    known: bool = True  # False: the group's ranks are not in the trace, consecutive ones were assumed
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Bandwidths in bytes/s, one direction."""
+
+    generation: str  # of the GPU
+    nvlink: bool
+    switched: bool  # the switch reduces and multicasts
+    link_Bps: float  # one GPU to the others of its node
+    network_Bps: float  # one GPU's share of its node's network ports
+    fabric: str  # infiniband, roce, ethernet, efa
+    hop_s: float  # one small message between GPUs of two nodes
+    memory_Bps: float  # of one GPU
+
+
+def links_of(cluster: Cluster) -> Links:
+    """The wires of a cluster.
+
+    An oversubscribed fabric counts against all that leaves a node: which switch a node hangs on is not known.
+    """
+    linked = cluster.node.interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
+    return Links(
+        generation=cluster.gpu.architecture,
+        nvlink=linked,
+        switched=linked and cluster.node.reduces_in_network,
+        link_Bps=cluster.link_bytes_per_s,
+        network_Bps=cluster.network_bytes_per_s / cluster.fabric.oversubscription,
+        fabric=cluster.fabric.kind,
+        hop_s=cluster.fabric.latency_ns * 1e-9,
+        memory_Bps=cluster.gpu.memory_bytes_per_s,
+    )
+
+
+def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
+    """Placement of those that take part: the whole group, or the two ends of a message."""
+    ranks = group.ranks
+    known = len(ranks) == group.size or group.size == 1
+    if not known:
+        ranks = tuple(range(group.size))
+    if collective.kind in ("send", "recv", "send_recv") and len(ranks) > 2:
+        return _message(ranks, collective.peer, cluster, known)
+    domains = collections.Counter(cluster.domain(rank) for rank in ranks)
+    return Layout(len(ranks), max(len(domains), 1), max(domains.values(), default=1), known)
+
+
+def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -> Layout:
+    """Two ends of which the trace names one: the other is the neighbour, as in a pipeline or a ring.
+
+    The message counts as leaving the node where any neighbours of the group are on different nodes.
+    """
+    pairs = [(ranks[peer - 1], ranks[peer])] if 0 <= peer < len(ranks) else list(itertools.pairwise(ranks))
+    apart = any(cluster.domain(one) != cluster.domain(other) for one, other in pairs)
+    return Layout(2, 2 if apart else 1, 1 if apart else 2, known)
