@@ -1,0 +1,89 @@
+"""The fallback chain: each signature is priced by the first estimator that covers it.
+
+>>> from presim import hardware
+>>> from presim.trace.builder import TraceBuilder
+>>> from presim.trace.signatures import Gemm
+>>> build = TraceBuilder()
+>>> build.work(Gemm(m=4096, n=4096, k=4096, batch=1, dtype="bfloat16"))
+>>> priced = price_trace(build.trace(), hardware.cluster(gpu="h100-sxm"))
+>>> priced.prices[0].origin.name, priced.uncovered
+('ANALYTIC', ())
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.kernel import guess
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import CollectiveModel
+from presim.cost.price import Estimator, Price, PricedTrace
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.schema import Group, Manifest, Trace
+from presim.trace.signatures import Collective, Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Estimators and collective models in the order in which they are asked."""
+
+    estimators: Sequence[Estimator]
+    collective_models: Sequence[CollectiveModel]
+    device: Device  # for the guess where nobody answers
+
+    @classmethod
+    def default(cls, cluster: Cluster) -> Chain:
+        """The chain used where the caller names none: analytic only."""
+        return cls((AnalyticEstimator(cluster.gpu),), (Hierarchical(),), device_of(cluster.gpu))
+
+    def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
+        """One price per signature; None where nobody in the chain covers it."""
+        prices: list[Price | None] = [None] * len(signatures)
+        for place, signature in enumerate(signatures):
+            if isinstance(signature, Collective):
+                prices[place] = self._collective(signature, groups, cluster)
+        for estimator in self.estimators:
+            open_places = [
+                place
+                for place, price in enumerate(prices)
+                if price is None and not isinstance(signatures[place], Collective)
+            ]
+            if not open_places:
+                break
+            for place, price in zip(open_places, estimator.price([signatures[place] for place in open_places])):
+                prices[place] = price
+        return prices
+
+    def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
+        if not 0 <= signature.group < len(groups):
+            raise InputError(
+                f"the trace has a {signature.kind} on process group {signature.group}, but its manifest lists "
+                f"{len(groups)} groups; capture it again with this version of presim"
+            )
+        asked = (model.price(signature, groups[signature.group], cluster) for model in self.collective_models)
+        return next((price for price in asked if price is not None), None)
+
+
+def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None) -> PricedTrace:
+    """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed."""
+    _check_size(trace.manifest, cluster)
+    chain = chain or Chain.default(cluster)
+    prices = chain.price(trace.signatures, trace.manifest.groups, cluster)
+    uncovered = tuple(place for place, price in enumerate(prices) if price is None)
+    complete = tuple(
+        guess(signature, chain.device) if price is None else price for signature, price in zip(trace.signatures, prices)
+    )
+    return PricedTrace(trace, complete, uncovered)
+
+
+def _check_size(manifest: Manifest, cluster: Cluster) -> None:
+    highest = max((max(group.ranks) for group in manifest.groups if group.ranks), default=0)
+    if highest >= cluster.world_size:
+        raise InputError(
+            f"the trace's process groups reach rank {highest}, but the cluster has {cluster.world_size} GPUs "
+            f"({cluster.nodes} nodes of {cluster.gpus_per_node}); name a cluster of at least {highest + 1} GPUs"
+        )
