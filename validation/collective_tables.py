@@ -1,0 +1,57 @@
+"""Readers of public logs of NCCL between GPUs; see `operator_tables` for what they yield."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from operator_tables import Case, evenly
+
+from presim.trace.signatures import Collective
+
+
+def vtrain(root: Path, count: int) -> Iterator[Case]:
+    """All-reduce within one DGX A100 or V100: look-up tables by size."""
+    for folder, gpu in (("a100", "a100-80gb-sxm"), ("v100", "v100-32gb-sxm")):
+        for ranks in range(2, 9):
+            with (root / "trace" / folder / f"AR_GPU{ranks}_1M_1024M_LUT").open(newline="") as file:
+                rows = [dict(zip(("size", "count", "type", "time"), row)) for row in csv.reader(file)][1:]
+            for row in evenly(rows, max(count // 10, 1)):
+                work = Collective(kind="all_reduce", bytes=int(row["size"]), dtype="float32", group=0)
+                yield Case(gpu, "all_reduce in a node", "vtrain", (work,), int(row["time"]) * 1e-9, ranks=ranks)
+
+
+_ECHO_LINE = re.compile(r"^(?:\[\S+)?\s*(\d+)\s+\d+\s+float\s+sum\s+(?:-1\s+)?([\d.]+)", re.MULTILINE)
+
+
+def echo(root: Path, count: int) -> Iterator[Case]:
+    """nccl-tests all-reduce on 2 to 32 A100 of Azure ND A100 v4."""
+    for ranks in (2, 4, 8, 16, 32):
+        text = (root / f"nccl_{ranks}.log").read_text()
+        for size, time in _ECHO_LINE.findall(text):
+            work = Collective(kind="all_reduce", bytes=int(size), dtype="float32", group=0)
+            where = "in a node" if ranks <= 8 else "between nodes"
+            kind = f"all_reduce {where}"
+            yield Case("a100-40gb-sxm", kind, "echo", (work,), float(time) * 1e-6, ranks=ranks, fabric="ib-hdr-200")
+
+
+_GPUS = {"H100 SXM 80GB": "h100-sxm", "A100 SXM 80GB": "a100-80gb-sxm"}
+_KINDS = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
+
+
+def nccl_csv(path: Path, count: int) -> Iterator[Case]:
+    """Logs of nccl-tests collected in a CSV: gpu, n_gpus, nodes, inter_link, collective, size_bytes, time_us."""
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["collective"] in _KINDS and row["time_us"]]
+    for row in rows:
+        gpu = next((known for name, known in _GPUS.items() if row["gpu"].startswith(name)), None)
+        if gpu is None or "degraded" in row["confidence"] or "a3-mega" in row["inter_link"]:
+            continue
+        work = Collective(kind=_KINDS[row["collective"]], bytes=int(float(row["size_bytes"])), dtype="float32", group=0)
+        where = "between nodes" if int(row["nodes"]) > 1 else "in a node"
+        fabric = "" if row["nodes"] == "1" else "roce-200" if "RoCE" in row["inter_link"] else "ib-ndr-400"
+        kind = f"{work.kind} {where}"
+        seconds, ranks = float(row["time_us"]) * 1e-6, int(row["n_gpus"])
+        yield Case(gpu, kind, "nccl-tests", (work,), seconds, ranks=ranks, fabric=fabric)

@@ -1,0 +1,150 @@
+"""Compare analytic prices with public tables of measurements, per kind of work, GPU and source.
+
+    python validation/operators.py --aiconfigurator DIR --neusight DIR --vidur DIR --frontier DIR --simumax DIR \
+        --vtrain DIR --echo DIR --nccl-csv FILE --out validation/results/operators-analytic.md
+
+Any of them may be left out. DIR is a checkout of the dataset's repository (its commit is read from a file COMMIT
+beside it or from git). About two minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import collective_tables
+import operator_tables as tables
+
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective
+
+READERS = {
+    "aiconfigurator": tables.aiconfigurator,
+    "neusight": tables.neusight,
+    "vidur": tables.vidur,
+    "frontier": tables.frontier,
+    "simumax": tables.simumax,
+    "vtrain": collective_tables.vtrain,
+    "echo": collective_tables.echo,
+    "nccl_csv": collective_tables.nccl_csv,
+}
+Key = tuple[str, str, str]
+
+
+class Line:
+    """What one line of the report is made of."""
+
+    def __init__(self) -> None:
+        self.predicted: list[float] = []
+        self.measured: list[float] = []
+        self.widths: list[float] = []
+
+    def errors(self) -> np.ndarray:
+        """Relative errors, signed: positive where the price is too high."""
+        return np.array(self.predicted) / np.array(self.measured) - 1
+
+
+def compare(cases: Iterable[tables.Case]) -> dict[Key, Line]:
+    """Price all cases, GPU by GPU in batches."""
+    lines: dict[Key, Line] = collections.defaultdict(Line)
+    by_gpu: dict[str, list[tables.Case]] = collections.defaultdict(list)
+    for case in cases:
+        by_gpu[case.gpu].append(case)
+    for gpu, members in by_gpu.items():
+        estimator = AnalyticEstimator(hardware.gpu(gpu))
+        for start in range(0, len(members), 500):
+            batch = members[start : start + 500]
+            flat = [part for case in batch for part in case.signatures]
+            prices = iter(estimator.price(flat))
+            for case in batch:
+                parts = [next(prices) or collective_price(case) for _ in case.signatures]
+                total = sum(part.duration_ns for part in parts)
+                line = lines[case.kind, gpu, case.source]
+                line.predicted.append(total * 1e-9 + case.launch_s)
+                line.measured.append(case.seconds)
+                line.widths.append(sum(part.uncertainty * part.duration_ns for part in parts) / total)
+    return lines
+
+
+def collective_price(case: tables.Case):
+    """The price of a case's collective on a cluster of its GPU's usual nodes."""
+    (work,) = case.signatures
+    assert isinstance(work, Collective)
+    gpu = hardware.gpu(case.gpu)
+    node = hardware.node(gpu.default_node)
+    fabric = hardware.fabric(case.fabric or node.default_fabric)
+    nodes = -(-case.ranks // case.per_node)
+    cluster = hardware.Cluster(gpu, node, fabric, nodes, case.per_node)
+    return Hierarchical().price(work, Group("all", tuple(range(case.ranks)), case.ranks), cluster)
+
+
+def report(lines: dict[Key, Line]) -> Iterator[str]:
+    """The table, and the same by kind and GPU over all sources."""
+    merged: dict[Key, Line] = collections.defaultdict(Line)
+    for (kind, gpu, _), line in lines.items():
+        whole = merged[kind, gpu, "all"]
+        for name in ("predicted", "measured", "widths"):
+            getattr(whole, name).extend(getattr(line, name))
+    for title, chosen in (("## By kind and GPU", merged), ("## By source", lines)):
+        yield from ["", title, "", "| kind | GPU | source | points | median | p80 | p90 | bias | within stated |"]
+        yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
+        for (kind, gpu, source), line in sorted(chosen.items()):
+            signed = line.errors()
+            error = np.abs(signed)
+            inside = np.mean(error <= np.array(line.widths))
+            figures = [np.median(error), *np.quantile(error, [0.8, 0.9]), np.median(signed), inside]
+            text = " | ".join(f"{100 * figure:.1f} %" for figure in figures)
+            yield f"| {kind} | {gpu} | {source} | {len(error)} | {text} |"
+
+
+def commit(path: Path) -> str:
+    """The commit of a dataset: from its file COMMIT, else from git."""
+    for folder in (path, path.parent):
+        if (folder / "COMMIT").is_file():
+            return (folder / "COMMIT").read_text().strip()[:12]
+    asked = subprocess.run(["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip()[:12] or "unknown"
+
+
+def main() -> None:
+    """Read, compare, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in READERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
+    parser.add_argument("--points", type=int, default=600, help="per table of a dataset")
+    parser.add_argument("--out", type=Path)
+    options = vars(parser.parse_args())
+    given = {name: options[name] for name in READERS if options[name]}
+    cases = [case for name, path in given.items() for case in READERS[name](path, options["points"])]
+    text = [
+        "# Analytic prices against public measurements",
+        "",
+        f"Written by `validation/operators.py` on {datetime.date.today().isoformat()}. Relative errors; bias is the",
+        "signed median (positive: price too high); the last column is the share of points within the price's own",
+        "uncertainty, which promises 80 %. Constants were fitted on half of the aiconfigurator, NeuSight, vidur and",
+        "Frontier points; lines below sample both halves. SimuMax, the products of vLLM, vidur's and vTrain's",
+        "collectives are only seen here, except for the ratios that the constants' `source` names.",
+        "",
+        "Datasets: " + ", ".join(f"{name.replace('_csv', '')} {commit(path)}" for name, path in given.items()) + ".",
+        *report(compare(cases)),
+    ]
+    if options["out"]:
+        options["out"].write_text("\n".join(text) + "\n")
+    else:
+        print("\n".join(text))  # noqa: T201  a script
+
+
+if __name__ == "__main__":
+    main()
