@@ -79,9 +79,11 @@ def read_log(directory: Path) -> Log:
     """
     path = directory / "log.bin"
     try:
-        header = path.open("rb").read(HEADER_BYTES)
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
     except OSError as error:
-        raise CaptureError(f"the emulated device wrote no log ({error}); `presim doctor` says what is missing") from error
+        advice = "`presim doctor` says what is missing"
+        raise CaptureError(f"the emulated device wrote no log ({error}); {advice}") from error
     version, record_bytes = np.frombuffer(header[8:16], "<u4")
     if header[:8] != MAGIC or version != VERSION or record_bytes != RECORD.itemsize:
         raise CaptureError(f"{path} is not a capture log of version {VERSION}; rebuild the shim with `make shim`")
