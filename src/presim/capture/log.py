@@ -30,6 +30,8 @@ RECORD = np.dtype(
     ]
 )
 
+_START = MAGIC + np.array([VERSION, RECORD.itemsize], "<u4").tobytes()
+
 
 @dataclasses.dataclass(frozen=True)
 class Descriptor:
@@ -80,12 +82,11 @@ def read_log(directory: Path) -> Log:
     path = directory / "log.bin"
     try:
         with path.open("rb") as file:
-            header = file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
+            header = file.read(HEADER_BYTES)
     except OSError as error:
         advice = "`presim doctor` says what is missing"
         raise CaptureError(f"the emulated device wrote no log ({error}); {advice}") from error
-    version, record_bytes = np.frombuffer(header[8:16], "<u4")
-    if header[:8] != MAGIC or version != VERSION or record_bytes != RECORD.itemsize:
+    if len(header) < HEADER_BYTES or header[:16] != _START:
         raise CaptureError(f"{path} is not a capture log of version {VERSION}; rebuild the shim with `make shim`")
     count, full = (int(value) for value in np.frombuffer(header[16:32], "<u8"))
     records = np.fromfile(path, RECORD, count, offset=HEADER_BYTES)

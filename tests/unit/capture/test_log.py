@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.capture_logs import LogBuilder
 
 from presim.capture import log as logs
 from presim.capture.log import Descriptor, parse, read_log
 from presim.errors import CaptureError
 from presim.trace.schema import Kind
+from support.capture_logs import LogBuilder
 
 KERNEL = "kernel name=_Z3addPf grid=128,1,1 block=256,1,1 shared=0"
 
