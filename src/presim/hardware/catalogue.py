@@ -9,16 +9,16 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster import Fabric, Node
-from presim.hardware.codec import from_table, load_toml, merged, unsourced
+from presim.hardware.codec import from_table, keys, load_toml, merged, unsourced
 from presim.hardware.schema import Gpu, Sourced
 
-ROOT = Path(__file__).parent / "catalogue"
+ROOT = Path(__file__).parent / "data"
 P = TypeVar("P", bound=Sourced)
 _FOLDERS: dict[type[Sourced], str] = {Gpu: "gpus", Node: "nodes", Fabric: "fabrics"}
 _WORDS: dict[type[Sourced], str] = {Gpu: "GPU", Node: "node type", Fabric: "fabric"}
@@ -82,16 +82,34 @@ def read(kind: type[P], table: Mapping[str, Any], where: str) -> P:
 
 def builtin_path(kind: type[Sourced], name: str) -> Path:
     """The file of a built-in part, by id or alias."""
-    plain = re.sub(r"[ _]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
+    plain = _plain(name)
     path = ROOT / _FOLDERS[kind] / f"{aliases(kind).get(plain, plain)}.toml"
     if plain and "/" not in plain and path.is_file():
         return path
-    near = difflib.get_close_matches(plain, [*ids(kind), *aliases(kind)], n=4, cutoff=0.4)
-    hint = f"did you mean {', '.join(dict.fromkeys(near))}? " if near else ""
+    near = nearest(name, (kind,))
+    hint = f"did you mean {', '.join(near)}? " if near else ""
     raise InputError(
         f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
         f"a path ending in .toml is read as a description of your own."
     )
+
+
+def nearest(name: str, kinds: Iterable[type[Sourced]]) -> list[str]:
+    """Ids and aliases that resemble a name, nearest first."""
+    known = [known for kind in kinds for known in (*ids(kind), *aliases(kind))]
+    return list(dict.fromkeys(difflib.get_close_matches(_plain(name), known, n=4, cutoff=0.5)))
+
+
+def kind_of(path: str) -> type[Sourced]:
+    """Which kind of part a user's file describes: the one that knows most of its keys."""
+    table = load_toml(Path(path))
+    base = table.get("base")
+    based = [kind for kind in _FOLDERS if isinstance(base, str) and (base in ids(kind) or base in aliases(kind))]
+    return max(based or _FOLDERS, key=lambda kind: sum(key.key in table for key in keys(kind)))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[ _]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
 
 
 @functools.cache
@@ -99,7 +117,7 @@ def _built_in(kind: type[Sourced], identity: str) -> Sourced:
     path = ROOT / _FOLDERS[kind] / f"{identity}.toml"
     part = from_table(kind, _with_base(kind, {"id": identity, **load_toml(path)}, path.name), path.name)
     if missing := unsourced(part):
-        raise PresimError(f"catalogue/{_FOLDERS[kind]}/{path.name}: no source for {', '.join(missing)}; add one.")
+        raise PresimError(f"data/{_FOLDERS[kind]}/{path.name}: no source for {', '.join(missing)}; add one.")
     return part
 
 

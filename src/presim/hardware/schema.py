@@ -72,9 +72,7 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     l2_bytes: Annotated[int, figure("l2_MiB", MIB, "L2 cache, all slices.", 1)]
 
     shared_per_sm_bytes: Annotated[int, figure("shared_per_sm_KiB", KIB, "Shared memory of one SM.", 1)]
-    shared_per_block_bytes: Annotated[
-        int, figure("shared_per_block_KiB", KIB, "Shared memory of one block.", 1)
-    ]
+    shared_per_block_bytes: Annotated[int, figure("shared_per_block_KiB", KIB, "Shared memory of one block.", 1)]
     registers_per_sm: Annotated[int, figure("registers_per_sm", 1, "32-bit registers of one SM.", 1)]
     threads_per_sm: Annotated[int, figure("threads_per_sm", 1, "Threads resident on one SM.", 1)]
 

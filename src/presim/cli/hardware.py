@@ -1,0 +1,182 @@
+"""``presim hardware``: which GPUs, nodes and fabrics are known, and where their figures come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.table import Table
+
+    from presim.hardware.cluster import Fabric, Node
+    from presim.hardware.schema import Gpu, Sourced
+
+
+@click.group("hardware")
+def hardware() -> None:
+    """List the known GPUs, nodes and fabrics, or show one with its sources."""
+
+
+command = hardware
+
+
+@hardware.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def list_(as_json: bool) -> None:
+    """List the GPUs, node types and fabrics that presim knows.
+
+    Any of them can be given in a TOML file of your own instead; `presim hardware show ID --toml` prints one to
+    start from.
+    """
+    from presim.hardware import fabrics, gpus, nodes
+
+    if as_json:
+        _print_json({"gpus": gpus(), "nodes": nodes(), "fabrics": fabrics()})
+        return
+    _print(_gpu_table(gpus()), _node_table(nodes()), _fabric_table(fabrics()))
+
+
+@hardware.command("show")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON: one unit per quantity, as inside presim.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print its file, to start your own from.")
+def show(name: str, as_json: bool, as_toml: bool) -> None:
+    """Show one GPU, node type or fabric: every figure with its source.
+
+    NAME is an id, an alias, or the path of a TOML file of your own, which is checked on the way.
+    """
+    part = _find(name)
+    if as_json:
+        _print_json(part)
+    elif as_toml:
+        _print_toml(name, type(part))
+    else:
+        _print(_figures(part), *_remarks(part))
+
+
+def _find(name: str) -> Sourced:
+    """The part of that name: a GPU if several kinds know it, an id before an alias."""
+    from presim.errors import InputError
+    from presim.hardware import catalogue
+    from presim.hardware.cluster import Fabric, Node
+    from presim.hardware.schema import Gpu
+
+    kinds: tuple[type[Sourced], ...] = (Gpu, Node, Fabric)
+    if name.endswith(".toml"):
+        return catalogue.find(catalogue.kind_of(name), name)
+    known = [kind for kind in kinds if name in catalogue.ids(kind)]
+    for kind in known or kinds:
+        try:
+            return catalogue.find(kind, name)
+        except InputError:
+            continue
+    near = catalogue.nearest(name, kinds)
+    raise InputError(
+        f"no GPU, node type or fabric is called {name!r}{near and '; did you mean ' + ', '.join(near) + '?'}"
+        f"{'' if near else '; `presim hardware list` shows all.'}"
+    )
+
+
+def _figures(part: Sourced) -> Table:
+    """Every figure that is given, with the number of its source in the list that `_remarks` makes."""
+    from presim.hardware.codec import keys, outside
+
+    table = _table(f"{part.id}: {part.name}", "figure", "value", "source", "what it is")
+    for key in keys(type(part)):
+        value = getattr(part, key.field)
+        source = part.source(key.key)
+        if key.figure and (value or source):
+            number = f"[{part.sources.index(source) + 1}]" if source else "none"
+            mark = "~" if source and source.estimate else ""
+            table.add_row(key.key, f"{mark}{outside(key, value):.12g}", number, key.text)
+    return table
+
+
+def _remarks(part: Sourced) -> list[str]:
+    """The sources, then everything about a part that is no figure, then what cannot be true of it."""
+    from presim.hardware.codec import keys
+    from presim.hardware.plausible import implausible
+    from presim.hardware.schema import Gpu
+
+    sources = [
+        f"[{number}] {'~ ' if source.estimate else ''}{source.text}" for number, source in enumerate(part.sources, 1)
+    ]
+    said = [
+        f"{key.field}: {value}"
+        for key in keys(type(part))
+        if not key.figure and key.field not in ("id", "name", "sources", "links")
+        for value in (getattr(part, key.field),)
+        if value not in ("", ())
+    ]
+    doubts = [f"implausible: {doubt}" for doubt in (implausible(part) if isinstance(part, Gpu) else [])]
+    return [*sources, *(["~ estimated"] if any(source.estimate for source in part.sources) else []), "", *said, *doubts]
+
+
+def _gpu_table(gpus: Iterable[Gpu]) -> Table:
+    from presim.units import gib, rate, three_digits
+
+    table = _table("GPUs", "id", "name", "memory", "bandwidth", "bf16", "fp8", "fp4", "NVLink, one way", "power")
+    for gpu in gpus:
+        peaks = (three_digits(peak / 1e12) if (peak := gpu.peak(kind)) else "-" for kind in ("bf16", "fp8", "fp4"))
+        link = rate(gpu.nvlink_bytes_per_s) if gpu.nvlink_bytes_per_s else "-"
+        memory, bandwidth = gib(gpu.memory_bytes), rate(gpu.memory_bytes_per_s)
+        table.add_row(gpu.id, gpu.name, memory, bandwidth, *peaks, link, f"{gpu.power_w:.0f} W")
+    table.caption, table.caption_justify = "bf16, fp8, fp4: dense TFLOP/s", "left"
+    return table
+
+
+def _node_table(nodes: Iterable[Node]) -> Table:
+    table = _table("Node types", "id", "name", "GPUs", "interconnect", "PCIe", "NICs", "default fabric")
+    for node in nodes:
+        gpus = f"{node.gpus} of {node.domain}" if node.domain > node.gpus else str(node.gpus)
+        table.add_row(
+            node.id, node.name, gpus, node.interconnect, str(node.pcie_generation), str(node.nics), node.default_fabric
+        )
+    return table
+
+
+def _fabric_table(fabrics: Iterable[Fabric]) -> Table:
+    from presim.units import rate, seconds
+
+    table = _table("Fabrics", "id", "name", "kind", "port, one way", "latency")
+    for fabric in fabrics:
+        latency = seconds(fabric.latency_ns * 1e-9)
+        table.add_row(fabric.id, fabric.name, fabric.kind, rate(fabric.port_bytes_per_s), latency)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for column in columns:
+        text = column in ("id", "name", "interconnect", "kind", "default fabric", "figure", "what it is")
+        table.add_column(column, justify="left" if text else "right", no_wrap=column in ("id", "figure"))
+    return table
+
+
+def _print(*parts: Table | str) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for part in parts:
+        console.print(part, highlight=False, markup=False)
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)))
+
+
+def _print_toml(name: str, kind: type[Sourced]) -> None:
+    from pathlib import Path
+
+    from presim.hardware import catalogue
+
+    path = Path(name) if name.endswith(".toml") else catalogue.builtin_path(kind, name)
+    click.echo(path.read_text(encoding="utf-8"), nl=False)

@@ -1,0 +1,74 @@
+"""The verb `hardware`: lists, shows with sources, prints files to start from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.cli import main
+from presim.hardware import catalogue
+
+
+def test_list_names_every_part(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main.run(["hardware", "list"]) == 0
+    out = capsys.readouterr().out
+    for part in (*catalogue.gpus(), *catalogue.nodes(), *catalogue.fabrics()):
+        assert part.id in out
+
+
+def test_list_as_json_has_every_figure_in_one_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["hardware", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    h100 = next(gpu for gpu in listed["gpus"] if gpu["id"] == "h100-sxm")
+    assert (h100["memory_bytes"], h100["bf16_flops"]) == (81090 << 20, 989.4e12)
+    assert len(listed["nodes"]) == len(catalogue.nodes())
+    assert len(listed["fabrics"]) == len(catalogue.fabrics())
+
+
+def test_show_gives_each_figure_its_source_and_marks_estimates(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main.run(["hardware", "show", "h100"]) == 0
+    out = capsys.readouterr().out
+    lines = {words[0]: words[1:3] for line in out.splitlines() if (words := line.split())}
+    assert lines["bf16_dense_TFLOPs"] == ["989.4", "[1]"]
+    assert lines["context_MiB"] == ["~520", "[4]"]
+    assert "[1] NVIDIA H100 Tensor Core GPU Architecture whitepaper" in out
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "ib-ndr-400", "gb200-nvl72", "ndr"])
+def test_show_knows_nodes_and_fabrics(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["hardware", "show", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == {"ndr": "ib-ndr-400"}.get(name, name)
+
+
+def test_the_file_of_a_part_can_be_saved_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["hardware", "show", "a100-80gb-sxm", "--toml"]) == 0
+    path = tmp_path / "mine.toml"
+    path.write_text(capsys.readouterr().out)
+    assert main.run(["hardware", "show", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {**shown, "id": "a100-80gb-sxm"} == json.loads(_json_of("a100-80gb-sxm", capsys))
+
+
+def test_show_says_what_cannot_be_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "h100"\nbf16_dense_TFLOPs = 1979\n')
+    assert main.run(["hardware", "show", str(path)]) == 0
+    assert "implausible: the dense bf16 peak is 1979.0" in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_input_that_cannot_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["hardware", "show", "h10000"]) == 2
+    assert capsys.readouterr().err == (
+        "presim: no GPU, node type or fabric is called 'h10000'; did you mean h100, h100-80gb, v100, h800?\n"
+    )
+
+
+def _json_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    main.run(["hardware", "show", name, "--json"])
+    return capsys.readouterr().out

@@ -1,0 +1,180 @@
+"""Which cluster a command line means, and what it says to one that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presim.errors import InputError
+from presim.hardware import catalogue, choose_cluster
+from presim.hardware.cluster import Cluster
+
+COUNTS = st.one_of(st.none(), st.integers(1, 70))
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "gpus_per_node"),
+    [
+        ({}, 1, 1),
+        ({"nodes": 16, "gpus_per_node": 8}, 16, 8),
+        ({"nodes": 16}, 16, 8),
+        ({"gpus_per_node": 4}, 1, 4),
+        ({"world_size": 4}, 1, 4),
+        ({"world_size": 128}, 16, 8),
+        ({"world_size": 12, "nodes": 2}, 2, 6),
+        ({"world_size": 12, "gpus_per_node": 6}, 2, 6),
+        ({"world_size": 16, "gpus_per_node": 8, "nodes": 2}, 2, 8),
+    ],
+)
+def test_what_is_not_said_follows_from_the_rest(options: dict[str, int], nodes: int, gpus_per_node: int) -> None:
+    cluster = choose_cluster(gpu="h100", **options)  # type: ignore[arg-type]
+    assert (cluster.nodes, cluster.gpus_per_node) == (nodes, gpus_per_node)
+    assert (cluster.gpu.id, cluster.node.id, cluster.fabric.id) == ("h100-sxm", "hgx-h100", "ib-ndr-400")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "no GPU is named: use --gpu, e.g. --gpu h100-sxm; `presim hardware list` shows all."),
+        (
+            {"gpu": "h100", "world_size": 12},
+            "world size 12 is not a multiple of 8 GPUs per node: use --nodes with --gpus-per-node instead, "
+            "e.g. --nodes 2 --gpus-per-node 6, or a world size of 8 or 16.",
+        ),
+        (
+            {"gpu": "h100", "world_size": 3, "gpus_per_node": 8},
+            "world size 3 is not a multiple of 8 GPUs per node: use --nodes with --gpus-per-node instead, "
+            "e.g. --nodes 1 --gpus-per-node 3, or a world size of 8.",
+        ),
+        (
+            {"gpu": "h100", "world_size": 12, "nodes": 5},
+            "world size 12 cannot be spread over 5 nodes evenly: use --nodes 4.",
+        ),
+        (
+            {"gpu": "h100", "gpus_per_node": 16},
+            "16 GPUs per node are more than the 8 of hgx-h100: use --gpus-per-node 8 and more --nodes, "
+            "or describe your own node type (docs/guide/hardware.md).",
+        ),
+        (
+            {"gpu": "h100", "nodes": 2, "gpus_per_node": 8, "world_size": 32},
+            "2 nodes x 8 GPUs per node are 16 ranks, not a world size of 32: leave one of the three out.",
+        ),
+        ({"gpu": "h100", "nodes": 0}, "--nodes is 0: it must be at least 1."),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused_with_its_numbers(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        choose_cluster(**options)
+    assert str(raised.value) == message
+
+
+@given(nodes=COUNTS, gpus_per_node=COUNTS, world_size=COUNTS)
+def test_a_cluster_has_exactly_what_was_asked_for_or_is_refused(
+    nodes: int | None, gpus_per_node: int | None, world_size: int | None
+) -> None:
+    try:
+        cluster = choose_cluster(gpu="a100", nodes=nodes, gpus_per_node=gpus_per_node, world_size=world_size)
+    except InputError:
+        return
+    assert cluster.nodes == (nodes or cluster.nodes)
+    assert cluster.gpus_per_node == (gpus_per_node or cluster.gpus_per_node) <= 8
+    assert cluster.world_size == (world_size or cluster.world_size)
+
+
+@given(gpu=st.sampled_from(catalogue.gpus()), nodes=st.integers(1, 40), data=st.data())
+def test_every_rank_is_on_one_node_and_in_one_domain(gpu: Any, nodes: int, data: st.DataObject) -> None:
+    per_node = data.draw(st.integers(1, catalogue.node(gpu.default_node).gpus))
+    cluster = choose_cluster(gpu=gpu.id, nodes=nodes, gpus_per_node=per_node)
+    for rank in range(cluster.world_size):
+        assert rank in cluster.ranks(cluster.placement(rank))
+        assert cluster.ranks(cluster.placement(rank))[cluster.local_rank(rank)] == rank
+    for node in range(nodes):
+        assert len({cluster.domain(rank) for rank in cluster.ranks(node)}) == 1, "a node lies in one domain"
+    assert 0 < cluster.network_bytes_per_s <= max(cluster.pcie_bytes_per_s, gpu.c2c_bytes_per_s)
+    assert cluster.link_bytes_per_s > 0
+    assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster
+
+
+def test_hosts_of_a_rack_share_one_nvlink_domain() -> None:
+    cluster = choose_cluster(gpu="gb200", nodes=36)
+    assert (cluster.gpus_per_node, cluster.domain_size) == (4, 72)
+    assert [cluster.domain(rank) for rank in (0, 71, 72, 143)] == [0, 0, 1, 1]
+    assert choose_cluster(gpu="gb200", nodes=2, gpus_per_node=72).domain_size == 72
+
+
+def test_a_port_is_shared_by_the_gpus_that_use_it() -> None:
+    per_gpu = {
+        (8, "ib-ndr-400"): 50e9,
+        (8, "efa-p4d-400"): 6.25e9,
+        (8, "efa-p5-3200"): 50e9,
+        (8, "ethernet-100"): 12.5e9 / 8,
+        (2, "ethernet-100"): 12.5e9 / 2,
+    }
+    for (gpus, fabric), expected in per_gpu.items():
+        cluster = choose_cluster(gpu="h100", fabric=fabric, nodes=2, gpus_per_node=gpus)
+        assert cluster.network_bytes_per_s == pytest.approx(expected)
+
+
+def test_gpus_without_links_use_pcie() -> None:
+    assert choose_cluster(gpu="l40s", gpus_per_node=8).link_bytes_per_s == pytest.approx(31.5e9, rel=0.01)
+    assert choose_cluster(gpu="h100", gpus_per_node=8).link_bytes_per_s == 450e9
+    h100_in_an_older_box = choose_cluster(gpu="h100-pcie", node="pcie4-8", gpus_per_node=8)
+    assert h100_in_an_older_box.link_bytes_per_s == pytest.approx(31.5e9, rel=0.01)
+
+
+CLUSTER = """
+gpu = "h100"
+node = "mine.toml"
+nodes = 4
+
+[fabric]
+base = "ib-ndr-400"
+oversubscription = 2.0
+"""
+
+
+@pytest.fixture
+def cluster_file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.toml").write_text('base = "hgx-h100"\nnics = 4\n')
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_a_cluster_file_names_parts_or_writes_them_out(cluster_file: Path) -> None:
+    cluster = choose_cluster(cluster=cluster_file)
+    assert (cluster.nodes, cluster.gpus_per_node) == (4, 8)
+    assert (cluster.node.id, cluster.node.nics) == ("mine", 4)
+    assert cluster.fabric.oversubscription == 2.0
+    assert cluster.network_bytes_per_s == 25e9
+
+
+def test_options_override_a_cluster_file(cluster_file: Path) -> None:
+    assert choose_cluster(cluster=cluster_file, gpu="h200").gpu.id == "h200"
+    assert choose_cluster(cluster=cluster_file, world_size=16).nodes == 2
+    assert choose_cluster(cluster=cluster_file, fabric="roce-400").fabric.id == "roce-400"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'gpus = "h100"',
+            "unknown key gpus; a cluster has gpu, node, fabric, nodes, gpus_per_node, world_size, "
+            "see docs/guide/hardware.md.",
+        ),
+        ('gpu = "h100"\nnodes = 0', "nodes = 0 must be a whole number of at least 1; correct it."),
+        ("gpu = 100", "gpu = 100 must be a name, a path or a table; correct it."),
+    ],
+)
+def test_a_bad_cluster_file_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as raised:
+        choose_cluster(cluster=path)
+    assert str(raised.value) == f"{path}: {message}"
