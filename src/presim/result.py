@@ -228,9 +228,7 @@ class Provenance(msgspec.Struct, frozen=True):
 class Limit(msgspec.Struct, frozen=True):
     """Something that bounds the step time, and what would help."""
 
-    name: Annotated[
-        str, says("compute, memory_bandwidth, communication, host, copies, recomputation, memory_capacity or latency.")
-    ]
+    name: Annotated[str, says("compute, memory_bandwidth, communication, host, copies, recomputation or latency.")]
     seconds: Annotated[float, says("Seconds of the step it accounts for.")]
     share: Annotated[float, says("Share of the step time.")]
     statement: Annotated[str, says("What was found, with its number.")]

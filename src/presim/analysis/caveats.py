@@ -7,10 +7,10 @@ from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
-from presim.result import FAILURES, Flops
+from presim.result import FAILURES, Flops, Memory
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Signature, family
-from presim.units import percent, seconds
+from presim.units import gib, percent, seconds
 
 
 def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
@@ -60,7 +60,7 @@ def _other_ranks(trace: Trace) -> list[str]:
     return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
 
 
-def reader_notes(trace: Trace, steps: Steps, flops: Flops) -> list[str]:
+def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
     notes = list(trace.manifest.notes)
     failed = trace.manifest.exit in FAILURES
@@ -72,6 +72,10 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops) -> list[str]:
     ranks = data_parallel_ranks(trace.manifest)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")
+    counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)
+    if counted > memory.peak_allocated_bytes:
+        missing = gib(counted - memory.peak_allocated_bytes)
+        notes.append(f"PyTorch itself counted a peak of {gib(counted)} allocated: the trace lacks {missing}.")
     if flops.dtype and not flops.peak_per_s:
         notes.append(f"No MFU: the GPU's dense {flops.dtype} peak is not known.")
     return notes

@@ -9,7 +9,7 @@ from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step
 from presim.cost.price import PricedTrace
 from presim.result import Collective as CollectiveRow
-from presim.result import Limit
+from presim.result import Flops, Limit
 from presim.trace.schema import Phase
 from presim.trace.signatures import Collective, family
 from presim.units import gib, percent, seconds
@@ -32,15 +32,25 @@ class _Bound:
         return ", ".join(f"{name} {percent(value / self.total)}" for name, value in ranked)
 
 
-def find_limits(priced: PricedTrace, breakdown: Breakdown, step: Step, collectives: list[CollectiveRow]) -> list[Limit]:
-    """What the step's time is spent on and what would lessen it, largest first."""
+def find_limits(
+    priced: PricedTrace,
+    breakdown: Breakdown,
+    step: Step,
+    collectives: list[CollectiveRow],
+    flops: Flops,
+    headroom_bytes: int,
+) -> list[Limit]:
+    """What the step's time is spent on and what would lessen it, largest first.
+
+    ``headroom_bytes``: memory that is free at the peak, which some advice would spend.
+    """
     step_ns = max(step.duration_ns, 1)
     found = [
-        *_kernel_limits(priced, breakdown, step_ns),
+        *_kernel_limits(priced, breakdown, step_ns, flops),
         _communication(breakdown, step_ns, collectives),
         _host(breakdown, step_ns),
         _copies(breakdown, step_ns),
-        _recomputation(priced, breakdown, step_ns),
+        _recomputation(priced, breakdown, step_ns, headroom_bytes),
     ]
     return sorted(
         (limit for limit in found if limit and limit.share >= SMALLEST_SHARE), key=lambda limit: -limit.seconds
@@ -53,7 +63,7 @@ def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: 
     return Limit(name, nanoseconds / 1e9, share, statement.replace("{figures}", figures), advice)
 
 
-def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> list[Limit]:
+def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
     texts = {
         "compute": (
             "The matrix units are the limit for {figures}",
@@ -71,9 +81,18 @@ def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> l
     limits = []
     for bound, total in sorted(_bounds(priced, breakdown).items()):
         statement, advice = texts.get(bound, ("Kernels of unknown limit take {figures}", ""))
+        pace = _pace(flops, total.total) if bound == "compute" else ""
         name = _BOUND_NAMES.get(bound, "unknown")
-        limits.append(_limit(name, total.total, step_ns, f"{statement}: {total.leading()}.", advice))
+        limits.append(_limit(name, total.total, step_ns, f"{statement}{pace}: {total.leading()}.", advice))
     return limits
+
+
+def _pace(flops: Flops, nanoseconds: float) -> str:
+    """How fast the products run beside the peak."""
+    if not flops.peak_per_s:
+        return ""
+    rate = flops.executed / (nanoseconds / 1e9)
+    return f", at {rate / 1e12:.0f} TFLOP/s or {percent(rate / flops.peak_per_s)} of the {flops.dtype} peak"
 
 
 def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
@@ -95,8 +114,8 @@ def _communication(breakdown: Breakdown, step_ns: int, collectives: list[Collect
     worst = collectives[0]
     hidden = 1 - exposed / breakdown.communication_ns
     statement = (
-        f"The compute stream waits {{figures}} for communication, of which {percent(hidden)} is hidden; "
-        f"{seconds(worst.exposed_s)} of it is {worst.kind} in group {worst.group} "
+        f"The compute stream waits {{figures}} for communication ({percent(hidden)} of all communication is hidden); "
+        f"{seconds(worst.exposed_s)} of that is {worst.kind} in group {worst.group} "
         f"({worst.group_size} ranks, {gib(worst.bytes)} in {worst.count} calls)."
     )
     advice = (
@@ -121,9 +140,10 @@ def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:
     return _limit("copies", exposed, step_ns, statement, "Pinned memory with non_blocking=True lets copies overlap.")
 
 
-def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Limit | None:
+def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int, headroom_bytes: int) -> Limit | None:
     again = priced.trace.columns["phase"] == Phase.RECOMPUTE
     spent = float(breakdown.critical_ns[again].sum())
     statement = "Recomputing activations takes {figures} (part of the figures above)."
-    advice = f"Selective checkpointing could save up to {seconds(spent / 1e9)}, where memory allows."
+    room = f"{gib(headroom_bytes)} of memory are free for it" if headroom_bytes > 0 else "no memory is free for it"
+    advice = f"Keeping more activations could save up to {seconds(spent / 1e9)}; {room}."
     return _limit("recomputation", spent, step_ns, statement, advice)

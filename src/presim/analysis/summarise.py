@@ -48,6 +48,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
     parts = break_down(trace, timeline, step, launch_latency_ns=device.launch_latency_ns)
     flops = _with_peak(count_flops(trace, step.entries), device)
     collectives = by_collective(trace, timeline, step, parts)
+    memory = _memory(priced, timeline, steps, device)
     step_time_s = _step_time_s(steps, trace.manifest)
     doubt_s = step_uncertainty_ns(priced, parts) / 1e9
     return Result(
@@ -65,15 +66,15 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         flops=flops,
         steps=_steps(steps),
         time=_time(priced, steps, parts),
-        memory=_memory(priced, timeline, steps, device),
+        memory=memory,
         collectives=collectives,
         operators=by_operator(trace, timeline, step, parts),
         families=by_family(trace, timeline, step, parts),
         modules=by_module(trace, timeline, step, parts),
-        limits=find_limits(priced, parts, step, collectives),
+        limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
         not_modelled=not_modelled(priced, parts, step),
-        notes=reader_notes(trace, steps, flops),
+        notes=reader_notes(trace, steps, flops, memory),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from typing import IO
 
@@ -41,6 +42,15 @@ def write(result: Result, file: IO[str] | None = None, *, console: Console | Non
     """Print the report; to standard output unless told otherwise."""
     console = console or Console(file=file, highlight=False)
     console.print(render(result), width=min(WIDTH, console.width))
+
+
+def svg(result: Result, width: int = WIDTH) -> str:
+    """The report as a picture of a terminal, for documents and pull requests."""
+    console = Console(
+        record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False, color_system="truecolor"
+    )
+    write(result, console=console)
+    return console.export_svg(title="presim")
 
 
 def render(result: Result) -> RenderableType:
@@ -169,9 +179,8 @@ def _memory_bar(result: Result) -> RenderableType:
         _memory_part(name.replace("_", " "), held.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()
     ]
     beyond = sum(estimate.bytes for estimate in memory.beyond_allocator)
-    parts.append(
-        _memory_part("reserved, unused", memory.peak_reserved_bytes - memory.peak_allocated_bytes, "white", "r")
-    )
+    unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)
+    parts.append(_memory_part("reserved, unused", unused, "white", "r"))
     parts.append(_memory_part("context and NCCL", beyond, "red", "n"))
     parts.append(_memory_part("free", max(memory.headroom_bytes, 0), "grey30", "."))
     return _indent(Bar(parts))
