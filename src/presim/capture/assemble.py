@@ -111,8 +111,8 @@ class _Tables:
                 continue
             sizes = [self._threads(int(records["work"][index]), threads) for index in indices]
             total = sum(sizes)
-            for index, size in zip(indices, sizes):
-                shares[index] = round(size / total, 4) if total else 1.0
+            for launch, size in zip(indices, sizes):
+                shares[launch] = round(size / total, 4) if total else 1.0
         return shares
 
     def _threads(self, work: int, known: dict[int, int]) -> int:

@@ -7,6 +7,8 @@ by their numbers of threads.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from presim.capture import library_calls
 from presim.capture.log import Descriptor
 from presim.capture.operators import Operand, Operator
@@ -14,7 +16,6 @@ from presim.trace.signatures import (
     Elementwise,
     Index,
     Kernel,
-    MemoryBound,
     Normalization,
     Optimizer,
     Random,
@@ -25,7 +26,8 @@ from presim.trace.signatures import (
     dtype_bytes,
 )
 
-_FAMILIES: dict[type[MemoryBound], tuple[str, ...]] = {
+_Family: TypeAlias = type[Elementwise | Reduction | Normalization | Softmax | Optimizer | Index | Sort | Random]
+_FAMILIES: dict[_Family, tuple[str, ...]] = {
     Normalization: ("norm_except_dim", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"),
     Softmax: ("softmax", "nll_loss", "cross_entropy", "logsumexp"),
     Sort: ("sort", "topk", "unique", "histc", "bincount", "kthvalue", "median", "mode"),
@@ -43,7 +45,18 @@ _FAMILIES: dict[type[MemoryBound], tuple[str, ...]] = {
         "flip",
         "repeat_interleave",
     ),
-    Random: ("normal", "uniform", "bernoulli", "dropout", "rand", "randn", "randint", "random", "exponential", "multinomial"),
+    Random: (
+        "normal",
+        "uniform",
+        "bernoulli",
+        "dropout",
+        "rand",
+        "randn",
+        "randint",
+        "random",
+        "exponential",
+        "multinomial",
+    ),
     Reduction: (
         "sum",
         "mean",
@@ -83,7 +96,7 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
     return special or _memory_bound(operator, share)
 
 
-def memory_family(name: str) -> type[MemoryBound]:
+def memory_family(name: str) -> _Family:
     """The class of memory-bound work an operator does, by its base name."""
     bare = name.removeprefix("_").removeprefix("native_").removesuffix("_backward").removesuffix("_forward")
     if bare.startswith(("foreach", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach")):
@@ -118,17 +131,22 @@ def _memory_bound(operator: Operator, share: float) -> Signature:
     )
 
 
-def _traffic(operator: Operator, family: type[MemoryBound]) -> tuple[int, int]:
+def _traffic(operator: Operator, family: _Family) -> tuple[int, int]:
     """Bytes read and written by the operator as a whole, each operand once."""
     inputs = [operand for operand in operator.inputs if operand.on_device]
     outputs = [operand for operand in operator.outputs if operand.on_device]
     if family is Optimizer:
         return _optimizer_traffic(operator, inputs, outputs)
-    if family is Index and inputs and "backward" not in operator.base_name:
+    if family is Index and len(inputs) > 1 and "backward" not in operator.base_name:
         return _index_traffic(operator, inputs, outputs)
-    if inputs and operator.base_name.startswith(_WRITE_ONLY) and operator.in_place:
+    if _overwrites(operator):
         inputs = inputs[1:]
     return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
+
+
+def _overwrites(operator: Operator) -> bool:
+    """Writes its first input without reading it."""
+    return operator.in_place and operator.base_name.removeprefix("_foreach_").startswith(_WRITE_ONLY)
 
 
 def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
@@ -138,7 +156,7 @@ def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[
     gradients and, with momentum, the buffers. Other in-place operators write their first list.
     """
     lists = [operand for operand in inputs if operand.tensors > 1 or operand.elements > 1] or inputs
-    read = sum(operand.bytes for operand in lists)
+    read = sum(operand.bytes for operand in (lists[1:] if _overwrites(operator) else lists))
     if outputs:
         return read, sum(operand.bytes for operand in outputs)
     if "fused" in operator.base_name:

@@ -50,7 +50,9 @@ def _file_name(torch: Torch) -> str:
 def _build(torch: Torch) -> Path:
     compiler = find_compiler()
     if compiler is None:
-        raise CaptureError("the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`")
+        raise CaptureError(
+            "the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`"
+        )
     target = cache_directory() / _file_name(torch)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")

@@ -87,9 +87,7 @@ def supervise(
 
 
 @contextlib.contextmanager
-def _process(
-    command: list[str], variables: dict[str, str], stdout: int | None
-) -> Iterator[subprocess.Popen[bytes]]:
+def _process(command: list[str], variables: dict[str, str], stdout: int | None) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, env=variables, stdout=stdout, start_new_session=True)
     try:
         yield process

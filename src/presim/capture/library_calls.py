@@ -25,10 +25,16 @@ _SHORT_DTYPES = {
     "f16": "float16",
     "bf16": "bfloat16",
     "i8": "int8",
+    "i16": "int16",
     "i32": "int32",
+    "i64": "int64",
     "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
+    "e8m0": "float8_e8m0fnu",
     "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",
     "f8e4m3": "float8_e4m3fn",
@@ -169,12 +175,19 @@ def kernel_signature(work: Descriptor, operator: Operator) -> Signature | None:
     name = operator.base_name
     if "attention" in name and _is_attention_kernel(kernel):
         return _attention_kernel(operator, backward="backward" in name)
-    if name == "grouped_mm" or name == "scaled_grouped_mm":
+    if name in ("_grouped_mm", "_scaled_grouped_mm"):
         return _grouped_kernel(operator) if "cutlass" in kernel.lower() else None
     return None
 
 
-_ATTENTION_KERNELS = ("flash_fwd", "flash_bwd_dq_dk_dv", "fmha_cutlassF", "fmha_cutlassB", "AttentionKernel", "AttentionBackwardKernel")
+_ATTENTION_KERNELS = (
+    "flash_fwd",
+    "flash_bwd_dq_dk_dv",
+    "fmha_cutlassF",
+    "fmha_cutlassB",
+    "AttentionKernel",
+    "AttentionBackwardKernel",
+)
 
 
 def _is_attention_kernel(kernel: str) -> bool:

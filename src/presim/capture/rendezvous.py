@@ -15,6 +15,7 @@ import socket
 import socketserver
 import struct
 import threading
+from typing import BinaryIO
 
 VALIDATION = 0x3C85F7CE
 UNIQUE_ID_BYTES = 128
@@ -119,7 +120,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.stream = self.request.makefile("rb")
+        self.stream: BinaryIO = self.request.makefile("rb")
         try:
             while query := self.stream.read(1):
                 self._answer(Query(query[0]))

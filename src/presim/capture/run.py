@@ -18,8 +18,8 @@ from presim.capture.launch import environment, supervise
 from presim.capture.log import read_log
 from presim.capture.rendezvous import RendezvousServer
 from presim.errors import CaptureError, InputError
-from presim.hardware.device_config import device_config
 from presim.hardware.cluster import Cluster
+from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind, Manifest, Trace
 
 

@@ -132,9 +132,7 @@ class Runner:
 
 def _framework_versions() -> dict[str, str]:
     names = ("transformers", "accelerate", "deepspeed", "megatron.core", "torchtitan", "lightning", "triton")
-    return {
-        name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules
-    }
+    return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules}
 
 
 def _print_own_traceback(error: BaseException) -> None:
