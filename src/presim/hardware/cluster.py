@@ -35,6 +35,12 @@ class Node(Sourced, frozen=True, kw_only=True):
     cores: Annotated[int, figure("cores", 1, "CPU cores of all sockets.", 1)]
     host_memory_bytes: Annotated[int, figure("host_memory_GiB", GIB, "Memory of the host.", 1)]
 
+    def __post_init__(self) -> None:
+        """Refuse links that do not fit the GPUs."""
+        square = len(self.links) in (0, self.gpus) and all(len(row) == self.gpus for row in self.links)
+        if not square or any(row != column for row, column in zip(self.links, zip(*self.links))):
+            raise ValueError(f"links must have a row for each of {self.gpus} GPUs and be the same both ways")
+
     @property
     def domain(self) -> int:
         """GPUs that reach each other without the network: one host's, or a rack's."""

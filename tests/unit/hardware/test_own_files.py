@@ -110,6 +110,17 @@ def test_a_bad_file_is_one_sentence_with_file_key_and_remedy(tmp_path: Path, tex
     assert said.endswith((".", "?"))
 
 
+@pytest.mark.parametrize("links", ["[[0, 1], [1, 0]]", "[[0, 1, 1], [1, 0, 1], [2, 1, 0]]", "[[0, 1, 1]]"])
+def test_links_that_do_not_fit_the_gpus_are_refused(tmp_path: Path, links: str) -> None:
+    path = written(tmp_path, f'base = "dgx-v100"\ngpus = 3\nlinks = {links}\n')
+    with pytest.raises(InputError) as raised:
+        catalogue.node(path)
+    assert str(raised.value) == (
+        f"{path}: links must have a row for each of 3 GPUs and be the same both ways; "
+        "correct the value, see docs/guide/hardware.md."
+    )
+
+
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
     with pytest.raises(InputError) as raised:
