@@ -64,6 +64,7 @@ class Rule:
     pattern: str = ""
     action: str = "count"
     sizes: tuple[tuple[str, int], ...] = ()
+    info: tuple[int, int] | None = None  # arguments: status per matrix of a batch, number of matrices
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Stub:
             arguments = arguments or "void* a0"
         body = [self.effect(rule)]
         body += [f"fresh_handle(a{i});" if what == "new" else f"zero(a{i}, {what});" for i, what in self.outs]
+        if rule.info and max(rule.info) < len(self.arguments):
+            body.append("zero(a{}, 4 * size_t(int32_t(a{})));".format(*rule.info))
         if self.returns != "void":
             body.append(f"return {self.value(default_return)};")
         return f"STUB {RETURNS[self.returns]} {self.name}({arguments}) {{ {' '.join(body)} }}\n"
@@ -121,8 +124,11 @@ def parse_rules(text: str) -> list[Rule]:
     for line in text.splitlines():
         words = line.split("#")[0].split()
         if words:
-            sizes = tuple((key, int(i)) for key, _, i in (word.partition("=") for word in words[3:]))
-            rules.append(Rule(words[0], words[1], words[2], sizes))
+            facts = dict(word.split("=") for word in words[3:])
+            array, _, count = facts.pop("info", "").partition("*")
+            sizes = tuple((key, int(position)) for key, position in facts.items())
+            info = (int(array), int(count)) if array else None
+            rules.append(Rule(words[0], words[1], words[2], sizes, info))
     return rules
 
 

@@ -1,5 +1,5 @@
-// Attention in a cuDNN graph. Frontends before cuDNN 9.13 spell it out (products, scaling, mask, softmax, dropout),
-// later ones may use one fused operation whose score modifiers are a subgraph.
+// Attention in a cuDNN graph. Frontends spell it out (products, scaling, mask, softmax, dropout) or, where the library
+// is new enough and the case simple, use one fused operation whose score modifiers are a graph of its own.
 #include "libs/common.h"
 #include "libs/cudnn_backend.h"
 
@@ -25,6 +25,7 @@ void look_at(const Node& operation, Contents& contents) {
   if (operation.type == kMatmulOperation) contents.products.push_back(&operation);
   if (operation.type == kRngOperation) contents.dropout = true;
   if (operation.type == kBandMask) contents.causal = true;
+  if (operation.type == kSoftmaxOperation) contents.exponential = true;
   const Node* pointwise = operation.type == kPointwiseOperation ? child(operation, kPointwiseDescriptor) : nullptr;
   if (pointwise == nullptr) return;
   int mode = scalar<int32_t>(*pointwise, kPointwiseMode, -1);
@@ -94,7 +95,8 @@ std::string describe_attention(const Node& graph) {
   for (auto& operation : operations->nodes) {
     if (operation->type != kSdpaForward && operation->type != kSdpaBackward) continue;
     if (!fused_shapes(*operation, shapes)) return "";
-    Contents inner = look(find(*operation, shapes.backward ? kBackwardSubgraph : kForwardSubgraph));
+    const Node* modifiers = child(*operation, shapes.backward ? kBackwardSubgraph : kForwardSubgraph);
+    Contents inner = look(modifiers != nullptr ? find(*modifiers, kGraphOperations) : nullptr);
     bool dropout = inner.dropout || find(*operation, kForwardDropout) != nullptr;
     return text_of(shapes, inner.causal, dropout);
   }

@@ -58,6 +58,7 @@ enum Type : int {
   kSdpaForward = 41,
   kSdpaBackward = 43,
   kBandMask = 44,
+  kSoftmaxOperation = 45,
 };
 
 // cudnnBackendAttributeName_t

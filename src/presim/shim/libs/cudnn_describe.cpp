@@ -95,7 +95,10 @@ const char* operation_name(int type) {
     case 36: return "block_scale_quantize";
     case 37: return "block_scale_dequantize";
     case 42: return "moe_grouped_matmul";
-    case 45: return "softmax";
+    case kSdpaForward: return "sdpa_forward";
+    case kSdpaBackward: return "sdpa_backward";
+    case kBandMask: return "band_mask";
+    case kSoftmaxOperation: return "softmax";
     case 46: return "transpose";
     case 48: return "moe_grouped_matmul_bwd";
     default: break;
