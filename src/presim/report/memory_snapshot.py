@@ -11,13 +11,16 @@ import os
 import pickle
 from typing import Any
 
-from presim.analysis.blocks import Blocks, find_blocks
-from presim.analysis.memory import device_clock_ns
+import numpy as np
+
+from presim.analysis.blocks import Blocks, find_blocks, reserved_bytes
+from presim.analysis.memory import device_clock_ns, requested_bytes
 from presim.engine.timeline import Timeline
 from presim.report.files import write_file
 from presim.trace.schema import Category, Kind, Phase, Trace
 
 Frame = dict[str, Any]
+Event = dict[str, Any]
 
 
 def write(trace: Trace, timeline: Timeline, path: str | os.PathLike[str]) -> None:
@@ -29,9 +32,10 @@ def snapshot(trace: Trace, timeline: Timeline) -> dict[str, Any]:
     """The allocator's events and what was live at the end, as plain data."""
     blocks = find_blocks(trace)
     frames = _Frames(trace, blocks)
+    expandable = _is_expandable(trace, blocks)
     return {
-        "segments": _segments(trace, blocks, frames),
-        "device_traces": [_events(trace, timeline, frames)],
+        "segments": _segments(trace, blocks, frames, expandable=expandable),
+        "device_traces": [_events(trace, timeline, frames, expandable=expandable) + _oom(trace, timeline)],
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
         "external_annotations": [],
     }
@@ -55,6 +59,10 @@ class _Frames:
             self._known[key] = self._frames(*key)
         return self._known[key]
 
+    def category(self, entry: int) -> str:
+        """Name of the category that the block of this entry had last."""
+        return Category(self._category.get(entry, 0)).name.lower()
+
     def _frames(self, operator: int, scope: int, phase: int, category: int) -> list[Frame]:
         trace = self._trace
         name = trace.operators[operator] if operator >= 0 else "allocation"
@@ -72,73 +80,88 @@ _ACTIONS = {
     Kind.SEGMENT_ALLOC: ("segment_alloc",),
     Kind.SEGMENT_FREE: ("segment_free",),
 }
+# The viewer joins and splits pieces of an expandable segment by these; it takes the others as whole segments.
+_EXPANDABLE = {"segment_alloc": "segment_map", "segment_free": "segment_unmap"}
 
 
-def _events(trace: Trace, timeline: Timeline, frames: _Frames) -> list[dict[str, Any]]:
+def _events(trace: Trace, timeline: Timeline, frames: _Frames, *, expandable: bool) -> list[Event]:
     """The allocator's events in order, in microseconds of the device's clock."""
     handed_out: dict[int, int] = {}  # address -> entry of its latest ALLOC
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     clock = (device_clock_ns(trace, timeline) // 1000).tolist()
     columns = [trace.columns[name].tolist() for name in ("kind", "stream", "object", "value")]
     for entry, (kind, stream, address, size) in enumerate(zip(*columns)):
         if kind == Kind.ALLOC:
             handed_out[address] = entry
-        stack = frames.of(handed_out[address]) if kind in (Kind.ALLOC, Kind.FREE) and address in handed_out else []
+        owner = handed_out.get(address, -1) if kind in (Kind.ALLOC, Kind.FREE) else -1
+        stack = frames.of(owner) if owner >= 0 else []
         for action in _ACTIONS.get(Kind(kind), ()):
-            events.append(
-                {
-                    "action": action,
-                    "addr": address,
-                    "size": size,
-                    "stream": stream,
-                    "time_us": clock[entry],
-                    "frames": stack,
-                }
-            )
+            name = _EXPANDABLE.get(action, action) if expandable else action
+            event = {"action": name, "addr": address, "size": size, "stream": stream, "time_us": clock[entry]}
+            category = {"category": frames.category(owner)} if action == "alloc" else {}
+            events.append({**event, "frames": stack, **category})
     return events
 
 
-def _segments(trace: Trace, blocks: Blocks, frames: _Frames) -> list[dict[str, Any]]:
+def _oom(trace: Trace, timeline: Timeline) -> list[Event]:
+    """The allocation that failed, where one did."""
+    asked = requested_bytes(trace.manifest.error)
+    if trace.manifest.exit != "out_of_memory" or asked is None:
+        return []
+    reserved = reserved_bytes(trace)
+    free = max(trace.manifest.memory_capacity_bytes - (int(reserved[-1]) if len(reserved) else 0), 0)
+    event = {"action": "oom", "addr": 0, "size": asked, "stream": 0, "frames": [], "device_free": free}
+    return [{**event, "time_us": timeline.makespan_ns // 1000}]
+
+
+def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool) -> list[dict[str, Any]]:
     """Live segments at the end of the trace, each tiled by its blocks and the gaps between them."""
-    live = blocks.live_at(len(trace) - 1).tolist()
-    address = trace.columns["object"].tolist()
-    held = sorted((address[blocks.alloc[index]], int(blocks.bytes[index]), int(blocks.alloc[index])) for index in live)
+    held = _placed(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
     starts = [start for start, _, _ in held]
     segments = []
-    for start, end in _live_ranges(trace, held):
+    for start, end, stream in _live_ranges(trace, join=expandable):
         inside = held[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
-        segments.append(_segment(start, end, inside, frames))
+        blocks_in = _tiles(start, end, inside, frames)
+        segments.append(_segment(start, end, stream, blocks_in, is_expandable=expandable))
     return segments
 
 
-def _live_ranges(trace: Trace, held: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Address ranges of live segments; pieces of an expandable segment are joined where a block spans them."""
-    live: dict[int, int] = {}
+def _placed(trace: Trace, blocks: Blocks, chosen: list[int]) -> list[tuple[int, int, int]]:
+    """Address, size and entry of some blocks, by address."""
+    address = trace.columns["object"].tolist()
+    alloc, size = blocks.alloc.tolist(), blocks.bytes.tolist()
+    return sorted((address[alloc[index]], size[index], alloc[index]) for index in chosen)
+
+
+def _live_ranges(trace: Trace, *, join: bool) -> list[tuple[int, int, int]]:
+    """Start, end and stream of live segments; neighbours of one stream are one where they may be joined."""
+    live: dict[int, tuple[int, int]] = {}
     chosen = trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
-    columns = [trace.columns[name][chosen].tolist() for name in ("kind", "object", "value")]
-    for kind, address, size in zip(*columns):
+    columns = [trace.columns[name][chosen].tolist() for name in ("kind", "object", "value", "stream")]
+    for kind, address, size, stream in zip(*columns):
         if kind == Kind.SEGMENT_ALLOC:
-            live[address] = size
+            live[address] = (address + size, stream)
         else:
             live.pop(address, None)
-    inner = {address for address in live if _spanned(address, held)}
-    ranges: list[tuple[int, int]] = []
-    for address in sorted(live):
-        end = address + live[address]
-        if address in inner and ranges and ranges[-1][1] == address:
-            ranges[-1] = (ranges[-1][0], end)
+    ranges: list[tuple[int, int, int]] = []
+    for address, (end, stream) in sorted(live.items()):
+        if join and ranges and ranges[-1][1:] == (address, stream):
+            ranges[-1] = (ranges[-1][0], end, stream)
         else:
-            ranges.append((address, end))
+            ranges.append((address, end, stream))
     return ranges
 
 
-def _spanned(address: int, held: list[tuple[int, int, int]]) -> bool:
-    """Whether some live block begins before the address and ends after it."""
-    index = bisect.bisect_left(held, (address, 0, 0)) - 1
-    return index >= 0 and held[index][0] + held[index][1] > address
+def _is_expandable(trace: Trace, blocks: Blocks) -> bool:
+    """Whether some block reached over the end of the segment it began in, which only expandable ones allow."""
+    address = trace.columns["object"].astype(np.int64)
+    starts, first = np.unique(address[trace.mask(Kind.SEGMENT_ALLOC)]), address[blocks.alloc]
+    inside = np.searchsorted(starts, first, "right") < np.searchsorted(starts, first + blocks.bytes, "left")
+    return bool(np.any(inside)) if len(starts) else False
 
 
-def _segment(start: int, end: int, held: list[tuple[int, int, int]], frames: _Frames) -> dict[str, Any]:
+def _tiles(start: int, end: int, held: list[tuple[int, int, int]], frames: _Frames) -> list[dict[str, Any]]:
+    """The blocks of a range of addresses with the gaps between them."""
     blocks: list[dict[str, Any]] = []
     position = start
     for address, size, entry in held:
@@ -148,7 +171,11 @@ def _segment(start: int, end: int, held: list[tuple[int, int, int]], frames: _Fr
         position = address + size
     if end > position:
         blocks.append(_block(position, end - position, "inactive", []))
-    active = sum(size for _, size, _ in held)
+    return blocks
+
+
+def _segment(start: int, end: int, stream: int, blocks: list[dict[str, Any]], *, is_expandable: bool) -> dict[str, Any]:
+    active = sum(block["size"] for block in blocks if block["state"] == "active_allocated")
     return {
         "device": 0,
         "address": start,
@@ -156,10 +183,10 @@ def _segment(start: int, end: int, held: list[tuple[int, int, int]], frames: _Fr
         "allocated_size": active,
         "active_size": active,
         "requested_size": active,
-        "stream": 0,
+        "stream": stream,
         "segment_type": "large" if end - start > 2 << 20 else "small",
         "segment_pool_id": (0, 0),
-        "is_expandable": False,
+        "is_expandable": is_expandable,
         "frames": [],
         "blocks": blocks,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_it_has_the_layout_of_pytorchs_own(snapshot: dict[str, Any]) -> None:
     block_keys = {"address", "size", "requested_size", "state", "frames"}
     assert all(set(block) == block_keys for segment in snapshot["segments"] for block in segment["blocks"])
     event_keys = {"action", "addr", "size", "stream", "time_us", "frames"}
-    assert all(set(event) == event_keys for event in snapshot["device_traces"][0])
+    assert all(set(event) - {"category"} == event_keys for event in snapshot["device_traces"][0])
 
 
 def test_blocks_tile_their_segments(snapshot: dict[str, Any]) -> None:
@@ -74,16 +75,58 @@ def test_frames_show_module_phase_and_category(snapshot: dict[str, Any]) -> None
     ]
 
 
-def test_a_block_across_two_pieces_joins_them(tmp_path: Path) -> None:
-    """Expandable segments grow piece by piece, and blocks reach over the seams."""
+def test_allocations_carry_their_category(snapshot: dict[str, Any]) -> None:
+    """The viewer colours by it."""
+    categories = {event["category"] for event in snapshot["device_traces"][0] if event["action"] == "alloc"}
+    assert categories == {"parameter", "optimizer_state", "activation", "temporary"}
+
+
+def test_an_expandable_segment_is_mapped_piece_by_piece(tmp_path: Path) -> None:
+    """Blocks reach over the seams, so the viewer has to join the pieces: they are maps, not segments."""
+    build = TraceBuilder()
+    for address in (0x1000, 0x2000, 0x8000):
+        build.segment(address, 0x1000)
+    build.alloc(0x1800, 0x1000, category=Category.ACTIVATION)
+    content = written(build.trace(), tmp_path / "memory.pickle")
+    ranges = [(segment["address"], segment["total_size"]) for segment in content["segments"]]
+    assert ranges == [(0x1000, 0x2000), (0x8000, 0x1000)]
+    assert [block["state"] for block in content["segments"][0]["blocks"]] == [
+        "inactive",
+        "active_allocated",
+        "inactive",
+    ]
+    assert {event["action"] for event in content["device_traces"][0]} == {"segment_map", "alloc"}
+
+
+def test_neighbouring_segments_stay_apart(tmp_path: Path) -> None:
+    """Two cudaMallocs that happen to touch are two segments."""
     build = TraceBuilder()
     build.segment(0x1000, 0x1000)
     build.segment(0x2000, 0x1000)
-    build.segment(0x3000, 0x1000)
-    build.alloc(0x1800, 0x1000, category=Category.ACTIVATION)
-    segments = written(build.trace(), tmp_path / "memory.pickle")["segments"]
-    assert [(segment["address"], segment["total_size"]) for segment in segments] == [(0x1000, 0x2000), (0x3000, 0x1000)]
-    assert [block["state"] for block in segments[0]["blocks"]] == ["inactive", "active_allocated", "inactive"]
+    build.alloc(0x1000, 0x1000)
+    content = written(build.trace(), tmp_path / "memory.pickle")
+    assert [segment["address"] for segment in content["segments"]] == [0x1000, 0x2000]
+
+
+def test_the_allocation_that_failed_is_the_last_event(tmp_path: Path) -> None:
+    """As PyTorch records it, with what the device had left."""
+    event = written(workloads.out_of_memory(), tmp_path / "memory.pickle")["device_traces"][0][-1]
+    assert (event["action"], event["size"]) == ("oom", 5 << 29)
+
+
+def test_pytorchs_own_reader_understands_it(snapshot: dict[str, Any]) -> None:
+    """`torch.cuda._memory_viz` is plain Python, so it is loaded without the rest of torch."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or not torch.submodule_search_locations:
+        pytest.skip("torch is not installed")
+    path = Path(torch.submodule_search_locations[0]) / "cuda" / "_memory_viz.py"
+    spec = importlib.util.spec_from_file_location("memory_viz", path)
+    assert spec is not None
+    assert spec.loader is not None
+    viewer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(viewer)
+    assert "total_allocated: 58.5MiB" in viewer.segsum(snapshot)
+    assert "Device 0" in viewer.trace(snapshot)
 
 
 def test_a_segment_that_was_given_back_is_not_listed(tmp_path: Path) -> None:
