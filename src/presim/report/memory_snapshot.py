@@ -35,7 +35,9 @@ def snapshot(trace: Trace, timeline: Timeline) -> dict[str, Any]:
     expandable = _is_expandable(trace, blocks)
     return {
         "segments": _segments(trace, blocks, frames, expandable=expandable),
-        "device_traces": [_events(trace, timeline, frames, expandable=expandable) + _oom(trace, timeline)],
+        "device_traces": [
+            _events(trace, timeline, frames, expandable=expandable) + _last_events(trace, timeline),
+        ],
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
         "external_annotations": [],
     }
@@ -103,15 +105,19 @@ def _events(trace: Trace, timeline: Timeline, frames: _Frames, *, expandable: bo
     return events
 
 
-def _oom(trace: Trace, timeline: Timeline) -> list[Event]:
-    """The allocation that failed, where one did."""
+def _last_events(trace: Trace, timeline: Timeline) -> list[Event]:
+    """The allocation that failed, where one did, and the taking of the snapshot.
+
+    The latter has the category that the viewer looks for and, not finding it, dies of (``snapshot.categores``).
+    """
+    last = {"addr": 0, "size": 0, "stream": 0, "time_us": timeline.makespan_ns // 1000, "frames": []}
+    events: list[Event] = [{**last, "action": "snapshot", "category": "unknown"}]
     asked = requested_bytes(trace.manifest.error)
-    if trace.manifest.exit != "out_of_memory" or asked is None:
-        return []
-    reserved = reserved_bytes(trace)
-    free = max(trace.manifest.memory_capacity_bytes - (int(reserved[-1]) if len(reserved) else 0), 0)
-    event = {"action": "oom", "addr": 0, "size": asked, "stream": 0, "frames": [], "device_free": free}
-    return [{**event, "time_us": timeline.makespan_ns // 1000}]
+    if trace.manifest.exit == "out_of_memory" and asked is not None:
+        reserved = reserved_bytes(trace)
+        free = max(trace.manifest.memory_capacity_bytes - (int(reserved[-1]) if len(reserved) else 0), 0)
+        events.insert(0, {**last, "action": "oom", "size": asked, "device_free": free})
+    return events
 
 
 def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool) -> list[dict[str, Any]]:
