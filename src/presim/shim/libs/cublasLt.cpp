@@ -31,6 +31,14 @@ int init_matmul(void* descriptor, int compute, int scale_type) {
   return 0;
 }
 
+int init_grouped(void* descriptor, int type, int groups, const void* rows, const void* cols, const void* ld) {
+  if (descriptor == nullptr) return lt::kInvalidValue;
+  auto address = [](const void* array) { return reinterpret_cast<uint64_t>(array); };
+  new (descriptor) lt::MatrixLayout{address(rows), address(cols), int64_t(address(ld)), 0, uint32_t(type), 0, groups,
+                                    lt::kGrouped, 0};
+  return 0;
+}
+
 struct Opaque64 {
   uint64_t data[8];
 };
@@ -60,6 +68,15 @@ PRESIM_EXPORT int cublasLtMatrixLayoutInit_internal(void* d, size_t, int type, u
 PRESIM_EXPORT int cublasLtMatrixLayoutCreate(void** out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
   int status = create<lt::MatrixLayout>(out);
   return status != 0 ? status : init_layout(*out, type, rows, cols, ld);
+}
+PRESIM_EXPORT int cublasLtGroupedMatrixLayoutInit_internal(void* d, size_t, int type, int groups, const void* rows,
+                                                           const void* cols, const void* ld) {
+  return init_grouped(d, type, groups, rows, cols, ld);
+}
+PRESIM_EXPORT int cublasLtGroupedMatrixLayoutCreate(void** out, int type, int groups, const void* rows,
+                                                    const void* cols, const void* ld) {
+  int status = create<lt::MatrixLayout>(out);
+  return status != 0 ? status : init_grouped(*out, type, groups, rows, cols, ld);
 }
 PRESIM_EXPORT int cublasLtMatrixLayoutDestroy(void* d) {
   delete static_cast<lt::MatrixLayout*>(d);

@@ -58,6 +58,7 @@ inline constexpr Field kMatmulFields[] = {
 #undef PRESIM_FIELD
 
 constexpr int kInvalidValue = 7;
+constexpr int kGrouped = -1;  // batch_mode of a grouped layout: rows, cols and ld then are arrays on the device
 
 template <size_t count>
 const Field* find(const Field (&fields)[count], int attribute) {

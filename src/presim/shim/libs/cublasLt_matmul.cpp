@@ -28,17 +28,29 @@ struct Shape {
   int64_t m, n, k;
 };
 
-// The layouts describe the matrices as stored; a row-major one is its transpose stored by columns.
 Shape shape(const lt::MatmulDesc& desc, const lt::MatrixLayout& a, const lt::MatrixLayout& d) {
   return {int64_t(d.rows), int64_t(d.cols), int64_t(desc.transa == 0 ? a.cols : a.rows)};
 }
 
 bool consistent(const lt::MatmulDesc& desc, const lt::MatrixLayout& a, const lt::MatrixLayout& b,
                 const lt::MatrixLayout& d) {
+  if (d.batch_mode == lt::kGrouped) return true;  // its sizes are on the device
   Shape s = shape(desc, a, d);
   uint64_t a_rows = desc.transa == 0 ? a.rows : a.cols;
   uint64_t b_inner = desc.transb == 0 ? b.rows : b.cols, b_outer = desc.transb == 0 ? b.cols : b.rows;
   return int64_t(a_rows) == s.m && int64_t(b_inner) == s.k && int64_t(b_outer) == s.n;
+}
+
+// Sizes of a grouped product are computed on the device; the reader of the log has the operator's shapes.
+void log_grouped(const lt::MatrixLayout& a, const lt::MatrixLayout& b, const lt::MatrixLayout& d, void* stream) {
+  struct Key {
+    int64_t groups, a, b, d;
+  };
+  presim::log_work(stream, descriptor(Key{d.batch_count, a.type, b.type, d.type}, [](const Key& key) {
+    Text text("grouped_gemm");
+    text.add("groups", key.groups).add("m", 0).add("n", 0).add("k", 0).add("a", data_type(int(key.a)).name);
+    return std::string(text.add("b", data_type(int(key.b)).name).add("d", data_type(int(key.d)).name));
+  }));
 }
 
 void fill(HeuristicResult* result) {
@@ -112,6 +124,10 @@ PRESIM_EXPORT int cublasLtMatmul(void*, const lt::MatmulDesc* desc, const void*,
                                  size_t, void* stream) {
   if (desc == nullptr || a == nullptr || b == nullptr || d == nullptr) return lt::kInvalidValue;
   if (!consistent(*desc, *a, *b, *d)) return lt::kInvalidValue;
+  if (d->batch_mode == lt::kGrouped) {
+    log_grouped(*a, *b, *d, stream);
+    return 0;
+  }
   Shape s = shape(*desc, *a, *d);
   Gemm key{s.m, s.n, s.k, d->batch_count, int32_t(a->type), int32_t(b->type), int32_t((c ? c : d)->type),
            int32_t(d->type), desc->compute, desc->transa, desc->transb};

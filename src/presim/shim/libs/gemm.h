@@ -29,7 +29,7 @@ struct Gemm {
   int32_t beta = 0;              // 1: C is read
   int32_t epilogue = 1;          // cublasLtEpilogue_t
   int32_t scale_a = -1, scale_b = -1;  // cublasLtMatmulMatrixScale_t, -1: not scaled
-  int32_t groups = 0;            // > 0: a grouped product, m summed over its groups
+  int32_t unused = 0;            // no padding: keys are compared as bytes
 };
 
 inline const char* compute_name(int compute, int a) {
@@ -67,8 +67,7 @@ inline const char* scale_name(int mode) {
 
 inline std::string gemm_text(const Gemm& g) {
   static constexpr const char* kTrans[] = {"N", "T", "C", "N"};
-  Text text(g.groups ? "grouped_gemm" : "gemm");
-  if (g.groups) text.add("groups", g.groups);
+  Text text("gemm");
   text.add("m", g.m).add("n", g.n).add("k", g.k).add("batch", g.batch);
   text.add("a", data_type(g.a).name).add("b", data_type(g.b).name);
   text.add("c", data_type(g.c).name).add("d", data_type(g.d).name).add("compute", compute_name(g.compute, g.a));

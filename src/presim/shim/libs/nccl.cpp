@@ -32,6 +32,7 @@ int log(Kind kind, int64_t count, int type, int op, int peer, void* comm, void* 
   Communicator* found = checked(comm);
   if (found == nullptr || type < 0 || type > 11 || count < 0) return kInvalidArgument;
   if (peer != -1 && found->size > 0 && (peer < 0 || peer >= found->size)) return kInvalidArgument;
+  if (count == 0 && kind != Send && kind != Recv) return kSuccess;  // NCCL drops empty collectives, not messages
   int64_t bytes = count * type_bytes(type);
   bool unknown = sliced(kind) && found->size < 0;
   if (sliced(kind) && !unknown) bytes *= found->size;
@@ -41,9 +42,10 @@ int log(Kind kind, int64_t count, int type, int op, int peer, void* comm, void* 
   return kSuccess;
 }
 
-bool small(int64_t count, int type, Communicator* comm, bool times_size) {
-  if (comm->size < 1) return false;
-  return count * type_bytes(type) * (times_size ? comm->size : 1) <= kSmallPayload;
+bool small(int64_t count, int type, Communicator* comm, bool writes_all_slices) {
+  int64_t bytes = count * type_bytes(type);
+  if (comm->size < 1 || bytes > kSmallPayload) return false;
+  return !writes_all_slices || bytes * comm->size <= kSmallResult;
 }
 
 // Every slot of `recv` gets the same slice.
@@ -103,7 +105,7 @@ PRESIM_EXPORT int ncclAllGather(const void* send, void* recv, size_t count, int 
 PRESIM_EXPORT int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int op, void* comm,
                                     void* stream) {
   int status = log(ReduceScatter, int64_t(count), type, op, -1, comm, stream);
-  if (status == kSuccess && small(int64_t(count), type, checked(comm), true)) {
+  if (status == kSuccess && small(int64_t(count), type, checked(comm), false)) {
     const char* own = slice_of(send, checked(comm)->rank, int64_t(count), type);
     reduce_equal(own, recv, int64_t(count), type, op, checked(comm)->size);
   }
@@ -130,7 +132,7 @@ PRESIM_EXPORT int ncclGather(const void* send, void* recv, size_t count, int typ
 
 PRESIM_EXPORT int ncclScatter(const void* send, void* recv, size_t count, int type, int root, void* comm, void* stream) {
   int status = log(Scatter, int64_t(count), type, -1, root, comm, stream);
-  if (status == kSuccess && checked(comm)->rank == root && small(int64_t(count), type, checked(comm), true)) {
+  if (status == kSuccess && checked(comm)->rank == root && small(int64_t(count), type, checked(comm), false)) {
     copy(recv, slice_of(send, checked(comm)->rank, int64_t(count), type), count * size_t(type_bytes(type)));
   }
   return status;

@@ -32,7 +32,8 @@ inline Communicator* checked(void* comm) {
 }
 
 // ---- data types and reductions (nccl_values.cpp)
-constexpr int64_t kSmallPayload = 65536;  // larger ones are tensors nobody reads on the host
+constexpr int64_t kSmallPayload = 65536;       // per rank; larger ones are tensors nobody reads on the host
+constexpr int64_t kSmallResult = 4ll << 20;  // of all ranks together: objects gathered in a world of 16,384 still move
 int type_bytes(int type);
 const char* type_name(int type);
 
