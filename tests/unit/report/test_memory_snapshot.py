@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,48 @@ def test_the_allocation_that_failed_ends_the_list(tmp_path: Path) -> None:
     """As PyTorch records it, with what the device had left."""
     event = written(workloads.out_of_memory(), tmp_path / "memory.pickle")["device_traces"][0][-2]
     assert (event["action"], event["size"]) == ("oom", 5 << 29)
+
+
+def test_the_viewer_knows_every_opcode(tmp_path: Path) -> None:
+    """MemoryViz.js reads pickles of protocol 2 to 4 with an unpickler of its own that knows these opcodes."""
+    known = [
+        "PROTO",
+        "FRAME",
+        "MEMOIZE",
+        "MARK",
+        "STOP",
+        "EMPTY_DICT",
+        "EMPTY_LIST",
+        "EMPTY_TUPLE",
+        "TUPLE",
+        "TUPLE1",
+        "TUPLE2",
+        "TUPLE3",
+        "APPEND",
+        "APPENDS",
+        "SETITEM",
+        "SETITEMS",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG1",
+        "BINFLOAT",
+        "NEWTRUE",
+        "NEWFALSE",
+        "NONE",
+        "BINGET",
+        "LONG_BINGET",
+        "BINPUT",
+        "LONG_BINPUT",
+        "LIST",
+        "DICT",
+    ]
+    trace, path = workloads.llama_8b(steps=2, layers=3), tmp_path / "memory.pickle"
+    memory_snapshot.write(trace, fakes.simulate(fakes.priced(trace)), path)
+    used = {opcode.name for opcode, _, _ in pickletools.genops(path.read_bytes())}
+    assert used <= set(known)
 
 
 def test_pytorchs_own_reader_understands_it(snapshot: dict[str, Any]) -> None:
