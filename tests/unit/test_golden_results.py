@@ -28,7 +28,8 @@ def encoded(name: str) -> bytes:
     """The result of one of the traces above."""
     trace = TRACES[name]()
     priced = fakes.priced(trace)
-    device = dataclasses.replace(fakes.DEVICE, gpu=trace.manifest.gpu)
+    total = trace.manifest.device_total_bytes or fakes.DEVICE.memory_bytes
+    device = dataclasses.replace(fakes.DEVICE, gpu=trace.manifest.gpu, memory_bytes=total)
     return json.encode(summarise(priced, fakes.simulate(priced), device))
 
 

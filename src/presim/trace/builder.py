@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.trace.schema import COLUMNS, Category, Kind, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Signature
@@ -116,7 +117,9 @@ class TraceBuilder:
     def trace(self) -> Trace:
         """The trace so far."""
         rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
-        columns = {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
+        columns: dict[str, NDArray[np.generic]] = {
+            name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())
+        }
         return Trace(self.manifest, tuple(self._signatures), tuple(self._scopes), tuple(self._operators), columns)
 
     def _add(
