@@ -1,5 +1,5 @@
 // cuDNN: the handle and what the library says of itself.
-#include <cstdio>
+#include <cstdlib>
 
 #include "libs/common.h"
 #include "libs/cudnn_backend.h"
@@ -8,18 +8,26 @@ namespace {
 using namespace presim::libs;
 using namespace presim::libs::cudnn;
 
-// At least what PyTorch was built with, or it refuses to run; a patch release above it, as 9.24.0 itself is on
-// PyTorch's list of versions with attention switched off for some GPUs.
-constexpr int kMajor = 9, kMinor = 24, kPatch = 1;
+// PyTorch refuses a cuDNN older than the one it was built with, and decides by version which attention kernels to use:
+// the launcher may say which version the program would find (PRESIM_CUDNN_VERSION=92400). The default is what the
+// newest supported PyTorch (2.15) asks for; PyTorch 2.14 comes with 9.24.0.
+int version() {
+  static const int reported = [] {
+    const char* wanted = std::getenv("PRESIM_CUDNN_VERSION");
+    int number = wanted != nullptr ? std::atoi(wanted) : 0;
+    return number >= 90000 ? number : 92600;
+  }();
+  return reported;
+}
 }  // namespace
 
-PRESIM_EXPORT size_t cudnnGetVersion() { return kMajor * 10000 + kMinor * 100 + kPatch; }
+PRESIM_EXPORT size_t cudnnGetVersion() { return size_t(version()); }
 PRESIM_EXPORT size_t cudnnGetMaxDeviceVersion() { return 1200; }
 PRESIM_EXPORT size_t cudnnGetCudartVersion() { return 13000; }
 
 PRESIM_EXPORT int cudnnGetProperty(int type, int* value) {
   if (value == nullptr || type < 0 || type > 2) return kBadParam;
-  *value = type == 0 ? kMajor : type == 1 ? kMinor : kPatch;
+  *value = type == 0 ? version() / 10000 : type == 1 ? version() / 100 % 100 : version() % 100;
   return kSuccess;
 }
 

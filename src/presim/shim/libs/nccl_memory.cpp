@@ -1,13 +1,23 @@
 // NCCL: registered buffers, windows, its own allocations, and what it says of itself.
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "libs/nccl.h"
 
 namespace {
 using namespace presim::libs;
 using namespace presim::libs::nccl;
 
-constexpr int kVersion = 23007;
+// 2.30.7, as PyTorch 2.14 pins it, unless the launcher names another (PRESIM_NCCL_VERSION=22907).
+int reported_version() {
+  static const int reported = [] {
+    const char* wanted = std::getenv("PRESIM_NCCL_VERSION");
+    int number = wanted != nullptr ? std::atoi(wanted) : 0;
+    return number >= 20000 ? number : 23007;
+  }();
+  return reported;
+}
 constexpr int kUnhandledCudaError = 1;
 
 struct Window {
@@ -68,7 +78,7 @@ PRESIM_EXPORT int ncclCommMemStats(void* comm, int, uint64_t* value) {
 
 PRESIM_EXPORT int ncclGetVersion(int* version) {
   if (version == nullptr) return kInvalidArgument;
-  *version = kVersion;
+  *version = reported_version();
   return kSuccess;
 }
 
