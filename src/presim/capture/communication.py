@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.library_calls import dtype_of
-from presim.capture.log import Log, parse
+from presim.capture.log import Descriptor, Log, parse
 from presim.trace.schema import Group, Kind
 from presim.trace.signatures import Collective
 
@@ -33,6 +33,7 @@ class Communication:
         self._groups: dict[str, int] = {}  # key of a group -> index
         self._described: list[Group] = []
         self._sizes = _communicator_sizes(log)
+        self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
 
     def groups(self) -> tuple[Group, ...]:
@@ -47,13 +48,14 @@ class Communication:
         return Collective(call.kind, call.bytes, call.dtype, self._group(call, op), call.peer)
 
     def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
-        """One record per NCCL launch: calls between ncclGroupStart and ncclGroupEnd on one stream are one kernel.
+        """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
 
         Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange.
         """
-        launches: dict[tuple[int, int], list[int]] = {}
+        launches: dict[tuple[int, int, str], list[int]] = {}
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
-            key = (int(records["object"][index]), int(records["stream"][index]))
+            communicator = self._call(int(records["work"][index])).communicator
+            key = (int(records["object"][index]), int(records["stream"][index]), communicator)
             launches.setdefault(key, []).append(int(index))
         keep = np.ones(len(records), bool)
         merged = records
@@ -84,38 +86,43 @@ class Communication:
         return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
 
     def _call(self, work: int) -> _Call:
-        descriptor = self.log.descriptors[work]
-        return _Call(
-            kind=descriptor.fields.get("kind", "?"),
-            bytes=descriptor.number("bytes"),
-            dtype=dtype_of(descriptor.fields.get("dtype", "u8")),
-            communicator=descriptor.fields.get("comm", "0"),
-            peer=descriptor.number("peer", -1),
-        )
+        if work not in self._calls:
+            descriptor = self.log.descriptors[work]
+            self._calls[work] = _Call(
+                kind=descriptor.fields.get("kind", "?"),
+                bytes=descriptor.number("bytes"),
+                dtype=dtype_of(descriptor.fields.get("dtype", "u8")),
+                communicator=descriptor.fields.get("comm", "0"),
+                peer=descriptor.number("peer", -1),
+            )
+        return self._calls[work]
 
     def _group(self, call: _Call, op: int) -> int:
         """PyTorch names the group at each call; a call from elsewhere is known by its communicator only."""
         described = self._torch_group(op)
-        key = f"group {described.name}" if described else f"communicator {call.communicator}"
+        key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
         if key not in self._groups:
             size = self._sizes.get(call.communicator, 0)
             self._groups[key] = len(self._described)
-            self._described.append(described or Group(key, (), size))
+            self._described.append(_describe(described) if described else Group(key, (), size))
         return self._groups[key]
 
-    def _torch_group(self, op: int) -> Group | None:
+    def _torch_group(self, op: int) -> Descriptor | None:
+        """What the hook wrote about the group of a call; its operator's only scalar points there."""
         arguments = self.log.descriptors[op].fields.get("args", "") if op >= 0 else ""
-        if not arguments.isdigit():
+        if not arguments.isdigit() or int(arguments) >= len(self.log.descriptors):
             return None
         descriptor = self.log.descriptors[int(arguments)]
-        if descriptor.family != "group":
-            return None
-        ranks = parse_ranks(descriptor.fields.get("ranks", ""))
-        size = descriptor.number("size") or len(ranks)
-        name = descriptor.fields.get("desc") or descriptor.fields.get("name", "?")
-        if name in ("undefined", ""):
-            name = f"group {descriptor.fields.get('name', '?')}"
-        return Group(name, ranks or tuple(range(size)), size)
+        return descriptor if descriptor.family == "group" else None
+
+
+def _describe(descriptor: Descriptor) -> Group:
+    """By the purpose PyTorch gave it (several groups may have the same), else by PyTorch's own name."""
+    ranks = parse_ranks(descriptor.fields.get("ranks", ""))
+    size = descriptor.number("size") or len(ranks)
+    purpose = descriptor.fields.get("desc", "")
+    name = purpose if purpose not in ("undefined", "") else f"group {descriptor.fields.get('name', '?')}"
+    return Group(name, ranks or tuple(range(size)), size)
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
