@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import traces
 
-from presim.analysis.blocks import allocated_bytes, find_blocks
 from presim.analysis.breakdown import Instant, break_down
 from presim.analysis.provenance import critical_by_signature, provenance, step_uncertainty_ns
 from presim.analysis.segments import Segments
 from presim.analysis.steps import find_steps
 from presim.report.bars import apportion
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import Trace
 from support import fakes
 
 SPENT_ON_WORK = (Instant.COMPUTE, Instant.EXPOSED_COMMUNICATION, Instant.EXPOSED_COPY)
@@ -54,16 +53,6 @@ def test_the_critical_parts_of_entries_are_the_time_spent_on_work(trace: Trace) 
     busy = on_work + parts.spent_ns[Instant.HOST_BOUND]
     assert sum(share.seconds for share in shares) == pytest.approx(busy / 1e9)
     assert 0 <= step_uncertainty_ns(priced, parts) <= step.duration_ns
-
-
-@given(traces())
-def test_live_blocks_are_what_is_allocated(trace: Trace) -> None:
-    """Blocks matched with their returns say the same as the running sum (no address is handed out twice here)."""
-    chosen = trace.columns["object"][trace.mask(Kind.ALLOC)]
-    if len(np.unique(chosen)) == len(chosen):
-        blocks, allocated = find_blocks(trace), allocated_bytes(trace)
-        for entry in range(len(trace)):
-            assert blocks.bytes[blocks.live_at(entry)].sum() == allocated[entry]
 
 
 @given(st.lists(st.tuples(st.integers(-5, 25), st.integers(0, 9)), max_size=8))

@@ -38,6 +38,22 @@ class Blocks:
         category[self.tag_block[so_far]] = self.tag_category[so_far]
         return category
 
+    def changes(self, trace: Trace) -> tuple[Ints, Ints, Ints]:
+        """What each category gains or loses: entry, `Category` and bytes, in order of entries."""
+        first = self.categories_at(-1)
+        before = np.where(
+            np.concatenate([[False], self.tag_block[1:] == self.tag_block[:-1]]) if len(self.tag_block) else False,
+            np.roll(self.tag_category, 1),
+            first[self.tag_block],
+        )
+        last, freed = self.categories_at(len(trace)), self.free < len(trace)
+        size = self.bytes[self.tag_block]
+        entry = np.concatenate([self.alloc, self.tag_entry, self.tag_entry, self.free[freed]])
+        category = np.concatenate([first, before, self.tag_category, last[freed]])
+        change = np.concatenate([self.bytes, -size, size, -self.bytes[freed]])
+        order = np.argsort(entry, kind="stable")
+        return entry[order], category[order], change[order]
+
 
 def find_blocks(trace: Trace) -> Blocks:
     """Match every hand-out with its return, and every tag with the block that lived at its address."""

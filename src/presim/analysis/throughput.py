@@ -8,6 +8,8 @@ from presim.result import Throughput
 from presim.trace.schema import Manifest
 
 _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([^a-z]|$)")
+# Also flattened dimensions such as dp_shard_cp.
+_DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
 
 
 def throughput(manifest: Manifest, step_time_s: float | None) -> Throughput:
@@ -32,6 +34,7 @@ def data_parallel_ranks(manifest: Manifest) -> int:
         return known
     shared = 1
     for group in {group.name: group for group in manifest.groups}.values():
-        if _MODEL_PARALLEL.search(group.name.lower()) and group.size < manifest.world_size:
+        name = group.name.lower()
+        if _MODEL_PARALLEL.search(name) and not _DATA_PARALLEL.search(name) and group.size <= manifest.world_size:
             shared *= group.size
     return max(manifest.world_size // shared, 1)

@@ -4,7 +4,8 @@ The ``perfetto`` package's generated protobuf classes write it: measured 0.05 s 
 leaves nothing to gain from encoding by hand.
 
 Tracks of a rank, from top to bottom: steps, phases, modules (nested as in the model), host (what it waits for), one
-per stream, and memory counters. Arrows lead from the work that recorded an event to the work that waited for it.
+per stream, and memory counters: allocated, reserved, and allocated by category. Arrows lead from the work that recorded
+an event to the work that waited for it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from presim.analysis.blocks import allocated_bytes, reserved_bytes
+import numpy as np
+
+from presim.analysis.blocks import allocated_bytes, find_blocks, reserved_bytes
 from presim.analysis.memory import device_clock_ns
 from presim.analysis.steps import find_steps
 from presim.cost.price import PricedTrace
@@ -21,7 +24,7 @@ from presim.engine.timeline import Timeline
 from presim.report.files import write_file
 from presim.report.flows import find_flows
 from presim.report.slices import Slice, host_slices, module_slices, phase_slices, step_slices, stream_slices, streams
-from presim.trace.schema import Kind
+from presim.trace.schema import Category, Kind
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
@@ -53,6 +56,10 @@ def encode(priced: PricedTrace, timeline: Timeline) -> bytes:
     ):
         changes = trace.mask(*kinds)
         writer.counter(name, clock[changes].tolist(), values[changes].tolist())
+    entry, category, change = find_blocks(trace).changes(trace)
+    for member in Category:
+        mine = category == member
+        writer.counter(f"memory: {member.name.lower()}", clock[entry[mine]].tolist(), np.cumsum(change[mine]).tolist())
     return writer.finish()
 
 

@@ -121,6 +121,8 @@ def test_a_peak_that_is_not_known_is_said() -> None:
         ((Group("tp", (), 4), Group("pp", (), 4)), 4),
         ((Group("mesh_tp", (), 8), Group("mesh_tp", (), 8)), 8),
         ((Group("default_pg", (), 64),), 64),
+        ((Group("mesh_dp_shard_cp", (), 64), Group("mesh_cp", (), 4)), 16),
+        ((Group("mesh_tp", (), 64),), 1),
     ],
 )
 def test_ranks_that_share_a_model_read_the_same_data(groups: tuple[Group, ...], ranks: int) -> None:

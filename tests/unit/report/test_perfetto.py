@@ -86,6 +86,10 @@ def test_tracks_are_named(decoded: Decoded) -> None:
         "stream 11 (communication)",
         "memory allocated",
         "memory reserved",
+        "memory: parameter",
+        "memory: optimizer_state",
+        "memory: activation",
+        "memory: temporary",
     ]
 
 
