@@ -5,7 +5,7 @@
 >>> from presim.trace.signatures import Gemm
 >>> build = TraceBuilder()
 >>> build.work(Gemm(m=4096, n=4096, k=4096, batch=1, dtype="bfloat16"))
->>> priced = price_trace(build.trace(), hardware.cluster(gpu="h100-sxm"))
+>>> priced = price_trace(build.trace(), hardware.choose_cluster(gpu="h100-sxm"))
 >>> priced.prices[0].origin.name, priced.uncovered
 ('ANALYTIC', ())
 """

@@ -16,9 +16,9 @@ Array = NDArray[np.float64]
 
 _TILE = 128
 _DECODE_QUERIES = 16  # up to so many queries the keys are split over the SMs instead
-_DECODE_ROUND_US = 3.0  # an SM needs at least so long for the few keys of one sequence and head
+_DECODE_ROUND_US = 2.0  # an SM needs at least so long for the few keys of one sequence and head
 _BACKWARD_FLOPS = 2.5  # of forward's: Dao, FlashAttention-2 (2023), section 4.1
-_WIDE_BACKWARD = 0.72  # head dimensions above 128 leave the backward few registers (SimuMax, d = 192)
+_WIDE_BACKWARD = 0.9  # head dimensions above 128 leave the backward few registers (SimuMax, d = 192)
 
 _FALLBACKS = {
     "cudnn": ("cudnn", "flash"),
@@ -38,12 +38,11 @@ def _price_one(signature: Attention, device: Device) -> Price:
     constants, borrowed = find(AttentionConstants, "attention", device.generation, names)
     backward = signature.direction == "backward"
     decode = signature.q_len <= _DECODE_QUERIES and not backward
+    duration, bound = seconds(signature, device, constants)
+    limit = 2 * constants.launch_us
     if decode:
-        duration, bound = _decode_seconds(signature, device, constants), "memory"
-        limit = 2 * constants.decode_launch_us
-    else:
-        duration, bound = seconds(signature, device, constants)
-        limit = 2 * constants.launch_us
+        duration = min(duration, _decode_seconds(signature, device, constants))
+        limit, bound = 2 * constants.decode_launch_us, "memory"
     known = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
     width = constants.uncertainty * borrowed * device.doubt * (1 if known else 2) * (1.7 if backward or decode else 1)
     bound = "latency" if duration * 1e6 < limit else bound

@@ -40,14 +40,15 @@ class FabricConstants(Calibration, frozen=True, kw_only=True):
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
+def table() -> dict[str, Any]:
+    """The whole file as nested dicts."""
     return tomllib.loads(resources.files("presim.cost.collectives").joinpath("efficiency.toml").read_text())
 
 
 @functools.cache
 def link_constants(generation: str, nvlink: bool) -> LinkConstants:
     """Constants of a GPU generation's NVLink, or of PCIe."""
-    entries = _table()["link"]
+    entries = table()["link"]
     name = generation if nvlink else "pcie"
     nearest = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
     return msgspec.convert(entries.get(name) or entries[nearest.get(name, "hopper")], LinkConstants)
@@ -56,5 +57,5 @@ def link_constants(generation: str, nvlink: bool) -> LinkConstants:
 @functools.cache
 def fabric_constants(kind: str) -> FabricConstants:
     """Constants of a kind of fabric: infiniband, roce or ethernet."""
-    entries = _table()["fabric"]
+    entries = table()["fabric"]
     return msgspec.convert(entries.get(kind) or entries["ethernet"], FabricConstants)

@@ -23,8 +23,10 @@ _LOCAL_US = 4.5  # a collective of one rank is a copy (nccl-tests log of one A10
 _LOCAL_EFFICIENCY = 0.8  # of memory bandwidth, read and written
 _FUSED_US = 0.3  # each further call of a coalesced launch. A guess: NCCL enqueues it into the same kernel
 _BARRIER_BYTES = 4
-_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_MESSAGE = 0.22  # latency of one message, in that of an all-to-all (vidur: send/receive within A100, H100 nodes)
 _DIRECT = ("all_to_all", "send", "recv", "send_recv")
+_FITTED_RANKS = 8  # of one node; racks that NVLink joins are extrapolated
+_BEYOND_FIT = 0.2
 _UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed
 
 
@@ -38,7 +40,8 @@ class Hierarchical:
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
-        links, layout = links_of(cluster), layout_of(collective, group, cluster)
+        layout = layout_of(collective, group, cluster)
+        links = links_of(cluster, layout)
         if layout.ranks <= 1:
             return _local(collective, links, self.name)
         link = link_constants(links.generation, links.nvlink)
@@ -46,8 +49,9 @@ class Hierarchical:
         size = float(_BARRIER_BYTES if collective.kind == "barrier" else max(collective.bytes, 0))
         duration, latency = min(candidates(collective.kind, size, layout, links, link, fabric))
         duration += _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
+        far_from_fit = _BEYOND_FIT if layout.per_node > _FITTED_RANKS else 0.0
         width = link.uncertainty if layout.nodes == 1 else max(link.uncertainty, fabric.uncertainty)
-        width = min(width + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
+        width = min(width + far_from_fit + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
         bound = "latency" if latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
 
@@ -84,9 +88,9 @@ def _tree(
 ) -> tuple[float, float]:
     """NCCL's double binary tree between nodes, chains within: up and down once.
 
-    Two nodes send everything once; among more, an inner node passes on what its two children sent.
+    Two nodes need to send everything once only; at full bandwidth (Simple) public logs show no such gain.
     """
-    between = (1 if layout.nodes == 2 else 2) * size
+    between = (1 if layout.nodes == 2 and protocol < 2 else 2) * size
     inside, hops = 2 * (layout.per_node - 1), 2 * math.ceil(math.log2(layout.nodes))
     return _time(2 * size, between, inside, hops, layout, links, link, fabric, protocol)
 
@@ -94,7 +98,10 @@ def _tree(
 def _multicast(
     size: float, layout: Layout, links: Links, link: LinkConstants, fabric: FabricConstants
 ) -> tuple[float, float]:
-    """NVLS: the switch reduces and multicasts; a tree between nodes."""
+    """NVLS: the switch reduces and multicasts; a tree between nodes.
+
+    Two nodes send everything once; among more, an inner node passes on what its two children sent.
+    """
     ring = 2 * (layout.per_node - 1) / layout.per_node * size
     within = ring / (links.link_Bps * link.multicast_efficiency)
     latency = link.multicast_us * 1e-6
@@ -110,20 +117,20 @@ def _direct(
     kind: str, size: float, layout: Layout, links: Links, link: LinkConstants, fabric: FabricConstants, protocol: int
 ) -> tuple[float, float]:
     """Every pair at once: all-to-all by all links and NICs, a message by one of them."""
-    peers = layout.ranks - 1 if kind == "all_to_all" else 1
-    near = min(peers, layout.per_node - 1) if layout.nodes > 1 or kind == "all_to_all" else 1
-    far = peers - near if layout.nodes > 1 else 0
-    each = size / layout.ranks if kind == "all_to_all" else size
-    reach = _crowded(link, layout.per_node) * link.direct_efficiency[protocol]
-    reach *= 1 - link.small_group / layout.ranks if kind == "all_to_all" else 1 - link.small_group / 8
-    within = near * each / (links.link_Bps * reach)
-    latency = (link.direct_us[protocol] + link.direct_step_us * (peers if kind == "all_to_all" else 1)) * 1e-6
+    everyone = kind == "all_to_all"
+    peers = layout.ranks - 1 if everyone else 1
+    near = min(peers, layout.per_node - 1)
+    far = peers - near
+    each = size / layout.ranks if everyone else size
+    reach = _within_Bps(layout, links, link) * link.direct_efficiency[protocol]
+    reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
+    latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
     if far:
         slower = fabric.efficiency[protocol] / fabric.efficiency[2]
         between = far * each / (links.network_Bps * fabric.direct_efficiency * slower)
-        latency += fabric.entry_us[protocol] * 1e-6 + fabric.hops * links.hop_s
-    return latency + max(within, between), latency
+        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + fabric.hops * links.hop_s
+    return latency + max(near * each / reach, between), latency
 
 
 def _time(
@@ -141,8 +148,8 @@ def _time(
     latency = (link.base_us[protocol] + link.step_us[protocol] * inside) * 1e-6
     within = 0.0
     if layout.per_node > 1:
-        reach = link.efficiency[protocol] * _crowded(link, layout.per_node) * (1 - link.small_group / layout.per_node)
-        within = volume / (links.link_Bps * reach)
+        reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
+        within = volume / (_within_Bps(layout, links, link) * reach)
     if layout.nodes == 1:
         return latency + within, latency
     latency += fabric.entry_us[protocol] * 1e-6 + fabric.hops * links.hop_s * hops
@@ -150,8 +157,10 @@ def _time(
     return latency + max(within, outside), latency
 
 
-def _crowded(link: LinkConstants, ranks: int) -> float:
-    return link.crowd if ranks > 2 else 1.0
+def _within_Bps(layout: Layout, links: Links, link: LinkConstants) -> float:
+    """What one rank has towards the others of its node: in a mesh, only the links to those that take part."""
+    share = (max(layout.per_node, 2) - 1) / (links.mesh - 1) if links.mesh > 1 else 1.0
+    return links.link_Bps * share * (link.crowd if layout.per_node > 2 else 1.0)
 
 
 def _local(collective: Collective, links: Links, name: str) -> Price:

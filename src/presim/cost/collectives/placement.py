@@ -28,24 +28,29 @@ class Links:
     generation: str  # of the GPU
     nvlink: bool
     switched: bool  # the switch reduces and multicasts
-    link_Bps: float  # one GPU to the others of its node
+    link_Bps: float  # one GPU to the others of its node, all links together
+    mesh: int  # GPUs joined by links of their own rather than by a switch; 0: a switch or PCIe
     network_Bps: float  # one GPU's share of its node's network ports
     fabric: str  # infiniband, roce, ethernet, efa
     hop_s: float  # one small message between GPUs of two nodes
     memory_Bps: float  # of one GPU
 
 
-def links_of(cluster: Cluster) -> Links:
-    """The wires of a cluster.
+def links_of(cluster: Cluster, layout: Layout) -> Links:
+    """The wires that a group with this layout uses.
 
-    An oversubscribed fabric counts against all that leaves a node: which switch a node hangs on is not known.
+    Bridged pairs help no group of more than two: it goes over PCIe. An oversubscribed fabric counts against all
+    that leaves a node, because which switch a node hangs on is not known.
     """
-    linked = cluster.node.interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
+    interconnect = cluster.node.interconnect
+    linked = interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
+    linked = linked and (interconnect != "nvlink-pairs" or layout.per_node <= 2)
     return Links(
         generation=cluster.gpu.architecture,
         nvlink=linked,
         switched=linked and cluster.node.reduces_in_network,
-        link_Bps=cluster.link_bytes_per_s,
+        link_Bps=cluster.link_bytes_per_s if linked else cluster.pcie_bytes_per_s,
+        mesh=cluster.node.gpus if linked and interconnect.endswith("mesh") else 0,
         network_Bps=cluster.network_bytes_per_s / cluster.fabric.oversubscription,
         fabric=cluster.fabric.kind,
         hop_s=cluster.fabric.latency_ns * 1e-9,

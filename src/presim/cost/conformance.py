@@ -1,0 +1,114 @@
+"""What every estimator and every collective model promises, as checks that a plug-in's own tests can call.
+
+Each check raises AssertionError with the signature and the numbers. ``tests/conformance`` runs them over everything
+built in; a plug-in author does the same:
+
+    from presim.cost import conformance
+    conformance.check_answers(MyEstimator(gpu), signatures)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.cost.price import Estimator, Origin, Price
+from presim.hardware import Cluster, Gpu
+from presim.trace.schema import Group
+from presim.trace.signatures import (
+    Attention,
+    Collective,
+    Convolution,
+    Copy,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    MemoryBound,
+    Signature,
+)
+
+_ROUNDING_NS = 1
+
+
+def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list[Price | None]:
+    """One well-formed answer per signature, the same again, and whatever else is asked beside it."""
+    asked = list(signatures)
+    prices = estimator.price(asked)
+    assert len(prices) == len(asked), f"{estimator.name}: {len(prices)} answers to {len(asked)} signatures"
+    assert estimator.price(asked) == prices, f"{estimator.name}: a second call answers differently"
+    backwards = estimator.price(asked[::-1])[::-1]
+    for signature, price, other in zip(asked, prices, backwards):
+        assert price == other, f"{estimator.name}: {signature} costs {price}, in another order {other}"
+        assert estimator.price([signature]) == [price], f"{estimator.name}: {signature} alone costs something else"
+        if price is not None:
+            check_price(price, str(signature))
+    return prices
+
+
+def check_price(price: Price, what: str) -> None:
+    """A price is a positive whole number of ns with an origin, a name and an honest doubt."""
+    assert type(price.duration_ns) is int, f"{what}: duration is no int but {type(price.duration_ns).__name__}"
+    assert price.duration_ns > 0, f"{what}: takes {price.duration_ns} ns"
+    assert isinstance(price.origin, Origin), f"{what}: origin {price.origin!r}"
+    assert 0 < price.uncertainty < 1, f"{what}: uncertainty {price.uncertainty}"
+    assert price.estimator, f"{what}: nobody signed the price"
+
+
+def check_order(estimator: Estimator, smaller: Signature, larger: Signature) -> None:
+    """More of the same work takes no less time."""
+    low, high = estimator.price([smaller, larger])
+    if low is not None and high is not None:
+        lows, highs = low.duration_ns, high.duration_ns
+        assert lows <= highs, f"{estimator.name}: {smaller} takes {lows} ns, the larger {larger} only {highs} ns"
+
+
+def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None:
+    """Never faster than the datasheet: peak of the type, and memory bandwidth for what the L2 cache cannot hold."""
+    (price,) = estimator.price([signature])
+    if price is not None:
+        least = datasheet_ns(signature, gpu)
+        took = price.duration_ns
+        assert took + _ROUNDING_NS >= least, f"{signature}: {took} ns, roofline {least:.0f} ns"
+
+
+def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
+    """The least time that the datasheet allows, ns."""
+    arithmetic = 0.0
+    if isinstance(signature, (Gemm, GroupedGemm, Attention, Convolution)):
+        tf32 = signature.dtype == "float32" and getattr(signature, "compute", "tf32") == "tf32"
+        peak = gpu.peak("tf32" if tf32 else signature.dtype) or gpu.peak("float16") or 0.0
+        peak = max(peak, gpu.peak("float32") or 0.0) or float("inf")
+        arithmetic = _flops(signature) / peak * 1e9
+    moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused)) else 0.0
+    if isinstance(signature, Copy) and signature.direction in ("h2d", "d2h"):
+        return signature.bytes / gpu.host_bytes_per_s * 1e9
+    return max(arithmetic, (moved - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
+
+
+def _flops(signature: Gemm | GroupedGemm | Attention | Convolution) -> float:
+    """FLOPs that nothing can avoid; a strided convolution's data gradient skips what the stride skips."""
+    if isinstance(signature, Convolution) and signature.direction == "backward_data":
+        return signature.flops / 2
+    return float(signature.flops)
+
+
+def check_collective_bound(price: Price, collective: Collective, group: Group, cluster: Cluster) -> None:
+    """Never faster than the wires: one GPU's links within a node, the ports of a node between nodes."""
+    least = wires_ns(collective, group, cluster)
+    assert price.duration_ns + _ROUNDING_NS >= least, f"{collective} takes {price.duration_ns} ns, wires {least:.0f} ns"
+
+
+def wires_ns(collective: Collective, group: Group, cluster: Cluster) -> float:
+    """The least time that the links allow whatever the algorithm, in-switch reduction included, ns."""
+    ranks = group.ranks or tuple(range(group.size))
+    count, size = len(ranks), collective.bytes
+    domains = [cluster.domain(rank) for rank in ranks]
+    nodes, fullest = len(set(domains)), max(map(domains.count, set(domains)), default=1)
+    if count < 2 or collective.kind in ("barrier", "send", "recv", "send_recv"):
+        return 0.0
+    share = (count - 1) / count
+    if collective.kind == "all_reduce":
+        share = 1.0  # a switch that reduces and multicasts takes and gives everything once
+    links = share * size * (fullest - 1) / max(count - 1, 1) / cluster.link_bytes_per_s
+    across = 2 * (nodes - 1) / nodes if collective.kind == "all_reduce" else (count - fullest) / count
+    ports = across * size / (cluster.network_bytes_per_s * fullest) if nodes > 1 else 0.0
+    return max(links, ports) * 1e9

@@ -1,0 +1,86 @@
+"""What every collective model promises; run over all of them, within nodes and between them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance import strategies as made
+from conformance.registry import CLUSTERS, COLLECTIVE_MODELS
+from presim import hardware
+from presim.cost import conformance
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import COLLECTIVE_KINDS, Collective
+
+pytestmark = [pytest.mark.parametrize("gpu", CLUSTERS), pytest.mark.parametrize("name", COLLECTIVE_MODELS)]
+QUICK = settings(max_examples=25, deadline=None)
+COUNTS = st.sampled_from((1, 2, 3, 4, 8, 16, 31, 64, 128))
+STRIDES = st.sampled_from((1, 2, 4, 8))
+
+
+def cluster_of(gpu: str) -> Cluster:
+    """512 GPUs or more, in the node type usual for them."""
+    node = hardware.node(hardware.gpu(gpu).default_node)
+    return hardware.choose_cluster(gpu=gpu, nodes=-(-1024 // node.gpus))
+
+
+def group_of(count: int, stride: int, known: bool = True) -> Group:
+    return Group("group", tuple(range(0, count * stride, stride)) if known else (), count)
+
+
+@QUICK
+@given(made.collectives(), COUNTS, STRIDES, st.booleans())
+def test_prices_are_well_formed_and_the_same_again(
+    name: str, gpu: str, collective: Collective, count: int, stride: int, known: bool
+) -> None:
+    model, cluster, group = COLLECTIVE_MODELS[name](), cluster_of(gpu), group_of(count, stride, known)
+    price = model.price(collective, group, cluster)
+    assert price is not None
+    conformance.check_price(price, str(collective))
+    assert price == COLLECTIVE_MODELS[name]().price(collective, group, cluster)
+
+
+@QUICK
+@given(made.collectives(), COUNTS, STRIDES)
+def test_nothing_beats_the_wires(name: str, gpu: str, collective: Collective, count: int, stride: int) -> None:
+    cluster, group = cluster_of(gpu), group_of(count, stride)
+    price = COLLECTIVE_MODELS[name]().price(collective, group, cluster)
+    assert price is not None
+    conformance.check_collective_bound(price, collective, group, cluster)
+
+
+@QUICK
+@given(made.collectives(), COUNTS, STRIDES, st.integers(1, 1 << 32))
+def test_more_bytes_take_no_less(name: str, gpu: str, small: Collective, count: int, stride: int, more: int) -> None:
+    model, cluster, group = COLLECTIVE_MODELS[name](), cluster_of(gpu), group_of(count, stride)
+    large = msgspec.structs.replace(small, bytes=small.bytes + more)
+    low, high = (model.price(collective, group, cluster) for collective in (small, large))
+    assert low is not None
+    assert high is not None
+    assert low.duration_ns <= high.duration_ns
+
+
+@pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
+def test_every_kind_has_a_price(name: str, gpu: str, kind: str) -> None:
+    collective = Collective(kind=kind, bytes=1 << 20, dtype="bfloat16", group=0)
+    assert COLLECTIVE_MODELS[name]().price(collective, group_of(8, 1), cluster_of(gpu)) is not None
+
+
+def test_unknown_ranks_are_doubted_more(name: str, gpu: str) -> None:
+    collective = Collective(kind="all_gather", bytes=1 << 24, dtype="bfloat16", group=0)
+    model, cluster = COLLECTIVE_MODELS[name](), cluster_of(gpu)
+    known, guessed = (model.price(collective, group_of(16, 1, knows), cluster) for knows in (True, False))
+    assert known is not None
+    assert guessed is not None
+    assert guessed.uncertainty > known.uncertainty
+    assert guessed.duration_ns == known.duration_ns
+
+
+def test_an_unknown_kind_is_refused_in_a_sentence(name: str, gpu: str) -> None:
+    collective = Collective(kind="gossip", bytes=1, dtype="bfloat16", group=0)
+    with pytest.raises(InputError, match=r"^'gossip' is no kind of collective: known are .*; correct the trace$"):
+        COLLECTIVE_MODELS[name]().price(collective, group_of(8, 1), cluster_of(gpu))

@@ -1,0 +1,74 @@
+"""Attention: causal halves, backward's share, backends, windows and decoding."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from presim import hardware
+from presim.cost.analytic import attention
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.price import Price
+from presim.trace.signatures import Attention
+
+LLAMA = Attention(
+    direction="forward", batch=1, heads=32, kv_heads=8, q_len=8192, kv_len=8192, head_dim=128, v_head_dim=128,
+    causal=True, dtype="bfloat16", backend="cudnn",
+)  # fmt: skip
+
+
+@pytest.fixture
+def h100() -> Device:
+    return device_of(hardware.gpu("h100-sxm"))
+
+
+def priced(device: Device, **changes: object) -> Price:
+    return attention.price([msgspec.structs.replace(LLAMA, **changes)], device)[0]
+
+
+def test_causal_costs_about_half(h100: Device) -> None:
+    ratio = priced(h100, causal=False).duration_ns / priced(h100).duration_ns
+    assert 1.8 < ratio < 2.0
+
+
+def test_backward_costs_about_three_forwards(h100: Device) -> None:
+    """2.5 times the FLOPs at 0.83 of the efficiency."""
+    ratio = priced(h100, direction="backward").duration_ns / priced(h100).duration_ns
+    assert 2.5 < ratio < 3.5
+
+
+def test_backward_is_doubted_more(h100: Device) -> None:
+    assert priced(h100, direction="backward").uncertainty > priced(h100).uncertainty
+
+
+def test_backends_rank_on_hopper(h100: Device) -> None:
+    times = [priced(h100, backend=backend).duration_ns for backend in ("cudnn", "flash", "efficient")]
+    assert times == sorted(times)
+
+
+def test_an_unknown_backend_is_taken_for_flash_and_doubted(h100: Device) -> None:
+    known, unknown = priced(h100, backend="flash"), priced(h100, backend="newest")
+    assert unknown.duration_ns == known.duration_ns
+    assert unknown.uncertainty == 2 * known.uncertainty
+
+
+def test_a_window_bounds_the_work(h100: Device) -> None:
+    assert priced(h100, window=512).duration_ns < priced(h100).duration_ns / 4
+
+
+def test_decoding_reads_the_cache_once_for_all_heads_that_share_it(h100: Device) -> None:
+    price = priced(h100, q_len=1, batch=64, kv_len=32768)
+    cache_ns = 64 * 2 * 8 * 32768 * 128 * 2 / 3350
+    assert price.bound == "memory"
+    assert cache_ns < price.duration_ns < 1.5 * cache_ns
+
+
+def test_few_heads_leave_sms_idle(h100: Device) -> None:
+    """One head has 8 query tiles of 1024 tokens for 132 SMs: 16 heads still take about as long."""
+    one, sixteen = (priced(h100, heads=heads, kv_heads=1, q_len=1024, kv_len=1024).duration_ns for heads in (1, 16))
+    assert sixteen < 1.6 * one
+
+
+def test_wide_heads_backward_are_less_efficient(h100: Device) -> None:
+    narrow, wide = (priced(h100, direction="backward", head_dim=dim).duration_ns for dim in (128, 192))
+    assert wide > 1.5 * narrow

@@ -1,0 +1,69 @@
+"""The constants' files: complete, plausible, and they say where they come from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from presim import hardware
+from presim.cost.analytic import constants
+from presim.cost.analytic.device import device_of, precision
+from presim.cost.collectives import constants as collective_constants
+
+KINDS: dict[str, type[constants.Calibration]] = {
+    "gemm": constants.GemmConstants,
+    "attention": constants.AttentionConstants,
+    "memory_bound": constants.MemoryConstants,
+}
+ENTRIES: list[tuple[str, type[constants.Calibration], dict[str, Any]]] = [
+    (f"{section}.{generation}.{name}", kind, entry)
+    for section, kind in KINDS.items()
+    for generation, entries in constants.table()[section].items()
+    for name, entry in entries.items()
+]
+ENTRIES += [
+    (f"{section}.{name}", kind, entry)
+    for section, kind in (
+        ("link", collective_constants.LinkConstants),
+        ("fabric", collective_constants.FabricConstants),
+    )
+    for name, entry in collective_constants.table()[section].items()
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "entry"), ENTRIES, ids=[name for name, _, _ in ENTRIES])
+def test_an_entry_is_complete_and_says_where_it_comes_from(
+    name: str, kind: type[constants.Calibration], entry: dict[str, Any]
+) -> None:
+    read = msgspec.convert(entry, kind, strict=False)
+    assert 0 < read.uncertainty < 1
+    assert re.search(r" [0-9a-f]{7}\b|[Dd]erived|[Gg]uess|issue \d+", read.source), f"{name}: {read.source}"
+    assert not read.points or read.held_out_median > 0, f"{name} has {read.points} points but no error"
+    unknown = set(entry) - set(kind.__struct_fields__)
+    assert not unknown, f"{name} has {unknown} that no formula reads"
+
+
+@pytest.mark.parametrize("gpu", hardware.gpus(), ids=lambda gpu: gpu.id)
+def test_every_gpu_of_the_catalogue_finds_constants(gpu: hardware.Gpu) -> None:
+    generation = device_of(gpu).generation
+    assert constants.find(constants.GemmConstants, "gemm", generation, ("bf16",))
+    assert constants.find(constants.GemmConstants, "gemm", generation, ("fp32",))
+    assert constants.find(constants.AttentionConstants, "attention", generation, ("flash", "cudnn"))
+    assert constants.find(constants.MemoryConstants, "memory_bound", generation, ("elementwise",))
+
+
+def test_borrowed_constants_are_doubted() -> None:
+    _, own = constants.find(constants.GemmConstants, "gemm", "hopper", ("bf16",))
+    _, other = constants.find(constants.GemmConstants, "gemm", "cdna3", ("bf16",))
+    _, unheard = constants.find(constants.GemmConstants, "gemm", "rubin", ("bf16",))
+    assert (own, other, unheard) == (1.0, constants.BORROWED, constants.BORROWED)
+
+
+def test_precision_by_type_and_accumulation() -> None:
+    assert precision("float32") == "fp32"
+    assert precision("float32", "tf32") == "tf32"
+    assert precision("float8_e5m2") == "fp8"
+    assert precision("int64") == "fp32"

@@ -1,0 +1,50 @@
+"""Convolutions as implicit products."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from presim import hardware
+from presim.cost.analytic import convolution
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.price import Price
+from presim.trace.signatures import Convolution
+
+THREE = Convolution(
+    direction="forward", batch=64, in_channels=256, out_channels=256, input_size=(28, 28), filter_size=(3, 3),
+    output_size=(28, 28), stride=(1, 1), dilation=(1, 1), groups=1, dtype="bfloat16", layout="nhwc",
+)  # fmt: skip
+
+
+@pytest.fixture
+def h100() -> Device:
+    return device_of(hardware.gpu("h100-sxm"))
+
+
+def priced(device: Device, **changes: object) -> Price:
+    return convolution.price([msgspec.structs.replace(THREE, **changes)], device)[0]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+def test_the_implicit_product_has_the_flops_of_the_convolution(direction: str) -> None:
+    work = msgspec.structs.replace(THREE, direction=direction)
+    assert convolution.as_product(work).flops == work.flops
+
+
+def test_a_dense_convolution_runs_on_tensor_cores(h100: Device) -> None:
+    assert 0.3 < THREE.flops / priced(h100).duration_ns / 989_000 < 0.8
+
+
+def test_channels_first_pays_for_the_transpose(h100: Device) -> None:
+    assert priced(h100, layout="nchw").duration_ns > priced(h100).duration_ns
+
+
+def test_a_depthwise_convolution_is_no_product(h100: Device) -> None:
+    price = priced(h100, groups=256)
+    assert price.duration_ns < priced(h100).duration_ns
+    assert price.uncertainty == 0.6
+
+
+def test_convolutions_are_doubted_for_want_of_measurements(h100: Device) -> None:
+    assert priced(h100).uncertainty >= 0.4

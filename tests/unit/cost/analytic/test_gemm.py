@@ -1,0 +1,117 @@
+"""Products: what the formula says of shapes, layouts, types and groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim import hardware
+from presim.cost.analytic import gemm
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.price import Price
+from presim.trace.signatures import Gemm, GroupedGemm
+
+
+@pytest.fixture
+def h100() -> Device:
+    return device_of(hardware.gpu("h100-sxm"))
+
+
+def priced(device: Device, signature: Gemm | GroupedGemm) -> Price:
+    return gemm.price([signature], device)[0]
+
+
+def product(m: int, n: int, k: int, **more: object) -> Gemm:
+    return Gemm(m=m, n=n, k=k, **{"batch": 1, "dtype": "bfloat16", "layout": "NT", **more})  # type: ignore[arg-type]
+
+
+def share_of_peak(device: Device, signature: Gemm) -> float:
+    return signature.flops / priced(device, signature).duration_ns / (device.peak("bf16") * 1e-9)
+
+
+def test_a_large_product_sustains_about_70_percent_of_the_datasheet(h100: Device) -> None:
+    """Public training logs and tables agree on 65 to 80 % for bf16 on an H100 that its power limits."""
+    assert 0.65 < share_of_peak(h100, product(16384, 16384, 16384)) < 0.80
+
+
+def test_one_more_tile_than_sms_starts_another_wave() -> None:
+    """108 tiles of 128 x 256 fill an A100 once; the 109th costs more than the 108th did."""
+    a100 = device_of(hardware.gpu("a100-80gb-sxm"))
+    times = [priced(a100, product(128, 256, 16384, batch=count)).duration_ns for count in (107, 108, 109)]
+    assert times[2] - times[1] > 5 * (times[1] - times[0])
+
+
+def test_one_row_is_bound_by_reading_the_weights(h100: Device) -> None:
+    price = priced(h100, product(1, 8192, 8192))
+    weights_ns = 2 * 8192 * 8192 / 3350  # GB/s are bytes/ns
+    assert price.bound == "memory"
+    assert weights_ns < price.duration_ns < 1.4 * weights_ns
+
+
+def test_a_tiny_product_takes_the_launch_floor(h100: Device) -> None:
+    price = priced(h100, product(16, 16, 16))
+    assert price.bound == "latency"
+    assert 1_500 < price.duration_ns < 4_000
+
+
+def test_a_deep_narrow_product_is_split_along_k(h100: Device) -> None:
+    """One tile on one SM would take 65536 / 64 steps of about 100 ns: split, it takes a fraction of that."""
+    assert priced(h100, product(64, 64, 65536)).duration_ns < 30_000
+
+
+def test_types_rank_by_their_peaks(h100: Device) -> None:
+    kinds = [("float8_e4m3fn", "float32"), ("bfloat16", "float32"), ("float32", "tf32"), ("float32", "float32")]
+    times = [
+        priced(h100, product(4096, 4096, 4096, dtype=dtype, compute=compute)).duration_ns for dtype, compute in kinds
+    ]
+    assert times == sorted(times)
+    assert times[3] > 5 * times[2]
+
+
+def test_half_precision_is_one_price(h100: Device) -> None:
+    half, brain = (priced(h100, product(4096, 4096, 4096, dtype=dtype)) for dtype in ("float16", "bfloat16"))
+    assert half == brain
+
+
+def test_bfloat16_on_volta_runs_as_float32() -> None:
+    v100 = device_of(hardware.gpu("v100-32gb-sxm"))
+    half, brain = (priced(v100, product(4096, 4096, 4096, dtype=dtype)) for dtype in ("float16", "bfloat16"))
+    assert brain.duration_ns > 3 * half.duration_ns
+
+
+def test_rows_off_the_16_byte_grid_are_slower_and_doubted(h100: Device) -> None:
+    even, odd = priced(h100, product(4096, 4096, 4096)), priced(h100, product(4096, 4096, 4095))
+    assert odd.duration_ns > 1.3 * even.duration_ns
+    assert odd.uncertainty > even.uncertainty
+
+
+def test_accumulating_into_float32_costs_its_bytes(h100: Device) -> None:
+    plain = priced(h100, product(8192, 8192, 64))
+    gradient = priced(h100, product(8192, 8192, 64, accumulate=True, out_dtype="float32"))
+    more_ns = 8192 * 8192 * (8 - 2) / 3350
+    assert gradient.duration_ns - plain.duration_ns > 0.8 * more_ns
+
+
+def test_a_group_of_one_is_nearly_a_plain_product(h100: Device) -> None:
+    plain = priced(h100, product(4096, 4096, 4096)).duration_ns
+    grouped = priced(h100, GroupedGemm(groups=1, m=4096, n=4096, k=4096, dtype="bfloat16")).duration_ns
+    assert plain < grouped < 1.2 * plain
+
+
+def test_many_small_experts_are_slower_than_few_large_ones(h100: Device) -> None:
+    few, many = (
+        priced(h100, GroupedGemm(groups=groups, m=16384, n=2048, k=4096, dtype="bfloat16")).duration_ns
+        for groups in (8, 256)
+    )
+    assert many > few
+
+
+def test_a_gpu_with_less_power_sustains_less_of_its_peak(h100: Device) -> None:
+    pcie = device_of(hardware.gpu("h100-pcie"))
+    large = product(8192, 8192, 8192)
+    assert share_of_peak(pcie, large) < share_of_peak(h100, large)
+    assert priced(pcie, large).uncertainty > priced(h100, large).uncertainty
+
+
+def test_prices_come_back_in_the_order_asked(h100: Device) -> None:
+    asked = [product(64, 64, 64), product(64, 64, 64, dtype="float32"), product(4096, 4096, 4096)]
+    assert gemm.price(asked, h100) == [priced(h100, signature) for signature in asked]

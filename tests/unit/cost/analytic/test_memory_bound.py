@@ -1,0 +1,89 @@
+"""Kernels that take as long as their bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim import hardware
+from presim.cost.analytic import memory_bound
+from presim.cost.analytic.constants import MemoryConstants
+from presim.cost.analytic.device import Device, device_of
+from presim.cost.price import Price
+from presim.trace.signatures import Elementwise, Fused, MemoryBound, Normalization, Sort
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def h100() -> Device:
+    return device_of(hardware.gpu("h100-sxm"))
+
+
+def priced(device: Device, signature: MemoryBound | Fused) -> Price:
+    return memory_bound.price([signature], device)[0]
+
+
+def elementwise(size: int, dtype: str = "float32", operator: str = "aten::add") -> Elementwise:
+    return Elementwise(size // 2, size // 2, size // 8, dtype, operator=operator)
+
+
+def test_a_large_kernel_reaches_nine_tenths_of_bandwidth(h100: Device) -> None:
+    price = priced(h100, elementwise(4096 * MIB))
+    assert price.bound == "memory"
+    assert 0.80 < 4096 * MIB / price.duration_ns / 3350 < 0.92
+
+
+def test_a_tiny_kernel_takes_the_launch_floor(h100: Device) -> None:
+    price = priced(h100, elementwise(256))
+    assert price.bound == "latency"
+    assert 1_000 <= price.duration_ns < 2_000
+
+
+def test_what_fits_in_the_cache_moves_faster(h100: Device) -> None:
+    rates = [size * MIB / (priced(h100, elementwise(size * MIB)).duration_ns - 1_500) for size in (8, 1024)]
+    assert rates[0] > 1.2 * rates[1]
+
+
+def test_no_more_than_the_cache_holds_can_come_from_it(h100: Device) -> None:
+    generous = MemoryConstants(efficiency=0.9, launch_us=1, l2_gain=100, uncertainty=0.1, source="")
+    moved = 200e6
+    assert memory_bound.seconds(moved, h100, generous) >= 1e-6 + (moved - h100.l2_bytes) / h100.memory_Bps
+
+
+def test_operators_known_to_be_slow_are_priced_so(h100: Device) -> None:
+    add, cat = (priced(h100, elementwise(512 * MIB, operator=f"aten::{name}")) for name in ("add", "cat"))
+    assert cat.duration_ns > 2 * add.duration_ns
+    assert cat.uncertainty > add.uncertainty
+
+
+def test_transcendentals_show_in_narrow_types_only(h100: Device) -> None:
+    wide, narrow = (priced(h100, elementwise(512 * MIB, dtype, "aten::gelu")) for dtype in ("float32", "bfloat16"))
+    assert narrow.duration_ns > wide.duration_ns
+
+
+def test_in_place_operators_cost_what_the_others_do(h100: Device) -> None:
+    size = 64 * MIB
+    assert priced(h100, elementwise(size, operator="aten::cat_")) == priced(
+        h100, elementwise(size, operator="aten::cat")
+    )
+
+
+def test_a_fused_kernel_with_much_arithmetic_is_bound_by_it(h100: Device) -> None:
+    fused = Fused("triton", MIB, MIB, MIB // 4, "float32", flops=10**12)
+    assert priced(h100, fused).bound == "compute"
+
+
+def test_normalization_is_slower_than_a_sum_of_the_same_bytes(h100: Device) -> None:
+    norm = Normalization(128 * MIB, 128 * MIB, 64 * MIB, "bfloat16")
+    assert priced(h100, norm).duration_ns > priced(h100, elementwise(256 * MIB)).duration_ns
+
+
+def test_sorting_passes_over_its_data_several_times(h100: Device) -> None:
+    assert priced(h100, Sort(MIB, MIB, MIB, "float32")).duration_ns > 5 * 2 * MIB / 3350
+
+
+def test_generations_without_a_measurement_borrow_and_doubt() -> None:
+    """Nobody measured a norm on MI300X: Hopper's constants, twice as wide."""
+    norm = Normalization(64 * MIB, 64 * MIB, 32 * MIB, "bfloat16")
+    measured, borrowed = (priced(device_of(hardware.gpu(name)), norm) for name in ("h100-sxm", "mi300x"))
+    assert borrowed.uncertainty > 1.5 * measured.uncertainty
