@@ -67,6 +67,9 @@ with section("split"):
     known, unknown, none = c_void_p(), c_void_p(), c_void_p(1)
     nccl.ncclCommSplit(comm, 77, 1, byref(known), None)
     nccl.ncclCommSplit(comm, 78, 0, byref(unknown), None)
+    nccl.presim_nccl_split_size(-1, 3)
+    nccl.ncclCommSplit(comm, 79, 0, byref(c_void_p()), None)
+    nccl.presim_nccl_split_size(-1, 0)
     nccl.ncclCommSplit(comm, -1, 0, byref(none), None)
     results["no color"] = none.value
     nccl.ncclAllGather(data, out, c_size_t(2), F32, known, None)
@@ -136,6 +139,7 @@ def test_communicators_are_noted(captured: emulated.Captured) -> None:
         "communicator serial=0 size=4 rank=2 parent=-1 color=-1 key=-1",
         "communicator serial=1 size=2 rank=1 parent=0 color=77 key=1",
         "communicator serial=2 size=-1 rank=0 parent=0 color=78 key=0",
+        "communicator serial=3 size=3 rank=0 parent=0 color=79 key=0",
     ]
     assert captured.results["no color"] is None
 

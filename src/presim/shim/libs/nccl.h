@@ -22,7 +22,8 @@ struct Communicator {
   int32_t size = 0;  // -1: a split whose size only the framework knows
   int32_t rank = 0;
   int32_t device = 0;
-  uint64_t identity = 0;       // hash of the unique id it grew from
+  uint64_t identity = 0;       // hash of the unique id it grew from; equal on all its ranks
+  int32_t splits = 0;          // made of it so far; every rank of it takes part in each
   std::string last_sent;       // payload of the latest small send: what an unmatched receive gets
 };
 

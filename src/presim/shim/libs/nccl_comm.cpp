@@ -45,6 +45,8 @@ int make(void** out, int size, int rank, uint64_t identity, Origin origin, int d
   return kSuccess;
 }
 
+constexpr int kAnyColor = -1;
+
 // Sizes of splits by colour: a rank alone cannot count who else passes its colour, the framework can.
 std::mutex& sizes_lock() {
   static auto* lock = new std::mutex;
@@ -57,8 +59,11 @@ std::unordered_map<int, int>& split_sizes() {
 
 int split_size(int color) {
   std::lock_guard lock(sizes_lock());
-  auto found = split_sizes().find(color);
-  return found != split_sizes().end() ? found->second : -1;
+  for (int key : {color, kAnyColor}) {
+    auto found = split_sizes().find(key);
+    if (found != split_sizes().end()) return found->second;
+  }
+  return -1;
 }
 
 int release(void* comm) {
@@ -70,10 +75,11 @@ int release(void* comm) {
 
 }  // namespace
 
-// Called by the capturing Python process before a split.
+// Called by the capturing Python process before a split, with the colour it will pass or kAnyColor; 0 forgets.
 PRESIM_EXPORT void presim_nccl_split_size(int color, int size) {
   std::lock_guard lock(sizes_lock());
-  split_sizes()[color] = size;
+  split_sizes().erase(color);
+  if (size > 0) split_sizes()[color] = size;
 }
 
 PRESIM_EXPORT int ncclGetUniqueId(UniqueId* id) {
@@ -109,9 +115,10 @@ PRESIM_EXPORT int ncclCommSplit(void* comm, int color, int key, void** out, void
   Communicator* parent = checked(comm);
   if (parent == nullptr || out == nullptr || color < -1) return kInvalidArgument;
   *out = nullptr;
+  ++parent->splits;
   if (color == -1) return kSuccess;  // takes part, but belongs to no new communicator
-  return make(out, split_size(color), key, hash(&color, sizeof color, parent->identity),
-              {parent->serial, color, key}, parent->device);
+  uint64_t identity = hash(&color, sizeof color, hash(&parent->splits, sizeof parent->splits, parent->identity));
+  return make(out, split_size(color), key, identity, {parent->serial, color, key}, parent->device);
 }
 
 PRESIM_EXPORT int ncclCommShrink(void* comm, int* excluded, int count, void** out, void*, int) {
