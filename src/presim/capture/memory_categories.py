@@ -51,6 +51,13 @@ def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, i
     """Category by the index of the ALLOC entry; blocks of no known category are left out."""
     kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
     phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
+    backward = np.append(np.flatnonzero(columns["phase"] == Phase.BACKWARD), len(phases))
+
+    def by_life(born: int, died: int) -> int:
+        outlived = int(backward[np.searchsorted(backward, born)]) < died
+        over = outlived or died == len(phases) or phases[died] != phases[born]
+        return _by_life(phases[born], over, operator_names.get(operators[born]))
+
     live: dict[int, int] = {}
     named: dict[int, int] = {}
     result: dict[int, int] = {}
@@ -62,20 +69,20 @@ def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, i
             if (born := live.get(address)) is not None:
                 named.setdefault(born, values[index])
         elif (born := live.pop(address, None)) is not None:
-            result[born] = named.get(born) or _by_life(phases[born], phases[index], operator_names.get(operators[born]))
+            result[born] = named.get(born) or by_life(born, index)
     for born in live.values():
-        result[born] = named.get(born) or _by_life(phases[born], -1, operator_names.get(operators[born]))
+        result[born] = named.get(born) or by_life(born, len(phases))
     return {index: category for index, category in result.items() if category != Category.OTHER}
 
 
-def _by_life(born: int, died: int, operator: str | None) -> int:
-    """Category of a block that nobody named, by the phases of its beginning and end (-1: it lives on)."""
+def _by_life(born: int, over: bool, operator: str | None) -> int:
+    """Category of a block that nobody named, by its phase and whether that was over when the block came back."""
     if operator and operator.startswith(_UNSHARDED_RANGES):
         return Category.PARAMETER
     if operator and operator.startswith(_COMMUNICATION_RANGES):
         return Category.COMMUNICATION
     if born in _FORWARD:
-        return Category.TEMPORARY if died == born else Category.ACTIVATION
+        return Category.ACTIVATION if over else Category.TEMPORARY
     if born in (Phase.BACKWARD, Phase.OPTIMIZER):
         return Category.TEMPORARY
     return Category.OTHER

@@ -1,0 +1,117 @@
+"""The script's environment and the end of its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from presim.capture import launch
+from presim.errors import CaptureError
+
+LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
+
+
+def environment(rank: int = 0, world_size: int = 1, per_node: int = 8) -> dict[str, str]:
+    return launch.environment(
+        LIBRARIES, Path("/log/device"), Path("/log"), rank=rank, world_size=world_size, per_node=per_node, port=29400
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "per_node", "local", "node", "nodes", "local_world"),
+    [
+        (0, 1, 8, 0, 0, 1, 1),
+        (7, 8, 8, 7, 0, 1, 8),
+        (13, 128, 8, 5, 1, 16, 8),
+        (16383, 16384, 8, 7, 2047, 2048, 8),
+        (3, 4, 1, 0, 3, 4, 1),
+    ],
+)
+def test_a_rank_finds_what_torchrun_would_have_set(
+    rank: int, world_size: int, per_node: int, local: int, node: int, nodes: int, local_world: int
+) -> None:
+    found = environment(rank, world_size, per_node)
+    wanted = {
+        "RANK": rank,
+        "WORLD_SIZE": world_size,
+        "LOCAL_RANK": local,
+        "LOCAL_WORLD_SIZE": local_world,
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": nodes,
+        "MASTER_PORT": 29400,
+    }
+    assert {name: found[name] for name in wanted} == {name: str(value) for name, value in wanted.items()}
+    assert found["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_the_shim_is_loaded_before_what_the_user_preloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/mine.so")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    found = environment()
+    assert found["LD_PRELOAD"] == "/shim/libpresim_shim.so:/shim/libcuda.so.1:/mine.so"
+    assert found["LD_LIBRARY_PATH"] == "/shim:/mine"
+
+
+def test_empty_search_paths_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty entry would mean the working directory."""
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, "")
+    found = environment()
+    assert not any("" in found[name].split(":") for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"))
+
+
+def test_the_choice_of_real_gpus_does_not_reach_the_emulated_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert "CUDA_VISIBLE_DEVICES" not in environment()
+
+
+def test_threads_are_as_with_torchrun_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert environment()["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert environment()["OMP_NUM_THREADS"] == "4"
+
+
+def test_the_exit_code_of_the_process_is_returned(tmp_path: Path) -> None:
+    """A control file that is not there ends the runner before it imports torch."""
+    with open(os.devnull, "w") as nowhere:
+        code = launch.supervise(
+            tmp_path / "absent",
+            {**os.environ, "PYTHONPATH": ":".join(sys.path)},
+            limit_s=60,
+            script_stdout=nowhere.fileno(),
+        )
+    assert code == 1
+
+
+WAITS = "import signal, sys; print('ready', flush=True); signal.pause()"
+STARTS_ANOTHER = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITS!r}])
+child.wait()
+"""
+IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + WAITS
+
+
+@pytest.mark.parametrize("script", [WAITS, STARTS_ANOTHER], ids=["itself", "what it started"])
+def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
+    """The pipe that all of them hold is closed only when the last of them is gone."""
+    reading, writing = os.pipe()
+    with open(reading) as output:
+        with launch._process([sys.executable, "-c", script], dict(os.environ), writing) as process:
+            os.close(writing)
+            assert output.readline() == "ready\n"
+        assert output.read() == ""
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_script_that_takes_too_long_is_ended_in_a_sentence(tmp_path: Path) -> None:
+    """The runner waits for a control file that nobody writes."""
+    os.mkfifo(tmp_path / "control")
+    variables = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    with pytest.raises(CaptureError, match=r"^the script had not ended after 0 s; it may wait for a value"):
+        launch.supervise(tmp_path / "control", variables, limit_s=0)
