@@ -12,6 +12,8 @@ from presim.analysis.breakdown import Instant, break_down
 from presim.analysis.provenance import critical_by_signature, provenance, step_uncertainty_ns
 from presim.analysis.segments import Segments
 from presim.analysis.steps import find_steps
+from presim.engine.options import Options
+from presim.engine.simulate import simulate
 from presim.report.bars import apportion
 from presim.trace.schema import Trace
 from support import fakes
@@ -27,6 +29,17 @@ def test_every_instant_of_every_step_is_counted_once(trace: Trace, latency_ns: i
         parts = break_down(trace, timeline, step, launch_latency_ns=latency_ns)
         assert sum(parts.spent_ns.values()) == step.duration_ns
         assert min(parts.spent_ns.values()) >= 0
+
+
+@given(traces())
+def test_the_engines_timelines_add_up_too(trace: Trace) -> None:
+    """With its latencies, queues and rendezvous."""
+    options = Options()
+    timeline = simulate(fakes.priced(trace), options=options, compiled=False)
+    for step in find_steps(trace, timeline).steps:
+        parts = break_down(trace, timeline, step, launch_latency_ns=options.launch_latency_ns)
+        assert sum(parts.spent_ns.values()) == step.duration_ns
+        assert parts.critical_ns.sum() == pytest.approx(sum(parts.spent_ns[kind] for kind in SPENT_ON_WORK))
 
 
 @given(traces())

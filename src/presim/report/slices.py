@@ -113,19 +113,23 @@ def _main_work(trace: Trace, timeline: Timeline) -> np.ndarray:
 
 def _nest(paths: Iterable[tuple[str, ...]], starts: list[int], ends: list[int]) -> list[Slice]:
     """Slices for each stretch in which a prefix of the path stays the same; parents before their children."""
-    slices: list[Slice] = []
-    open_parts: list[tuple[str, int]] = []  # name, index into slices
+    names: list[str] = []
+    begins: list[int] = []
+    finishes: list[int] = []
+    open_parts: list[tuple[str, int]] = []  # name, index into the lists above
     for path, start, end in zip(paths, starts, ends):
         shared = 0
         while shared < min(len(open_parts), len(path)) and open_parts[shared][0] == path[shared]:
             shared += 1
         del open_parts[shared:]
         for name in path[shared:]:
-            open_parts.append((name, len(slices)))
-            slices.append(Slice(name, start, end))
+            open_parts.append((name, len(names)))
+            names.append(name)
+            begins.append(start)
+            finishes.append(end)
         for _, index in open_parts:
-            slices[index] = dataclasses.replace(slices[index], end_ns=end)
-    return slices
+            finishes[index] = end
+    return [Slice(*fields) for fields in zip(names, begins, finishes)]
 
 
 def _details(trace: Trace, priced: PricedTrace, index: int) -> Details:
