@@ -184,6 +184,7 @@ class Memory(msgspec.Struct, frozen=True):
         says("Whether the job fits the device; None where nothing was allocated or the script failed first."),
     ]
     verdict: Annotated[str, says("One sentence: fits or not, by how much, and how sure that is.")]
+    advice: Annotated[str, says("What would free most, where it does not fit; empty otherwise.")]
     peak_allocated_bytes: Annotated[
         int, says("Largest sum of live blocks over the whole run (torch.cuda.max_memory_allocated).")
     ]

@@ -13,7 +13,7 @@ from presim.analysis.steps import Step
 from presim.engine.timeline import Timeline
 from presim.result import FAILURES, Estimate, Held, Memory, MemoryTimeline
 from presim.trace.schema import Category, Kind, Trace
-from presim.units import gib
+from presim.units import gib, percent
 
 TIMELINE_POINTS = 128
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -41,6 +41,7 @@ def analyse_memory(
     return Memory(
         fits=fits,
         verdict=verdict,
+        advice=advise(by_category) if fits is False else "",
         peak_allocated_bytes=_peak(allocated),
         peak_reserved_bytes=peak_reserved,
         step_peak_allocated_bytes=_peak(_within(allocated, step.entries)),
@@ -104,6 +105,26 @@ def judge(
         hint = "the live blocks would fit: the allocator may get by with less in reserve; capture for this GPU to know"
         return False, f"Short of {gib(-headroom)} with what the allocator keeps in reserve ({hint})."
     return False, f"Does not fit: short of {gib(-headroom)}."
+
+
+_RELIEF = {
+    "parameter": "shard them (FSDP2, tensor or pipeline parallelism) over more GPUs, or keep them in fewer bits",
+    "gradient": "shard them (FSDP2), keep them in bfloat16, or step inside backward",
+    "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
+    "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",
+    "temporary": "use smaller micro-batches, or fuse or chunk the largest operation (often the loss over the vocabulary)",
+    "communication": "use smaller buckets, or prefetch less far ahead",
+}
+
+
+def advise(by_category: Sequence[Held]) -> str:
+    """What would free most memory: about the category that holds most at the peak."""
+    most = next((held for held in by_category if held.name in _RELIEF), None)
+    if most is None:
+        return ""
+    share = percent(most.bytes / sum(held.bytes for held in by_category))
+    words = most.name.replace("_", " ")
+    return f"Most is {words} ({gib(most.bytes)}, {share}): {_RELIEF[most.name]}."
 
 
 def requested_bytes(error: str) -> int | None:

@@ -118,7 +118,7 @@ def held_table(result: Result) -> RenderableType:
     for row in result.memory.by_module[:ROWS]:
         share = percent(row.bytes / max(result.memory.peak_allocated_bytes, 1))
         table.add_row(_shorten(row.name, 2 * _NAME_WIDTH), str(row.blocks), gib(row.bytes), share)
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(Group(table, Text(result.memory.advice, "dim")), (0, 0, 0, 2))
 
 
 def _table(*columns: tuple[str, str]) -> Table:

@@ -71,6 +71,15 @@ def test_out_of_memory_is_told_with_the_allocation_that_failed() -> None:
     )
 
 
+def test_what_does_not_fit_comes_with_advice() -> None:
+    """About what holds most of it."""
+    assert analysed(workloads.out_of_memory(), 42_297_786_368).advice == (
+        "Most is activation (24.0 GiB, 66.7%): checkpoint activations, use smaller micro-batches, or split the "
+        "sequence (context parallelism)."
+    )
+    assert analysed(small_job(), 8 * GIB).advice == ""
+
+
 def test_out_of_memory_on_another_gpu_is_no_answer_for_this_one() -> None:
     """A capture that died on 40 GB does not tell whether 80 GB would do."""
     memory = analysed(workloads.out_of_memory(), 80 * GIB, captured_here=False)
