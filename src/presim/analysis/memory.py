@@ -112,7 +112,7 @@ _RELIEF = {
     "gradient": "shard them (FSDP2), keep them in bfloat16, or step inside backward",
     "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
     "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",
-    "temporary": "use smaller micro-batches, or fuse or chunk the largest operation (often the loss over the vocabulary)",
+    "temporary": "use smaller micro-batches, or chunk the largest operation (often the loss over the vocabulary)",
     "communication": "use smaller buckets, or prefetch less far ahead",
 }
 
