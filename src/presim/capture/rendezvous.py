@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import io
 import re
 import socket
 import socketserver
 import struct
 import threading
-from typing import BinaryIO
 
 VALIDATION = 0x3C85F7CE
 UNIQUE_ID_BYTES = 128
@@ -120,7 +120,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.stream: BinaryIO = self.request.makefile("rb")
+        self.stream: io.BufferedReader = self.request.makefile("rb")
         try:
             while query := self.stream.read(1):
                 self._answer(Query(query[0]))
@@ -190,14 +190,14 @@ class _Connection(socketserver.BaseRequestHandler):
         """A client that waits may only send a cancellation."""
         self.request.setblocking(False)
         try:
-            pending = self.request.recv(1, socket.MSG_PEEK)
+            if self.stream.peek(1):
+                return True  # the loop reads the query and answers it
+            self.request.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         finally:
             self.request.setblocking(True)
-        if not pending:
-            raise ConnectionError
-        return True  # the loop reads the query and answers it
+        raise ConnectionError  # nothing more will come
 
     def _cancel_wait(self) -> None:
         self._send(bytes([WAIT_CANCELED]))
