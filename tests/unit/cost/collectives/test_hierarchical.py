@@ -38,7 +38,7 @@ def test_eight_h100_reach_the_bus_bandwidth_of_public_logs(cluster: Cluster) -> 
 
 
 def test_four_nodes_are_limited_by_their_ports(cluster: Cluster) -> None:
-    """325 GB/s of 400 (NVIDIA/nccl-tests issue 309)."""
+    """325 GB/s of 400 (github.com/NVIDIA/nccl-tests/issues/309)."""
     assert bus_GBps(priced(cluster, "all_reduce", 8 * GIB, range(32)), 8 * GIB, 32, 2) == pytest.approx(325, rel=0.1)
 
 
