@@ -134,7 +134,8 @@ def test_receives_in_a_group_get_what_we_would_send_to_ourselves(captured: emula
 
 def test_communicators_are_noted(captured: emulated.Captured) -> None:
     """A split knows its parent; its size only where the framework told it."""
-    facts = [note.split(" unique_id=")[0] for note in captured.log.notes]
+    notes = [note for note in captured.log.notes if note.startswith("communicator ")]
+    facts = [note.split(" unique_id=")[0] for note in notes]
     assert facts == [
         "communicator serial=0 size=4 rank=2 parent=-1 color=-1 key=-1",
         "communicator serial=1 size=2 rank=1 parent=0 color=77 key=1",

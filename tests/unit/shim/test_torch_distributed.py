@@ -114,5 +114,5 @@ def test_distributed_data_parallel(captured: emulated.Captured) -> None:
 
 def test_communicators_know_their_sizes(captured: emulated.Captured) -> None:
     """The world, and the group of four."""
-    sizes = [note.split("size=")[1].split(" ")[0] for note in captured.log.notes]
-    assert sizes[:2] == ["8", "4"]
+    notes = [note for note in captured.log.notes if note.startswith("communicator ")]
+    assert [note.split(" ")[2] for note in notes[:2]] == ["size=8", "size=4"]

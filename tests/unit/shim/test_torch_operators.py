@@ -132,9 +132,13 @@ GEMM = "gemm m=64 n=16 k=32 batch=1 a={0} b={0} c={0} d={0} compute={1} transa={
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
-    """One process runs all the operators."""
+    """One process runs all the operators.
+
+    Without caching each tensor has fresh memory, which reads as zero: a status that a kernel would have written then
+    says success, where a recycled block would hold what its last owner left.
+    """
     emulated.require_cuda_torch()
-    return emulated.run(CODE, tmp_path_factory.mktemp("operators"))
+    return emulated.run(CODE, tmp_path_factory.mktemp("operators"), PYTORCH_NO_CUDA_MEMORY_CACHING="1")
 
 
 def test_no_operator_fails(captured: emulated.Captured) -> None:
