@@ -19,8 +19,8 @@ WORK, COLLECTIVE = 0, 1
 _DEVICE = """\
 name NVIDIA H100 80GB HBM3
 count 8
-compute_major 9
-compute_minor 0
+compute_major {0}
+compute_minor {1}
 memory_bytes 85520809984
 """
 _PREAMBLE = """\
@@ -74,14 +74,17 @@ class Captured:
         return [int(serial) for serial in records[records["kind"] == COLLECTIVE]["object"]]
 
 
-def run(code: str, directory: Path, **variables: str) -> Captured:
-    """Run ``code`` (it may use ``section(name)``, ``results`` and ctypes) and return what it left behind."""
+def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **variables: str) -> Captured:
+    """Run ``code`` (it may use ``section(name)``, ``results`` and ctypes) and return what it left behind.
+
+    ``compute`` is the emulated device's compute capability, ``variables`` are set in the process's environment.
+    """
     libraries = shim_libraries()
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
     log = directory / "log"
     log.mkdir(parents=True)
-    (directory / "device").write_text(_DEVICE)
+    (directory / "device").write_text(_DEVICE.format(*compute))
     environment = os.environ | {
         "LD_PRELOAD": ":".join(map(str, libraries)),
         "LD_LIBRARY_PATH": str(libraries[0].parent),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from support import emulated
@@ -250,6 +252,38 @@ def test_attention_by_other_backends(captured: emulated.Captured) -> None:
     assert any("fmha_cutlass" in text for text in captured.work("sdpa efficient", "kernel"))
     assert len(captured.work("sdpa math", "gemm")) == 6
     assert captured.work("grouped", "kernel")
+
+
+def test_blackwell_formats_and_engines(tmp_path: Path) -> None:
+    """4-bit and block-scaled 8-bit products, and a cuDNN engine that the frontend asks for by number."""
+    emulated.require_cuda_torch()
+    captured = emulated.run(
+        """
+        import torch, torch.nn.functional as F
+        def make(dtype, *shape):
+            return torch.empty(*shape, device="cuda", dtype=dtype)
+        fp4, fp8, e8m0 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float8_e8m0fnu
+        make(fp8, 1)
+        with section("nvfp4"):
+            torch._scaled_mm(make(fp4, 128, 64), make(fp4, 256, 64).t(), make(fp8, 1024), make(fp8, 2048),
+                             out_dtype=torch.bfloat16)
+        with section("mxfp8"):
+            torch._scaled_mm(make(fp8, 128, 128), make(fp8, 256, 128).t(), make(e8m0, 512), make(e8m0, 1024),
+                             out_dtype=torch.bfloat16)
+        q, k, v = (make(torch.bfloat16, 2, 8, 64, 256).requires_grad_() for _ in range(3))
+        with section("sdpa"):
+            F.scaled_dot_product_attention(q, k, v).sum().backward()
+        """,
+        tmp_path,
+        compute=(10, 0),
+    )
+    expected = (
+        "gemm m=256 n=128 k=128 batch=1 a={0} b={0} c=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 epilogue=none "
+        "scale_a={1} scale_b={1}"
+    )
+    assert captured.work("nvfp4", "gemm") == [expected.format("e2m1", "vec16_e4m3")]
+    assert captured.work("mxfp8", "gemm") == [expected.format("e4m3", "vec32_e8m0")]
+    assert len(captured.work("sdpa", "attention")) == 2
 
 
 def test_recurrent_layers_are_the_products_they_consist_of(captured: emulated.Captured) -> None:

@@ -11,6 +11,8 @@ using namespace presim::libs::cudnn;
 
 constexpr int kTypeDescriptor = 15;
 constexpr int kTensorCoreNote = 0;
+// Frontends ask for some engines by number, and refuse a number that the graph does not have.
+constexpr int64_t kEngines = 64;
 
 // cudnnBackendAttributeType_t: bytes of one element.
 size_t element_bytes(int type) {
@@ -72,7 +74,7 @@ Value answer(const Node& node, int attribute) {
   if (const Value* stored = find(node, attribute)) return *stored;
   switch (attribute) {
     case 303: case 304: case 402: return number(0);  // workspace, shared memory, workspace of the plan
-    case 802: return number(1);                      // engines of a graph
+    case 802: return number(kEngines);               // engines of a graph
     default: return {};
   }
 }
