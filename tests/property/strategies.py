@@ -87,7 +87,8 @@ def traces(draw: st.DrawFn, max_size: int = 40) -> Trace:
 def priced(draw: st.DrawFn, source: st.SearchStrategy[Trace]) -> PricedTrace:
     """A trace with a duration for each signature, among them zero and equal ones."""
     trace = draw(source)
-    return PricedTrace(trace, tuple(_price(draw(st.integers(0, 30))) for _ in trace.signatures))
+    shortest = draw(st.sampled_from([0, 1]))
+    return PricedTrace(trace, tuple(_price(draw(st.integers(shortest, 30))) for _ in trace.signatures))
 
 
 def _price(duration_ns: int) -> Price:

@@ -150,13 +150,18 @@ class Rules:
         return (self.trace.manifest.stream_priorities.get(self.stream[at], 0), at)
 
     def work_starts_when_it_can(self) -> None:
-        """A resource runs one entry at a time, is not idle while one is ready, and takes the most urgent."""
+        """A resource runs one entry at a time, is not idle while one is ready, and takes the most urgent.
+
+        What becomes ready in the nanosecond of the choice counts too, unless it does so by work that took no time:
+        that began after the choice.
+        """
         work = [at for at in self.entries if self.kind[at] is Kind.WORK]
+        last = 0 if all(self.duration[at] for at in work) else -1
         for at in work:
             rivals = [one for one in work if one != at and self.resource(one) == self.resource(at)]
             for one in rivals:
                 assert self.end[one] <= self.start[at] or self.end[at] <= self.start[one]
-                if self.ready(one) <= self.start[at] < self.start[one]:
+                if self.ready(one) <= self.start[at] + last < self.start[one] + last:
                     assert self.urgency(at) < self.urgency(one)
             if self.start[at] > self.ready(at):
                 assert self.start[at] in [self.end[one] for one in rivals]
