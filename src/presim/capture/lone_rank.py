@@ -43,9 +43,7 @@ def _replace_gloo() -> None:
 
 
 def _connect_at_once() -> None:
-    from torch.distributed import rendezvous
-
-    module: Any = rendezvous
+    module: Any = sys.modules["torch.distributed.rendezvous"]
     create = module._create_c10d_store
 
     def create_store(hostname: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True) -> Any:

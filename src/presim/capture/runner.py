@@ -114,7 +114,7 @@ class Runner:
 
         outcome = self.outcome
         outcome.steps = self.steps.count
-        outcome.versions = {"torch": torch.__version__, "python": sys.version.split()[0], **_framework_versions()}
+        outcome.versions = {"torch": str(torch.__version__), "python": sys.version.split()[0], **_framework_versions()}
         outcome.facts = {
             "tokens": self.scopes.tokens,
             "samples": self.scopes.samples,
