@@ -51,7 +51,8 @@ struct Header {
   uint32_t record_bytes;        // sizeof(Record)
   std::atomic<uint64_t> count;  // records written
   std::atomic<uint64_t> full;   // 1: the disk filled up and later records were dropped
-  char reserved[32];
+  uint64_t pid;                 // the process that wrote it
+  char reserved[24];
 };
 static_assert(sizeof(Header) == 64);
 
@@ -87,6 +88,14 @@ PRESIM_API int32_t intern(std::string_view text);
 PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64_t value = 0, int32_t work = -1,
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
+
+// Append records at one moment, without host time between them: kind, stream, object, value, work and tag are the
+// caller's, the rest is filled in.
+PRESIM_API void append_batch(const Record* records, size_t count);
+
+// Open the log now if this process may have one (append and intern do so by themselves). The first process that
+// writes to $PRESIM_LOG_DIR owns the log; programs it starts and children it forks have none.
+PRESIM_API bool log_open();
 
 // Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
 // being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).

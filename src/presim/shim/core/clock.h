@@ -1,0 +1,38 @@
+// The CPU time of this process at nearly the price of a monotonic clock.
+#pragma once
+#include <ctime>
+
+#include <cstdint>
+
+namespace presim {
+
+inline int64_t clock_ns(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return int64_t(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
+
+// The process's CPU clock is a system call (300 ns on the machine of the benchmarks), the monotonic clock is not
+// (25 ns). Within 20 us of the last call of the former, this process is taken to have run without a break: a longer
+// break is seen at the next reading, so that no reading is further off than 20 us. Not thread-safe; never goes back.
+class CpuClock {
+ public:
+  int64_t now() {
+    int64_t wall = clock_ns(CLOCK_MONOTONIC);
+    if (wall - synced_wall_ > kTrusted_ns) {
+      synced_cpu_ = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+      synced_wall_ = wall;
+    }
+    int64_t cpu = synced_cpu_ + (wall - synced_wall_);
+    if (cpu > last_) last_ = cpu;
+    return last_;
+  }
+
+ private:
+  static constexpr int64_t kTrusted_ns = 20000;
+  int64_t synced_wall_ = -kTrusted_ns - 1;
+  int64_t synced_cpu_ = 0;
+  int64_t last_ = 0;
+};
+
+}  // namespace presim

@@ -1,0 +1,31 @@
+#include "device.h"
+
+#include <algorithm>
+
+#include "config.h"
+#include "fork.h"
+
+namespace presim {
+namespace {
+thread_local int current = 0;
+}
+
+int device_count() { return std::min(device_config().count, kMaxDevices); }
+bool valid_device(int device) { return device >= 0 && device < device_count(); }
+int current_device() { return current; }
+
+int set_current_device(int device) {
+  if (device_count() == 0) return kNoDevice;
+  if (!valid_device(device)) return kInvalidDevice;
+  current = device;
+  return kSuccess;
+}
+
+int device_ready() {
+  if (device_count() == 0) return kNoDevice;
+  if (forked_after_use()) return kNotInitialized;
+  mark_used();
+  return kSuccess;
+}
+
+}  // namespace presim

@@ -1,0 +1,150 @@
+#include "memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "config.h"
+
+namespace presim {
+namespace {
+
+constexpr size_t kLarge = size_t(2) << 20;  // the driver's physical granularity
+
+// Small allocations share physical chunks, large ones take whole ones.
+size_t charged_bytes(size_t bytes) {
+  size_t unit = bytes < kLarge / 2 ? 512 : kLarge;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+int free_at(void* address, bool of_space(const Range&), int error) {
+  Range range;
+  if (!find_range(address, &range) || range.base != reinterpret_cast<uintptr_t>(address) || !of_space(range)) {
+    return error;
+  }
+  if (!remove_range(range.base, &range)) return error;
+  release_addresses(address, range.bytes);
+  uncharge(range.device, range.charged);
+  if (range.on_device()) append(Kind::SegmentFree, 0, int64_t(range.base), int64_t(range.charged));
+  return kSuccess;
+}
+
+}  // namespace
+
+void* reserve_addresses(size_t bytes, size_t alignment) {
+  size_t whole = bytes + (alignment > 4096 ? alignment : 0);
+  void* mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto begin = reinterpret_cast<uintptr_t>(mapped);
+  uintptr_t aligned = (begin + alignment - 1) / alignment * alignment;
+  if (aligned > begin) munmap(mapped, aligned - begin);
+  size_t after = begin + whole - (aligned + bytes);
+  if (after >= 4096) munmap(reinterpret_cast<void*>(aligned + bytes), after & ~size_t(4095));
+  auto* address = reinterpret_cast<void*>(aligned);
+  madvise(address, bytes, MADV_NOHUGEPAGE);  // one small write must not cost 2 MiB of RAM
+  madvise(address, bytes, MADV_DONTDUMP);
+  return address;
+}
+
+void release_addresses(void* address, size_t bytes) { munmap(address, bytes); }
+
+int allocate_device(void** address, size_t bytes, Space space) {
+  if (address == nullptr) return kInvalidValue;
+  *address = nullptr;
+  if (bytes == 0) return kSuccess;
+  size_t charged = charged_bytes(bytes);
+  int device = current_device();
+  if (!charge(device, charged)) return kOutOfMemory;
+  // Page-aligned blocks share no page with a neighbour.
+  size_t mapped = (bytes + 4095) & ~size_t(4095);
+  void* made = reserve_addresses(mapped, bytes >= kLarge ? kLarge : 4096);
+  if (made == nullptr) return uncharge(device, charged), kOutOfMemory;
+  Range range;
+  range.base = reinterpret_cast<uintptr_t>(made);
+  range.bytes = mapped;
+  range.space = space;
+  range.device = device;
+  range.charged = charged;
+  add_range(range);
+  append(Kind::SegmentAlloc, 0, int64_t(range.base), int64_t(charged));
+  *address = made;
+  return kSuccess;
+}
+
+int free_device(void* address) {
+  if (address == nullptr) return kSuccess;
+  return free_at(address, [](const Range& r) { return r.space == Space::Device || r.space == Space::Managed; },
+                 kInvalidValue);
+}
+
+int allocate_host(void** address, size_t bytes, unsigned flags) {
+  if (address == nullptr) return kInvalidValue;
+  *address = nullptr;
+  if (bytes == 0) return kSuccess;
+  size_t mapped = (bytes + 4095) & ~size_t(4095);
+  void* made = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED) return kOutOfMemory;
+  Range range;
+  range.base = reinterpret_cast<uintptr_t>(made);
+  range.bytes = mapped;
+  range.space = Space::Pinned;
+  range.device = current_device();
+  range.flags = flags;
+  add_range(range);
+  *address = made;
+  return kSuccess;
+}
+
+int free_host(void* address) {
+  if (address == nullptr) return kSuccess;
+  return free_at(address, [](const Range& r) { return r.space == Space::Pinned; }, kInvalidValue);
+}
+
+int register_host(void* address, size_t bytes, unsigned flags) {
+  if (address == nullptr || bytes == 0) return kInvalidValue;
+  Range range;
+  auto base = reinterpret_cast<uintptr_t>(address);
+  if (find_range(address, &range) || find_range(static_cast<char*>(address) + bytes - 1, &range)) {
+    return kHostMemoryAlreadyRegistered;
+  }
+  range = Range{};
+  range.base = base;
+  range.bytes = bytes;
+  range.space = Space::Registered;
+  range.device = current_device();
+  range.flags = flags;
+  add_range(range);
+  return kSuccess;
+}
+
+int unregister_host(void* address) {
+  Range range;
+  bool known = find_range(address, &range) && range.space == Space::Registered;
+  if (!known || range.base != reinterpret_cast<uintptr_t>(address)) return kHostMemoryNotRegistered;
+  remove_range(range.base, &range);
+  return kSuccess;
+}
+
+void make_zero(void* address, size_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  constexpr size_t kWritten = 16384;  // below, writing is cheaper than a system call
+  if (bytes <= kWritten) {
+    std::memset(address, 0, bytes);
+    return;
+  }
+  auto begin = reinterpret_cast<uintptr_t>(address);
+  uintptr_t end = begin + bytes;
+  uintptr_t first = (begin + kPage - 1) & ~(kPage - 1), last = end & ~(kPage - 1);
+  std::memset(address, 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+  // Locked pages cannot be dropped.
+  if (madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
+    std::memset(reinterpret_cast<void*>(first), 0, last - first);
+  }
+}
+
+}  // namespace presim
+
+void presim_zero_block(void* address, size_t bytes) {
+  if (address != nullptr && bytes > 0) presim::make_zero(address, bytes);
+}

@@ -1,0 +1,66 @@
+// Device and pinned host memory: addresses, capacity, what an address belongs to.
+//
+// A device address is a host address: memory that is reserved and takes no RAM until it is written, so that small
+// transfers can be done for real. Freed memory is unmapped and its addresses are unknown from then on.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "device.h"
+#include "recorder.h"
+
+namespace presim {
+
+enum class Space : uint8_t {
+  Unknown,     // pageable host memory, or nothing
+  Device,      // cudaMalloc
+  Managed,     // cudaMallocManaged
+  Pooled,      // cudaMallocAsync
+  Mapped,      // VMM
+  Pinned,      // cudaHostAlloc
+  Registered,  // cudaHostRegister
+};
+
+struct Range {
+  uintptr_t base = 0;
+  size_t bytes = 0;
+  Space space = Space::Unknown;
+  int device = 0;
+  size_t charged = 0;      // bytes of the device's capacity
+  unsigned flags = 0;      // of cudaHostAlloc, cudaHostRegister
+  uint64_t id = 0;         // unique, never used again
+  void* owner = nullptr;   // pool or physical allocation
+  bool on_device() const { return space >= Space::Device && space <= Space::Mapped; }
+  bool on_host() const { return space == Space::Pinned || space == Space::Registered; }
+};
+
+// Capacity of one device.
+bool charge(int device, size_t bytes);
+void uncharge(int device, size_t bytes);
+void device_memory_info(int device, size_t* free_bytes, size_t* total_bytes);
+
+int allocate_device(void** address, size_t bytes, Space space = Space::Device);
+int free_device(void* address);
+int allocate_host(void** address, size_t bytes, unsigned flags);
+int free_host(void* address);
+int register_host(void* address, size_t bytes, unsigned flags);
+int unregister_host(void* address);
+
+// Addresses without capacity or content.
+void* reserve_addresses(size_t bytes, size_t alignment = 4096);
+void release_addresses(void* address, size_t bytes);
+
+void add_range(const Range& range);
+bool remove_range(uintptr_t base, Range* removed);
+// The range that holds `address`; false for pageable host memory.
+bool find_range(const void* address, Range* found);
+// All of [address, address + bytes) lies in known ranges; segments mapped side by side count as one.
+bool covered(const void* address, size_t bytes);
+
+// Reads as zero afterwards. Whole pages are dropped where that is cheaper than writing them.
+void make_zero(void* address, size_t bytes);
+
+}  // namespace presim
+
+// The caching allocator hands out this block: what an earlier owner left must not be read as its values.
+extern "C" PRESIM_API void presim_zero_block(void* address, size_t bytes);

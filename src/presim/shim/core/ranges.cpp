@@ -1,0 +1,102 @@
+// What each known address belongs to, and how much of each device is taken.
+#include <map>
+#include <mutex>
+
+#include "config.h"
+#include "fork.h"
+#include "memory.h"
+
+namespace presim {
+namespace {
+
+struct Ranges {
+  std::mutex mutex;
+  std::map<uintptr_t, Range> by_base;  // disjoint
+  size_t used[kMaxDevices] = {};       // <= capacity(device)
+  uint64_t next_id = 1;
+};
+
+Ranges& all() {
+  static auto* instance = [] {
+    auto* made = new Ranges;
+    hold_across_fork(made->mutex, ForkOrder::Memory);
+    return made;
+  }();
+  return *instance;
+}
+
+size_t capacity() {
+  const DeviceConfig& config = device_config();
+  return size_t(config.memory_bytes > config.context_bytes ? config.memory_bytes - config.context_bytes : 0);
+}
+
+// The last range that begins at or before `address`, if it reaches beyond it.
+const Range* holding(const Ranges& ranges, uintptr_t address) {
+  auto after = ranges.by_base.upper_bound(address);
+  if (after == ranges.by_base.begin()) return nullptr;
+  const Range& range = std::prev(after)->second;
+  return address < range.base + range.bytes ? &range : nullptr;
+}
+
+}  // namespace
+
+bool charge(int device, size_t bytes) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  if (bytes > capacity() - ranges.used[device]) return false;
+  ranges.used[device] += bytes;
+  return true;
+}
+
+void uncharge(int device, size_t bytes) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  ranges.used[device] -= bytes;
+}
+
+void device_memory_info(int device, size_t* free_bytes, size_t* total_bytes) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  if (free_bytes != nullptr) *free_bytes = capacity() - ranges.used[device];
+  if (total_bytes != nullptr) *total_bytes = size_t(device_config().memory_bytes);
+}
+
+void add_range(const Range& range) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  ranges.by_base[range.base] = range;
+  ranges.by_base[range.base].id = ranges.next_id++;
+}
+
+bool remove_range(uintptr_t base, Range* removed) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  auto found = ranges.by_base.find(base);
+  if (found == ranges.by_base.end()) return false;
+  *removed = found->second;
+  ranges.by_base.erase(found);
+  return true;
+}
+
+bool find_range(const void* address, Range* found) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  const Range* range = holding(ranges, reinterpret_cast<uintptr_t>(address));
+  if (range != nullptr) *found = *range;
+  return range != nullptr;
+}
+
+bool covered(const void* address, size_t bytes) {
+  Ranges& ranges = all();
+  std::lock_guard lock(ranges.mutex);
+  auto at = reinterpret_cast<uintptr_t>(address);
+  uintptr_t end = at + bytes;
+  while (at < end) {
+    const Range* range = holding(ranges, at);
+    if (range == nullptr) return false;
+    at = range->base + range->bytes;
+  }
+  return true;
+}
+
+}  // namespace presim

@@ -1,0 +1,106 @@
+// Appending to the capture log.
+#include "recorder.h"
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "clock.h"
+#include "fork.h"
+#include "log_file.h"
+
+namespace presim {
+namespace {
+
+enum class State : int { Unopened, Open, None };
+
+struct Recorder {
+  std::mutex mutex;  // guards file and clock; records are in the order in which it was taken
+  std::atomic<State> state{State::Unopened};
+  LogFile file;
+  CpuClock clock;
+};
+
+// Never destroyed: threads and exit handlers append until the very end.
+Recorder& recorder() {
+  static auto* instance = new Recorder;
+  return *instance;
+}
+
+// A forked child (a DataLoader worker) shares the mapping and must not write to it.
+[[gnu::constructor]] void forget_log_in_children() {
+  hold_across_fork(recorder().mutex, ForkOrder::Log);
+  pthread_atfork(nullptr, nullptr, [] { recorder().state = State::None; });
+}
+
+bool open_once(Recorder& log) {
+  std::lock_guard lock(log.mutex);
+  if (log.state == State::Unopened) {
+    const char* directory = std::getenv("PRESIM_LOG_DIR");
+    bool opened = directory != nullptr && *directory != '\0' && log.file.create(directory);
+    log.state.store(opened ? State::Open : State::None, std::memory_order_release);
+  }
+  return log.state == State::Open;
+}
+
+bool is_open(Recorder& log) {
+  State state = log.state.load(std::memory_order_acquire);
+  return state == State::Open || (state == State::Unopened && open_once(log));
+}
+
+void fill(Record& to, int64_t cpu_ns, const Context& from) {
+  to.cpu_ns = cpu_ns;
+  to.op = -1;
+  to.scope = from.scope;
+  to.phase = from.phase;
+}
+
+}  // namespace
+
+bool log_open() { return is_open(recorder()); }
+
+uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32_t work, uint8_t tag) {
+  Recorder& log = recorder();
+  if (!is_open(log)) return UINT64_MAX;
+  Context& here = context();
+  uint64_t index;
+  {
+    std::lock_guard lock(log.mutex);
+    if (!log.file.reserve(1)) return UINT64_MAX;
+    Header& header = log.file.header();
+    index = header.count.load(std::memory_order_relaxed);
+    Record& record = *log.file.record(index);
+    record = Record{0, object, value, work, -1, -1, stream, kind, Phase::Other, tag, {}};
+    fill(record, log.clock.now(), here);
+    header.count.store(index + 1, std::memory_order_release);
+  }
+  if (here.op_depth > 0) here.op_records.push_back(index);
+  return index;
+}
+
+void append_batch(const Record* records, size_t count) {
+  Recorder& log = recorder();
+  if (!is_open(log)) return;
+  Context& here = context();
+  std::lock_guard lock(log.mutex);
+  if (!log.file.reserve(count)) return;
+  Header& header = log.file.header();
+  uint64_t first = header.count.load(std::memory_order_relaxed);
+  int64_t now = log.clock.now();
+  for (size_t i = 0; i < count; ++i) {
+    Record& record = *log.file.record(first + i);
+    record = records[i];
+    fill(record, now, here);
+    if (here.op_depth > 0) here.op_records.push_back(first + i);
+  }
+  header.count.store(first + count, std::memory_order_release);
+}
+
+Record* record_at(uint64_t index) {
+  Recorder& log = recorder();
+  if (log.state.load(std::memory_order_acquire) != State::Open) return nullptr;
+  return index < log.file.header().count.load(std::memory_order_acquire) ? log.file.record(index) : nullptr;
+}
+
+}  // namespace presim

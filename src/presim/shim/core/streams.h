@@ -1,0 +1,39 @@
+// Streams. A handle is nullptr or 1 (the device's default stream), 2 (the thread's), or a Stream*.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "device.h"
+
+namespace presim {
+
+struct Capture;
+struct Node;
+
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr int kLeastPriority = 0, kGreatestPriority = -5;
+
+struct Stream {
+  std::atomic<bool> live{false};
+  uint16_t index = 0;  // Record::stream; 0: default stream of the first device that used its own
+  uint16_t device = 0;
+  int priority = 0;
+  unsigned flags = 0;
+  std::atomic<Capture*> capture{nullptr};  // the capture it takes part in
+  std::vector<Node*> last;                 // within a capture: what its next node depends on
+};
+
+int create_stream(Stream** out, unsigned flags, int priority);
+int destroy_stream(void* handle);
+
+// The stream behind a handle; nullptr: invalid.
+Stream* find_stream(void* handle);
+// What the program is given for a stream found by a handle.
+bool is_default_handle(const void* handle);
+
+// Host waits. Refused within a capture, as CUDA does.
+int synchronize_stream(void* handle);
+int synchronize_device();
+
+}  // namespace presim

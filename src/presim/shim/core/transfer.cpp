@@ -1,0 +1,178 @@
+#include "transfer.h"
+
+#include <cstring>
+#include <string>
+#include <unordered_map>
+
+#include "capture.h"
+#include "enqueue.h"
+#include "memory.h"
+
+namespace presim {
+namespace {
+
+struct Side {
+  bool device = false;
+  bool pinned = false;  // host memory the device reaches by itself
+};
+
+struct Shape {
+  size_t width, height;
+  size_t bytes() const { return width * height; }
+};
+
+struct Pitched {
+  char* begin;
+  size_t pitch;
+  size_t span(Shape shape) const { return shape.height == 0 ? 0 : pitch * (shape.height - 1) + shape.width; }
+};
+
+Side side_of(const void* address) {
+  Range range;
+  if (!find_range(address, &range)) return {};
+  return {range.on_device(), range.on_host()};
+}
+
+// What the descriptor says: "h2d" and so on; nullptr: the addresses contradict the direction asked for.
+const char* direction_name(Side to, Side from, int asked) {
+  bool to_device = asked == int(Direction::HostToDevice) || asked == int(Direction::DeviceToDevice);
+  bool from_device = asked == int(Direction::DeviceToHost) || asked == int(Direction::DeviceToDevice);
+  // Pinned host memory is a device address too; pageable memory is none.
+  if (to_device && !to.device && !to.pinned) return nullptr;
+  if (from_device && !from.device && !from.pinned) return nullptr;
+  if (from.device) return to.device ? "d2d" : "d2h";
+  return to.device ? "h2d" : "h2h";
+}
+
+int32_t describe(const char* direction, size_t bytes, bool pinned) {
+  static thread_local auto* known = new std::unordered_map<uint64_t, int32_t>;  // never freed, as work comes to the end
+  uint64_t key = uint64_t(bytes) << 12 | uint64_t(direction[0] == 'd') << 2 | uint64_t(direction[2] == 'd') << 1 | pinned;
+  auto [found, added] = known->try_emplace(key, -1);
+  if (added) {
+    found->second = intern("copy direction=" + std::string(direction) + " bytes=" + std::to_string(bytes) +
+                           " pinned=" + (pinned ? "1" : "0"));
+  }
+  return found->second;
+}
+
+void move_rows(Pitched to, Pitched from, Shape shape) {
+  for (size_t row = 0; row < shape.height; ++row) {
+    std::memmove(to.begin + row * to.pitch, from.begin + row * from.pitch, shape.width);
+  }
+}
+
+void zero_rows(Pitched to, Shape shape) {
+  if (to.pitch == shape.width) return make_zero(to.begin, shape.bytes());
+  for (size_t row = 0; row < shape.height; ++row) std::memset(to.begin + row * to.pitch, 0, shape.width);
+}
+
+void perform(Pitched to, Pitched from, Shape shape, bool on_host) {
+  if (on_host || shape.bytes() <= kRealBytes) {
+    move_rows(to, from, shape);
+  } else {
+    zero_rows(to, shape);
+  }
+}
+
+// A replay repeats a small copy, if its memory is still there.
+std::function<void()> replayed(Pitched to, Pitched from, Shape shape, Side to_side, Side from_side) {
+  return [=] {
+    if (to_side.device && !covered(to.begin, to.span(shape))) return;
+    if (from_side.device && !covered(from.begin, from.span(shape))) return;
+    perform(to, from, shape, false);
+  };
+}
+
+int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle, bool wait) {
+  if (direction < 0 || direction > 4) return kInvalidCopyDirection;
+  if (int status = device_ready()) return status;
+  Stream* stream = find_stream(handle);
+  if (stream == nullptr) return kInvalidHandle;
+  if (shape.bytes() == 0) return kSuccess;
+  if (to.begin == nullptr || from.begin == nullptr) return kInvalidValue;
+  if (to.pitch < shape.width || from.pitch < shape.width) return kInvalidPitch;
+  Side target = side_of(to.begin), source = side_of(from.begin);
+  const char* name = direction_name(target, source, direction);
+  if (name == nullptr) return kInvalidValue;
+  if (target.device && !covered(to.begin, to.span(shape))) return kInvalidValue;
+  if (source.device && !covered(from.begin, from.span(shape))) return kInvalidValue;
+  bool pageable = (!target.device && !target.pinned) || (!source.device && !source.pinned);
+  int32_t work = describe(name, shape.bytes(), !pageable && !(target.device && source.device));
+  if (stream->capture.load(std::memory_order_acquire) != nullptr) {
+    if (wait) return invalidate_capture(*stream, kCaptureUnsupported);
+    enqueue(*stream, work, NodeType::Copy, replayed(to, from, shape, target, source));
+    return kSuccess;
+  }
+  if (wait) {
+    if (int status = refuse_unsafe_call()) return status;
+  }
+  perform(to, from, shape, !target.device && !source.device);
+  enqueue(*stream, work, NodeType::Copy);
+  // A copy to pageable memory, or more than a staging buffer from it, is over when the call returns. Between two
+  // places on the device even cudaMemcpy does not wait.
+  bool staged = pageable && (!target.device || shape.bytes() > kRealBytes);
+  bool between_device = target.device && source.device;
+  if ((wait && !between_device) || staged) append(Kind::StreamSync, stream->index);
+  return kSuccess;
+}
+
+void fill_row(char* to, unsigned value, unsigned width, size_t count) {
+  if (width == 1) {
+    std::memset(to, int(value), count);
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) std::memcpy(to + i * width, &value, width);
+}
+
+void perform_fill(Pitched to, Shape shape, unsigned value, unsigned width) {
+  if (shape.bytes() > kRealBytes) return zero_rows(to, shape);
+  for (size_t row = 0; row < shape.height; ++row) fill_row(to.begin + row * to.pitch, value, width, shape.width / width);
+}
+
+int32_t describe_fill(size_t bytes) {
+  static thread_local auto* known = new std::unordered_map<size_t, int32_t>;
+  auto [found, added] = known->try_emplace(bytes, -1);
+  if (added) found->second = intern("memset bytes=" + std::to_string(bytes));
+  return found->second;
+}
+
+}  // namespace
+
+int copy(void* to, const void* from, size_t bytes, int direction, void* stream, bool wait) {
+  return copy_rows({static_cast<char*>(to), bytes}, {static_cast<char*>(const_cast<void*>(from)), bytes}, {bytes, 1},
+                   direction, stream, wait);
+}
+
+int copy_2d(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int direction,
+            void* stream, bool wait) {
+  return copy_rows({static_cast<char*>(to), to_pitch}, {static_cast<char*>(const_cast<void*>(from)), from_pitch},
+                   {width, height}, direction, stream, wait);
+}
+
+int fill(void* to, unsigned value, unsigned width, size_t count, void* stream, bool wait) {
+  return fill_2d(to, width * count, value, width, count, 1, stream, wait);
+}
+
+int fill_2d(void* address, size_t pitch, unsigned value, unsigned width, size_t count, size_t height, void* handle,
+            bool wait) {
+  if (int status = device_ready()) return status;
+  Stream* stream = find_stream(handle);
+  if (stream == nullptr) return kInvalidHandle;
+  Pitched to{static_cast<char*>(address), pitch};
+  Shape shape{width * count, height};
+  if (shape.bytes() == 0) return kSuccess;
+  if (address == nullptr || !covered(address, to.span(shape))) return kInvalidValue;
+  int32_t work = describe_fill(shape.bytes());
+  if (stream->capture.load(std::memory_order_acquire) != nullptr) {
+    if (wait) return invalidate_capture(*stream, kCaptureUnsupported);
+    enqueue(*stream, work, NodeType::Memset, [=] {
+      if (covered(to.begin, to.span(shape))) perform_fill(to, shape, value, width);
+    });
+    return kSuccess;
+  }
+  perform_fill(to, shape, value, width);
+  enqueue(*stream, work, NodeType::Memset);
+  return kSuccess;
+}
+
+}  // namespace presim

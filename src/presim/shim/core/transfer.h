@@ -1,0 +1,24 @@
+// Copies and fills. Small ones are done for real, so that what a program reads back of them is right.
+#pragma once
+#include <cstddef>
+
+#include "device.h"
+
+namespace presim {
+
+// As cudaMemcpyKind.
+enum class Direction : int { HostToHost = 0, HostToDevice = 1, DeviceToHost = 2, DeviceToDevice = 3, Default = 4 };
+
+// Larger transfers are logged and not done. What they would have written reads as zero afterwards: old values would be
+// wrong without looking wrong, and zero needs no memory.
+constexpr size_t kRealBytes = 65536;
+
+// `wait`: the call returns when the copy is done (cudaMemcpy rather than cudaMemcpyAsync).
+int copy(void* to, const void* from, size_t bytes, int direction, void* stream, bool wait);
+int copy_2d(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int direction,
+            void* stream, bool wait);
+// `width` bytes of `value` (1, 2 or 4), `count` times.
+int fill(void* to, unsigned value, unsigned width, size_t count, void* stream, bool wait);
+int fill_2d(void* to, size_t pitch, unsigned value, unsigned width, size_t count, size_t height, void* stream, bool wait);
+
+}  // namespace presim
