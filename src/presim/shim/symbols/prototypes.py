@@ -107,8 +107,8 @@ def out_parameter(position: int, argument: str, function: str, types: Types) -> 
     base, name = match.group(1).strip(), match.group(2)
     size = types.scalar_bytes(base)
     is_handle = size == 8 and ("*" in base or types.resolve(base) in types.pointers or base in types.pointers)
-    if is_handle:
-        opaque = "void" not in base
+    opaque = "void" not in base
+    if is_handle and not (ARRAYS.search(name) and not opaque):
         return f"{position}:new" if opaque and CREATES.search(function) else f"{position}:8"
     if size < 4 or ARRAYS.search(name):
         return None
