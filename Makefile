@@ -17,6 +17,7 @@ TORCH := $(VENV)/.torch
 PACKAGES := $(VENV)/.packages
 PRESIM := $(VENV)/.presim
 LIBRARIES := $(SHIM)/lib/.built
+CUDA_HEADERS := build/cuda-headers
 
 .PHONY: help venv shim demo test quick lint format docs upgrade clean
 .DELETE_ON_ERROR:
@@ -51,9 +52,15 @@ $(PRESIM): pyproject.toml $(PACKAGES)
 
 shim: $(LIBRARIES)  ## the emulated CUDA libraries
 
-$(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES)
+$(CUDA_HEADERS)/.stamp: requirements/cuda-headers.txt | $(BIN)/python
+	@echo "fetching CUDA headers"
+	@$(PIP) install --no-deps --upgrade --target $(CUDA_HEADERS) --requirement requirements/cuda-headers.txt
+	@touch $@
+
+$(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 	@echo "building the emulated CUDA libraries"
-	@$(CMAKE) -S . -B build/shim -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >build/shim.log
+	@$(CMAKE) -S . -B build/shim -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+		-DPRESIM_CUDA_INCLUDE=$(CURDIR)/$(CUDA_HEADERS)/nvidia/cu13/include >build/shim.log
 	@$(CMAKE) --build build/shim --parallel >>build/shim.log
 	@touch $@
 
