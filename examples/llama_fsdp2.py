@@ -64,6 +64,18 @@ def shard(model: LlamaForCausalLM, mesh, checkpoint: bool) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
+def clip_gradients(model: LlamaForCausalLM, limit: float) -> None:
+    """Clip to a global norm; parameters that are split over two meshes and over one are summed apart."""
+    by_mesh: dict = {}
+    for parameter in model.parameters():
+        by_mesh.setdefault(parameter.grad.device_mesh, []).append(parameter.grad)
+    norms = [torch.nn.utils.get_total_norm(gradients).full_tensor() for gradients in by_mesh.values()]
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    scale = torch.clamp(limit / (total + 1e-6), max=1.0)
+    for gradients in by_mesh.values():
+        torch._foreach_mul_([gradient.to_local() for gradient in gradients], scale)
+
+
 def main() -> None:
     """Three steps on random tokens."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -94,7 +106,7 @@ def main() -> None:
         tokens = torch.randint(vocabulary, (options.batch, options.sequence), device="cuda")
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip_gradients(model, 1.0)
         optimizer.step()
         optimizer.zero_grad()
     torch.cuda.synchronize()

@@ -44,7 +44,7 @@ class ModuleScopes:
         scope = self._names.get(id(module))
         if scope is None:
             scope = self._name(module)
-        if self._depth == 0 and torch._C._current_graph_task_id() == -1:
+        if self._depth == 0 and not in_backward():
             self._enter_root(module, args)
         self._depth += 1
         self.hook.enter_scope(scope)
@@ -52,13 +52,14 @@ class ModuleScopes:
             if parameter is not None:
                 self.tag(parameter, Category.PARAMETER)
 
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        """``rest`` is (kwargs, output); where the forward raised, PyTorch leaves the kwargs out."""
         if torch.compiler.is_compiling():
             return
         self._depth -= 1
         self.hook.leave_scope()
-        if self._depth == 0 and id(module) == self._counted and torch._C._current_graph_task_id() == -1:
-            self._count_input(args, kwargs)
+        if self._depth == 0 and id(module) == self._counted and len(rest) == 2 and not in_backward():
+            self._count_input(args, rest[0])
 
     def _name(self, module: nn.Module) -> int:
         """Names all modules below the one that runs first; a module met alone is called after its class."""
@@ -97,6 +98,11 @@ class ModuleScopes:
         local = local_tensor(tensor)
         if local.is_cuda and (address := local.untyped_storage().data_ptr()):
             self.hook.retag(address, int(category))
+
+
+def in_backward() -> bool:
+    """Whether autograd runs on this thread: a forward is then a recomputation."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,9 @@ import msgspec
 from presim.capture.control import Control, Outcome
 
 
+_ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
+
+
 class Runner:
     """One run of one script."""
 
@@ -84,7 +87,8 @@ class Runner:
         _print_own_traceback(error)
         self.outcome.exit = how
         self.outcome.code = code
-        self.outcome.error = traceback.format_exception_only(error)[-1].strip()
+        last = traceback.format_exception_only(error)[-1].strip()
+        self.outcome.error = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
 
     def stop(self) -> NoReturn:
         """After the last step that was asked for."""
