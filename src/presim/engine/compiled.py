@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from presim.engine import loop
 
@@ -33,8 +35,14 @@ def compiled_run() -> Callable[[loop.Program, loop.State], None]:
             namespace[name] = inner(types.FunctionType(function.__code__, namespace, name))
     entry = types.FunctionType(loop.run.__code__, namespace, "run")
     entry.__module__ = loop.__name__
+    signature = tuple(_typed(numba, type_) for type_ in (loop.Program, loop.State))
     try:
-        run: Callable[[loop.Program, loop.State], None] = njit(_nrt=False, cache=True)(entry)
-    except RuntimeError:  # numba found no folder that it may write to
+        run = njit(_nrt=False, cache=True)(entry)
+        run.compile(signature)  # or loaded
+    except (RuntimeError, OSError):  # no folder that numba may write to, or a full one
         run = njit(_nrt=False)(entry)
-    return run
+    return cast(Callable[[loop.Program, loop.State], None], run)
+
+
+def _typed(numba: Any, record: Any) -> Any:
+    return numba.typeof(record(*[np.zeros(0, np.int64)] * len(record._fields)))

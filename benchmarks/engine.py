@@ -1,0 +1,199 @@
+"""How fast the engine and the trace store are. Each answer is checked before it is timed.
+
+    PYTHONPATH=src:tests python benchmarks/engine.py [--write]
+
+``--write`` puts the table into benchmarks/results/engine.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from presim.cost.price import Origin, Price, PricedTrace
+from presim.engine import loop
+from presim.engine.compiled import compiled_run
+from presim.engine.options import Options
+from presim.engine.program import build_program, initial_state
+from presim.engine.simulate import simulate, simulate_job
+from presim.trace import store
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest, Phase
+from presim.trace.signatures import Collective, Elementwise, Gemm, Signature
+
+RESULTS = pathlib.Path(__file__).parent / "results" / "engine.md"
+LAYERS = 80
+
+
+def fsdp_step(entries: int, rank: int = 0, ranks: int = 1, memory: bool = True) -> PricedTrace:
+    """Layers of kernels on stream 0 with allocations between them, gathered ahead on stream 1."""
+    group = Group(name="world", ranks=tuple(range(ranks)), size=ranks)
+    build = TraceBuilder(
+        Manifest(world_size=ranks, rank=rank, gpu="h100-sxm", gpus_per_node=8, script="", groups=(group,))
+    )
+    gather = Collective(kind="all_gather", bytes=1 << 28, dtype="bfloat16", group=0)
+    kernels: list[Signature] = [Gemm(m=index + 1, n=64, k=64, batch=1, dtype="bfloat16") for index in range(150)]
+    kernels += [Elementwise(bytes_read=index, bytes_written=1, elements=1, dtype="float32") for index in range(150)]
+    random = np.random.default_rng(0)
+    addresses = (random.integers(0, 1 << 20, size=400) * 512 + 0x7F0000000000).tolist()
+    host_ns = random.gamma(2, 1_500, size=entries).astype(int).tolist()
+    count, layer = 0, 0
+    while count < entries:
+        scope = f"model.layers.{layer % LAYERS}"
+        build.work(gather, stream=1, host_ns=host_ns[count], scope=scope, operator="c10d::_allgather_base_")
+        build.wait(build.record(stream=1), stream=0)
+        count, layer = count + 3, layer + 1
+        for at in range(min(300, entries - count)):
+            build.work(kernels[at], host_ns=host_ns[count % entries], scope=f"{scope}.{at % 15}", phase=Phase.FORWARD)
+            count += 1
+            if memory:
+                build.alloc(addresses[(at * 7) % 400], 512 * at, host_ns=100, scope=f"{scope}.{at % 15}")
+                build.free(addresses[(at * 7) % 400], 512 * at, host_ns=100)
+                count += 2
+    trace = build.trace()
+    return PricedTrace(trace, tuple(_price(index) for index in range(len(trace.signatures))))
+
+
+def _price(index: int) -> Price:
+    return Price(duration_ns=4_000 + 37 * index, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="benchmark")
+
+
+def best_of(times: int, work: Callable[[], object]) -> float:
+    """Seconds of the fastest run."""
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+def check() -> None:
+    """Both loops give one answer, and it is the one a single stream must have."""
+    small = fsdp_step(5_000)
+    compiled, interpreted = simulate(small, compiled=True), simulate(small, compiled=False)
+    assert np.array_equal(compiled.end_ns, interpreted.end_ns)
+    build = TraceBuilder()
+    for _ in range(1_000):
+        build.work(Gemm(m=1, n=1, k=1, batch=1, dtype="float32"))
+    row = simulate(PricedTrace(build.trace(), (_price(0),)), options=Options(launch_overhead_ns=0), compiled=True)
+    assert row.makespan_ns == Options().launch_latency_ns + 1_000 * 4_000
+
+
+def loop_rates() -> list[tuple[str, str]]:
+    """Entries per second of the whole simulation, and of the loop within it."""
+    large = fsdp_step(1_000_000, memory=False)
+    usual = fsdp_step(1_000_000)
+    program = build_program([large], Options())
+    ops = len(program.columns["code"])
+
+    def run() -> None:
+        state = initial_state(program)
+        compiled_run()(loop.Program(**program.columns), loop.State(**state))  # type: ignore[arg-type]  # arrays
+
+    whole = best_of(3, lambda: simulate(large, compiled=True))
+    with_memory = best_of(3, lambda: simulate(usual, compiled=True))
+    inner = best_of(3, run)
+    job = [fsdp_step(60_000, rank, 16) for rank in range(16)]
+    together = best_of(3, lambda: simulate_job(job, compiled=True))
+    small = fsdp_step(40_000)
+    interpreted = best_of(3, lambda: simulate(small, compiled=False))
+    million = 1e-6
+    return [
+        (f"one rank, {ops:,} entries, all of them on streams: simulate()", _rate(ops, whole)),
+        ("the compiled loop alone, same job", f"{ops / inner * million:.1f} million ops/s ({inner:.3f} s)"),
+        ("one rank, as many, two of three of them allocations: simulate()", _rate(len(usual.trace), with_memory)),
+        (
+            "16 ranks of 60,000 entries that meet in every collective: simulate_job()",
+            _rate(sum(len(item.trace) for item in job), together),
+        ),
+        ("interpreted, 40,000 entries: simulate()", _rate(len(small.trace), interpreted)),
+    ]
+
+
+def _rate(entries: int, seconds: float) -> str:
+    return f"{entries / seconds / 1e6:.2f} million entries/s ({seconds:.3f} s)"
+
+
+def start_up() -> list[tuple[str, str]]:
+    """What a fresh process pays."""
+    entry = "from golden.scenarios import launch_bound; from presim.engine.simulate import simulate_job\n"
+    run = "begin = time.perf_counter(); simulate_job(launch_bound(), compiled=True); print(time.perf_counter() - begin)"
+    with tempfile.TemporaryDirectory() as cache:
+        first = _fresh(f"import time; {entry}{run}", NUMBA_CACHE_DIR=cache)
+        cached = min(_fresh(f"import time; {entry}{run}", NUMBA_CACHE_DIR=cache) for _ in range(3))
+    imported = min(
+        _fresh(
+            "from time import perf_counter as now\nbegin = now()\nimport presim.engine.simulate\nprint(now() - begin)"
+        )
+        for _ in range(3)
+    )
+    return [
+        ("`import presim.engine.simulate`, fresh process", f"{imported:.3f} s"),
+        ("first compiled simulation, fresh process, loop in the disk cache (with importing numba)", f"{cached:.2f} s"),
+        ("first compiled simulation, nothing cached", f"{first:.2f} s"),
+    ]
+
+
+def _fresh(script: str, **environment: str) -> float:
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(run.stdout)
+
+
+def store_rates() -> list[tuple[str, str]]:
+    """A large step on disk."""
+    trace = fsdp_step(120_000).trace
+    with tempfile.TemporaryDirectory() as folder:
+        writing = best_of(3, lambda: store.save([trace], folder))
+        (path,) = pathlib.Path(folder).glob("rank-*.parquet")
+        assert np.array_equal(store.load(folder).traces[0].columns["object"], trace.columns["object"])
+        reading = best_of(5, lambda: store.load(folder))
+        size = path.stat().st_size / 1e6
+    return [
+        (f"store: {len(trace):,} entries, {len(trace.signatures)} signatures, 1,200 scopes", f"{size:.2f} MB"),
+        ("store: write", f"{writing * 1e3:.0f} ms"),
+        ("store: read, with its digest checked", f"{reading * 1e3:.0f} ms"),
+    ]
+
+
+def main() -> None:
+    """Measure, print, and keep the result where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS}")
+    options = parser.parse_args()
+    check()
+    rows = [*loop_rates(), *start_up(), *store_rates()]
+    machine = f"{os.cpu_count()}-core {platform.machine()} VM ({_processor()}), Python {platform.python_version()}"
+    text = (
+        f"# Engine and trace store\n\n{datetime.date.today()}, {machine}. One core; best of several runs.\n"
+        "Made by `PYTHONPATH=src:tests python benchmarks/engine.py --write`.\n\n| what | measured |\n|---|---|\n"
+        + "".join(f"| {what} | {measured} |\n" for what, measured in rows)
+    )
+    sys.stdout.write(text)
+    if options.write:
+        RESULTS.write_text(text)
+
+
+def _processor() -> str:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+if __name__ == "__main__":
+    main()
