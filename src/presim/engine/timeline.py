@@ -18,7 +18,8 @@ class Timeline:
     the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
 
     Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
-    one stream does not overlap and keeps its order; nothing starts before what it waits for has ended.
+    one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
+    nothing starts before what it waits for has ended.
     """
 
     issue_ns: NDArray[np.int64]
