@@ -9,7 +9,7 @@ Sizes are in elements unless a name says bytes. Data types are PyTorch's names w
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias, Union
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -92,7 +92,8 @@ class Attention(msgspec.Struct, frozen=True, tag_field="family", tag="attention"
         """
         pairs = self.q_len * self.kv_len
         if self.causal:  # query i of the last q_len positions sees kv_len - q_len + i + 1 keys
-            pairs = self.q_len * self.kv_len - self.q_len * (self.q_len - 1) // 2 if self.q_len <= self.kv_len else pairs // 2
+            masked = self.q_len * (self.q_len - 1) // 2
+            pairs = pairs - masked if self.q_len <= self.kv_len else pairs // 2
         if self.window:
             pairs = min(pairs, self.q_len * self.window)
         per_pair = self.head_dim + self.v_head_dim
@@ -235,24 +236,24 @@ class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
     flops: ClassVar[int] = 0
 
 
-Signature: TypeAlias = Union[
-    Gemm,
-    GroupedGemm,
-    Attention,
-    Convolution,
-    Elementwise,
-    Reduction,
-    Normalization,
-    Softmax,
-    Optimizer,
-    Index,
-    Sort,
-    Random,
-    Fused,
-    Copy,
-    Collective,
-    Kernel,
-]
+Signature: TypeAlias = (
+    Gemm
+    | GroupedGemm
+    | Attention
+    | Convolution
+    | Elementwise
+    | Reduction
+    | Normalization
+    | Softmax
+    | Optimizer
+    | Index
+    | Sort
+    | Random
+    | Fused
+    | Copy
+    | Collective
+    | Kernel
+)
 MemoryBound = _MemoryBound
 
 
