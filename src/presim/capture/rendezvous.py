@@ -100,7 +100,7 @@ class Store:
     def wait(self, keys: list[str]) -> bool:
         """True once all keys are there; a lone rank is answered at once."""
         with self.changed:
-            missing = [key for key in keys if key not in self.values]
+            missing = [key for key in keys if key not in self.values and not self.queues.get(key)]
             if missing and self.alone:
                 for key in missing:
                     self.values[key] = absent_rank_value(key)
@@ -110,7 +110,19 @@ class Store:
     def has(self, keys: list[str]) -> bool:
         """Whether all keys are there; asks for nothing."""
         with self.changed:
-            return all(key in self.values for key in keys)
+            return all(key in self.values or self.queues.get(key) for key in keys)
+
+    def push(self, key: str, value: bytes) -> None:
+        """Put a value at the end of a queue and wake who waits for it."""
+        with self.changed:
+            self.queues.setdefault(key, []).append(value)
+            self.changed.notify_all()
+
+    def pop(self, key: str) -> tuple[int, bytes]:
+        """Length of a queue, and its first value, which is taken out; ``(0, b"")`` where it is empty."""
+        with self.changed:
+            queue = self.queues.get(key, [])
+            return len(queue), queue.pop(0) if queue else b""
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -226,15 +238,11 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _queue_push(self) -> None:
         key, value = self._key(), self._bytes()
-        with self.server.store.changed:
-            self.server.store.queues.setdefault(key, []).append(value)
-        self.server.store.set(key, b"")
+        self.server.store.push(key, value)
 
     def _queue_pop(self) -> None:
-        key = self._key()
-        with self.server.store.changed:
-            queue = self.server.store.queues.get(key) or [b""]
-            self._send(self._vector(queue.pop(0)))
+        length, value = self.server.store.pop(self._key())
+        self._send(struct.pack("<q", length), self._vector(value) if length else b"")
 
     def _queue_len(self) -> None:
         self._send(struct.pack("<q", len(self.server.store.queues.get(self._key(), []))))
@@ -244,7 +252,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self._send(struct.pack("<q", len(keys)), *(self._vector(key.encode()) for key in keys))
 
     def _barrier(self) -> None:
-        self._key(), self._number(), self._number()  # name, world size, timeout in ms: nobody else is there
+        self._key(), self._number()  # name and world size: nobody else is there
         self._send(bytes([STOP_WAITING]))
 
 

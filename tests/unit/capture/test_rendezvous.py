@@ -189,6 +189,30 @@ def test_keys_are_counted_listed_and_deleted() -> None:
             assert client.number() == deleted
 
 
+def test_a_queue_is_emptied_in_order_and_is_no_key() -> None:
+    with connected(alone=False, clients=2) as (waiting, pushing):
+        waiting.send(Query.WAIT, keys("queue"))
+        for value in (b"first", b"second"):
+            pushing.send(Query.QUEUE_PUSH, text("queue"), vector(value))
+        assert waiting.byte() == STOP_WAITING
+        for length, value in ((2, b"first"), (1, b"second")):
+            waiting.send(Query.QUEUE_LEN, text("queue"))
+            assert waiting.number() == length
+            waiting.send(Query.QUEUE_POP, text("queue"))
+            assert (waiting.number(), waiting.vector()) == (length, value)
+        waiting.send(Query.QUEUE_POP, text("queue"))
+        assert waiting.number() == 0
+        waiting.send(Query.GETNUMKEYS)
+        assert waiting.number() == 0
+
+
+def test_a_lone_rank_passes_every_barrier() -> None:
+    with connected(alone=True) as (client,):
+        client.send(Query.BARRIER, text("end"), struct.pack("<q", 128))
+        assert client.byte() == STOP_WAITING
+        assert client.ping() == b"abcd"
+
+
 def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
     with RendezvousServer(alone=True) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
@@ -222,7 +246,7 @@ def test_many_ranks_may_add_at_once() -> None:
 REAL_CLIENT = """
 import sys
 from datetime import timedelta
-from torch.distributed import DistStoreError, TCPStore
+from torch.distributed import TCPStore
 
 store = TCPStore("127.0.0.1", int(sys.argv[1]), None, False, timeout=timedelta(seconds=20), use_libuv=True)
 store.set("key", "value")
@@ -242,8 +266,11 @@ if hasattr(store, "queue_push"):
     store.queue_push("queue", b"second")
     assert store.queue_len("queue") == 2
     assert [store.queue_pop("queue"), store.queue_pop("queue")] == [b"first", b"second"]
+    assert store.queue_len("queue") == 0
 if hasattr(store, "list_keys"):
-    assert set(store.list_keys()) >= {"x", "y", "list"}
+    assert {key.lstrip("/") for key in store.list_keys()} >= {"x", "y", "list"}
+if hasattr(store, "barrier"):
+    store.barrier("end", 128, timedelta(seconds=20))
 assert store.num_keys() >= 3
 assert len(store.clone().get("pg/0")) == 128
 print("agreed")
