@@ -59,6 +59,7 @@ bool grow(Pool& pool, size_t needed) {
 
 // locked
 void shrink(Pool& pool, size_t keep) {
+  if (keep >= pool.reserved) return;
   size_t target = whole(std::max(keep, pool.used), kSmallChunk);
   if (target >= pool.reserved) return;
   size_t less = pool.reserved - target;

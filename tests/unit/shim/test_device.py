@@ -1,0 +1,108 @@
+"""What programs learn of the emulated device, by the runtime, the driver and NVML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support import emulated
+
+CODE = """
+from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
+
+rt, cu, ml = (ctypes.CDLL(name) for name in ("libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1"))
+
+rt.cudaDeviceSynchronize()  # writes a log: emulated.run reads one
+
+def number(call, *arguments):
+    value = c_int(-7)
+    status = call(byref(value), *arguments)
+    return [status, value.value]
+
+results["count"] = [number(rt.cudaGetDeviceCount), number(cu.cuDeviceGetCount)]
+results["set"] = [rt.cudaSetDevice(3), number(rt.cudaGetDevice), rt.cudaSetDevice(8), rt.cudaSetDevice(-1)]
+results["version"] = [number(rt.cudaRuntimeGetVersion), number(rt.cudaDriverGetVersion)]
+results["capability"] = [number(rt.cudaDeviceGetAttribute, 75, 0), number(cu.cuDeviceGetAttribute, 76, 0),
+                         number(rt.cudaDeviceGetAttribute, 16, 9)]
+properties = create_string_buffer(2048)
+results["properties"] = [rt.cudaGetDeviceProperties(properties, 0), properties.value.decode()]
+pci = [create_string_buffer(32) for _ in range(2)]
+for device in (0, 1):
+    rt.cudaDeviceGetPCIBusId(pci[device], 32, device)
+results["pci"] = [pci[0].value != pci[1].value, number(rt.cudaDeviceGetByPCIBusId, pci[1])]
+results["peer"] = [number(rt.cudaDeviceCanAccessPeer, 0, 1), rt.cudaDeviceEnablePeerAccess(1, 0),
+                   rt.cudaDeviceEnablePeerAccess(1, 0), rt.cudaDeviceDisablePeerAccess(1),
+                   rt.cudaDeviceDisablePeerAccess(1)]
+rt.cudaGetErrorString.restype = rt.cudaGetErrorName.restype = c_char_p
+results["error"] = [rt.cudaGetErrorName(2).decode(), rt.cudaGetErrorString(2).decode()]
+text = c_char_p()
+cu.cuGetErrorName(2, byref(text))
+results["driver error"] = text.value.decode()
+
+handle, label, memory = c_void_p(), create_string_buffer(96), (c_ulonglong * 3)()
+results["nvml"] = [ml.nvmlInit_v2(), ml.nvmlDeviceGetHandleByIndex_v2(c_uint(2), byref(handle)),
+                   ml.nvmlDeviceGetName(handle, label, 96), label.value.decode(),
+                   ml.nvmlDeviceGetMemoryInfo(handle, memory), memory[0]]
+ml.nvmlDeviceGetUUID(handle, label, 96)
+again = c_void_p()
+results["by uuid"] = [ml.nvmlDeviceGetHandleByUUID(label, byref(again)), again.value == handle.value,
+                      ml.nvmlDeviceGetHandleByUUID(b"GPU-none", byref(again))]
+results["small buffer"] = ml.nvmlDeviceGetName(handle, label, 4)
+
+context, current = c_void_p(), c_void_p()
+results["context"] = [cu.cuInit(0), cu.cuDevicePrimaryCtxRetain(byref(context), 1), cu.cuCtxSetCurrent(context),
+                      number(rt.cudaGetDevice), cu.cuCtxGetCurrent(byref(current)), current.value == context.value]
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """One process makes all the calls."""
+    return emulated.run(CODE, tmp_path_factory.mktemp("device")).results
+
+
+def test_the_device_is_the_one_described(results: dict[str, object]) -> None:
+    """Count, name, compute capability, versions."""
+    assert results["count"] == [[0, 8], [0, 8]]
+    assert results["properties"] == [0, "NVIDIA H100 80GB HBM3"]
+    assert results["capability"] == [[0, 9], [0, 0], [101, -7]]
+    assert results["version"] == [[0, 13000], [0, 13000]]
+
+
+def test_a_thread_has_a_current_device(results: dict[str, object]) -> None:
+    """Which the driver's contexts set too; one that does not exist is refused."""
+    assert results["set"] == [0, [0, 3], 101, 101]
+    assert results["context"] == [0, 0, 0, [0, 1], 0, True]
+
+
+def test_devices_have_addresses_and_peers(results: dict[str, object]) -> None:
+    """Each its own PCI address; access to a peer is enabled once."""
+    assert results["pci"] == [True, [0, 1]]
+    assert results["peer"] == [[0, 1], 0, 704, 0, 705]
+
+
+def test_errors_have_the_names_programs_look_for(results: dict[str, object]) -> None:
+    """PyTorch raises OutOfMemoryError by the code and prints the sentence."""
+    assert results["error"] == ["cudaErrorMemoryAllocation", "out of memory"]
+    assert results["driver error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+def test_nvml_tells_the_same(results: dict[str, object]) -> None:
+    """By index and by UUID."""
+    assert results["nvml"] == [0, 0, 0, "NVIDIA H100 80GB HBM3", 0, 85520809984]
+    assert results["by uuid"] == [0, True, 6]
+    assert results["small buffer"] == 7
+
+
+def test_without_a_description_there_is_no_gpu(tmp_path: Path) -> None:
+    """As on a machine without one: cudaErrorNoDevice, and no log."""
+    code = """
+from ctypes import byref, c_int, c_size_t, c_void_p
+rt = ctypes.CDLL("libcudart.so.13")
+results["calls"] = [rt.cudaGetDeviceCount(byref(c_int())), rt.cudaMalloc(byref(c_void_p()), c_size_t(1)),
+                    rt.cudaDeviceSynchronize(), rt.cudaStreamCreate(byref(c_void_p()))]
+ctypes.CDLL("libcublas.so.13")
+rt.cudaMipmappedArrayGetSparseProperties(None, None)  # writes a log: emulated.run reads one
+"""
+    assert emulated.run(code, tmp_path, PRESIM_DEVICE="/dev/null").results["calls"] == [100] * 4

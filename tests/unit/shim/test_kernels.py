@@ -1,0 +1,115 @@
+"""Kernels: registered by the program, loaded by the driver, launched in every way."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import emulated
+
+CODE = """
+from ctypes import CFUNCTYPE, Structure, byref, c_char_p, c_int, c_size_t, c_uint, c_void_p, create_string_buffer
+
+rt = ctypes.CDLL("libcudart.so.13")
+cu = ctypes.CDLL("libcuda.so.1")
+
+class Dim3(Structure):
+    _fields_ = [("x", c_uint), ("y", c_uint), ("z", c_uint)]
+
+stub = create_string_buffer(16)
+name = create_string_buffer(b"_Z6kernelPf")
+rt.__getattr__("__cudaRegisterFunction")(None, stub, name, name, -1, None, None, None, None, None)
+rt.cudaLaunchKernel.argtypes = [c_void_p, Dim3, Dim3, c_void_p, c_size_t, c_void_p]
+launch_handle = rt.__getattr__("__cudaLaunchKernel")
+launch_handle.argtypes = rt.cudaLaunchKernel.argtypes
+push = rt.__getattr__("__cudaPushCallConfiguration")
+push.argtypes = [Dim3, Dim3, c_size_t, c_void_p]
+
+def launch(function=stub, grid=(4, 2, 1), block=(128, 1, 1), shared=0, stream=None):
+    address = function if isinstance(function, c_void_p) else ctypes.cast(function, c_void_p)
+    return rt.cudaLaunchKernel(address, Dim3(*grid), Dim3(*block), None, shared, stream)
+
+with section("runtime"):
+    launch()
+    launch(shared=1024)
+    launch()
+    kernel = c_void_p()
+    rt.__getattr__("__cudaGetKernel")(byref(kernel), stub)
+    launch_handle(kernel, Dim3(1, 1, 1), Dim3(32, 1, 1), None, 0, None)
+
+grid, block, shared, stream = Dim3(), Dim3(), c_size_t(), c_void_p()
+results["push"] = push(Dim3(3, 1, 1), Dim3(64, 1, 1), 256, c_void_p(77))
+pop = rt.__getattr__("__cudaPopCallConfiguration")
+results["pop"] = [pop(byref(grid), byref(block), byref(shared), byref(stream)), grid.x, block.x, shared.value,
+                  stream.value, pop(byref(grid), byref(block), byref(shared), byref(stream))]
+
+results["refused"] = [launch(create_string_buffer(8)), launch(block=(2048, 1, 1)), launch(grid=(0, 1, 1)),
+                      launch(grid=(1, 65536, 1)), launch(shared=100_000), launch(stream=c_void_p(0x1230))]
+rt.cudaFuncSetAttribute(stub, 8, 200_000)
+results["opted in"] = launch(shared=100_000)
+results["too much"] = rt.cudaFuncSetAttribute(stub, 8, 300_000)
+blocks = c_int()
+results["occupancy"] = [rt.cudaOccupancyMaxActiveBlocksPerMultiprocessor(byref(blocks), stub, 128, c_size_t(0)),
+                        blocks.value]
+
+module, function = c_void_p(), c_void_p()
+image = create_string_buffer(b"cubin")
+results["load"] = cu.cuModuleLoadData(byref(module), image)
+results["get"] = cu.cuModuleGetFunction(byref(function), module, c_char_p(b"triton_poi_fused_add_0"))
+with section("driver"):
+    cu.cuLaunchKernel(function, 7, 1, 1, 128, 1, 1, 64, None, None, None)
+found, outcome = c_void_p(), c_int()
+cu.cuGetProcAddress_v2(b"cuLaunchKernelEx", byref(found), 13000, ctypes.c_uint64(0), byref(outcome))
+config = (c_uint * 16)(9, 1, 1, 256, 1, 1, 0)
+with section("driver ex"):
+    CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p)(found.value)(config, function, None, None)
+results["unload"] = [cu.cuModuleUnload(module), cu.cuModuleUnload(module)]
+
+entry = c_void_p()
+results["newest"] = [rt.cudaGetDriverEntryPointByVersion(b"cuMemAlloc", byref(entry), 13000, ctypes.c_uint64(0), None),
+                     entry.value == ctypes.cast(cu.cuMemAlloc_v2, c_void_p).value]
+results["no such name"] = [rt.cudaGetDriverEntryPointByVersion(b"cuNothing", byref(entry), 13000, ctypes.c_uint64(0),
+                                                               byref(outcome)), outcome.value, entry.value]
+"""
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
+    """One process makes all the calls."""
+    return emulated.run(CODE, tmp_path_factory.mktemp("kernels"))
+
+
+def test_launches_carry_the_kernels_name_and_shape(captured: emulated.Captured) -> None:
+    """By the host function that stands for it, or by its handle."""
+    assert captured.work("runtime") == [
+        "kernel name=_Z6kernelPf grid=4,2,1 block=128,1,1 shared=0",
+        "kernel name=_Z6kernelPf grid=4,2,1 block=128,1,1 shared=1024",
+        "kernel name=_Z6kernelPf grid=4,2,1 block=128,1,1 shared=0",
+        "kernel name=_Z6kernelPf grid=1,1,1 block=32,1,1 shared=0",
+    ]
+
+
+def test_configurations_are_a_stack(captured: emulated.Captured) -> None:
+    """What <<<...>>> pushed is popped once; then there is none."""
+    assert captured.results["push"] == 0
+    assert captured.results["pop"] == [0, 3, 64, 256, 77, 52]
+
+
+def test_launches_that_no_gpu_would_do_are_refused(captured: emulated.Captured) -> None:
+    """Unknown function, block, empty grid, grid, shared memory without opting in, stream."""
+    assert captured.results["refused"] == [98, 9, 9, 9, 1, 400]
+    assert (captured.results["opted in"], captured.results["too much"]) == (0, 1)
+    assert captured.results["occupancy"] == [0, 8]
+
+
+def test_kernels_of_loaded_modules_are_logged_by_name(captured: emulated.Captured) -> None:
+    """As Triton launches them, directly and through a looked-up function."""
+    assert (captured.results["load"], captured.results["get"]) == (0, 0)
+    assert captured.work("driver") == ["kernel name=triton_poi_fused_add_0 grid=7,1,1 block=128,1,1 shared=64"]
+    assert captured.work("driver ex") == ["kernel name=triton_poi_fused_add_0 grid=9,1,1 block=256,1,1 shared=0"]
+    assert captured.results["unload"] == [0, 400]
+
+
+def test_driver_functions_are_found_in_their_newest_version(captured: emulated.Captured) -> None:
+    """A name that does not exist is no error of the call that asks for the outcome."""
+    assert captured.results["newest"] == [0, True]
+    assert captured.results["no such name"] == [0, 1, None]
