@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-
 from collections.abc import Callable
 
 from presim.pipeline import Evaluation, evaluate

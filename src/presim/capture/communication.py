@@ -23,6 +23,7 @@ class _Call:
     dtype: str
     communicator: str
     peer: int
+    per_rank: bool  # bytes are those of one rank
 
 
 class Communication:
@@ -45,7 +46,12 @@ class Communication:
         if work < -1:
             return self._merged[work]
         call = self._call(work)
-        return Collective(call.kind, call.bytes, call.dtype, self._group(call, op), call.peer)
+        group = self._group(call, op)
+        return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
+
+    def _bytes(self, call: _Call, group: int) -> int:
+        """A communicator made by a split does not know its size, and logs one rank's bytes; PyTorch's group does."""
+        return call.bytes * max(1, self._described[group].size) if call.per_rank else call.bytes
 
     def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
         """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
@@ -74,7 +80,7 @@ class Communication:
         calls = [self._call(int(record["work"])) for record in records]
         group = self._group(calls[0], int(records[0]["op"]))
         kinds = {call.kind for call in calls}
-        total = sum(call.bytes for call in calls)
+        total = sum(self._bytes(call, group) for call in calls)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
         sent = sum(call.bytes for call in calls if call.kind == "send")
@@ -94,6 +100,7 @@ class Communication:
                 dtype=dtype_of(descriptor.fields.get("dtype", "u8")),
                 communicator=descriptor.fields.get("comm", "0"),
                 peer=descriptor.number("peer", -1),
+                per_rank=descriptor.fields.get("per_rank") == "1",
             )
         return self._calls[work]
 

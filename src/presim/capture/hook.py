@@ -16,14 +16,24 @@ class Hook:
         library.presim_enter_scope.argtypes = [ctypes.c_int32]
         library.presim_retag.argtypes = [ctypes.c_int64, ctypes.c_int32]
         library.presim_step.argtypes = [ctypes.c_int64]
+        library.presim_launch_begins.restype = ctypes.c_int64
+        library.presim_launch_ends.argtypes = [ctypes.c_int64, ctypes.c_int32]
+        library.presim_add_own_time.argtypes = [ctypes.c_int64]
         self.enter_scope = library.presim_enter_scope
         self.leave_scope = library.presim_leave_scope
         self.retag = library.presim_retag
         self.step = library.presim_step
+        self.add_own_time = library.presim_add_own_time  # ns that observing took, to be left out of host time
         self.install = library.presim_hook_install
         self.track_memory = library.presim_hook_track_memory
+        self.launch_begins = library.presim_launch_begins
+        self.launch_ends = library.presim_launch_ends
         self._intern = library.presim_intern
         self._scopes: dict[str, int] = {}
+
+    def operator_id(self, text: str) -> int:
+        """The recorder's id of an operator, described as `presim.capture.operators` reads it."""
+        return int(self._intern(text.encode()))
 
     def scope_id(self, name: str) -> int:
         """The recorder's id of a module scope."""

@@ -54,6 +54,8 @@ def dtype_of(short: str) -> str:
 def signature(work: Descriptor, operator: Operator | None) -> Signature:
     """The signature of a library call; what has none of its own becomes a `Kernel` named after it."""
     make = _CALLS.get(work.family)
+    if work.family == "grouped_gemm" and operator and not work.number("m"):
+        return _grouped_kernel(operator) or _unknown(work, operator)  # cuBLASLt keeps these shapes on the device
     return make(work) if make else _unknown(work, operator)
 
 
@@ -191,7 +193,7 @@ _ATTENTION_KERNELS = (
 
 
 def _is_attention_kernel(kernel: str) -> bool:
-    return any(part in kernel for part in _ATTENTION_KERNELS)
+    return "combine" not in kernel and any(part in kernel for part in _ATTENTION_KERNELS)  # which joins split keys
 
 
 def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None:

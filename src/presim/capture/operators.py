@@ -26,7 +26,7 @@ _DTYPES = {
     "UInt32": "uint32",
     "UInt64": "uint64",
 }
-_TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([\d;]*)\]|\{(\d+);(\d+)\})")
+_TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([-\d;]*)\]|\{(\d+);(\d+)\})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Operand:
     on_device: bool
     shape: tuple[int, ...] = ()  # of a single tensor
     tensors: int = 1
+    repeated: int = 1  # how often each element in memory is shown, where a dimension was expanded
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its elements."""
-        return self.elements * dtype_bytes(self.dtype)
+        """Bytes in memory of all its elements."""
+        return self.elements // self.repeated * dtype_bytes(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,22 +69,32 @@ class Operator:
 def parse_operator(descriptor: Descriptor) -> Operator:
     """An operator from the text that the hook wrote."""
     scalars = descriptor.fields.get("args", "")
+    inputs = parse_operands(descriptor.fields.get("in", ""))
+    outputs = parse_operands(descriptor.fields.get("out", ""))
+    if descriptor.fields.get("writes") == "argument" and inputs:  # the last arguments are the outputs
+        results = max(1, len(outputs))
+        inputs, outputs = inputs[:-results], inputs[-results:]
     return Operator(
         name=descriptor.fields.get("name", ""),
-        inputs=parse_operands(descriptor.fields.get("in", "")),
-        outputs=parse_operands(descriptor.fields.get("out", "")),
+        inputs=inputs,
+        outputs=outputs,
         scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
     )
 
 
 def parse_operands(text: str) -> tuple[Operand, ...]:
-    """``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements."""
+    """``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements.
+
+    A dimension that was expanded has a negative size: ``Half[2;-8]`` are 2 elements, each shown 8 times.
+    """
     operands = []
     for cpu, dtype, sizes, count, elements in _TENSOR.findall(text):
         name = _DTYPES.get(dtype, dtype.lower())
         if count:
             operands.append(Operand(name, int(elements), not cpu, tensors=int(count)))
             continue
-        shape = tuple(int(size) for size in sizes.split(";")) if sizes else ()
-        operands.append(Operand(name, math.prod(shape), not cpu, shape))
+        signed = tuple(int(size) for size in sizes.split(";")) if sizes else ()
+        shape = tuple(abs(size) for size in signed)
+        repeated = math.prod(-size for size in signed if size < 0)
+        operands.append(Operand(name, math.prod(shape), not cpu, shape, repeated=repeated))
     return tuple(operands)

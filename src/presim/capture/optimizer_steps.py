@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,11 @@ class OptimizerSteps:
         register_optimizer_step_post_hook(self._after)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        start = time.perf_counter_ns()
+        self._tag_gradients(optimizer)
+        self.scopes.hook.add_own_time(time.perf_counter_ns() - start)
+
+    def _tag_gradients(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self.scopes.tag(parameter, Category.PARAMETER)
@@ -44,7 +50,9 @@ class OptimizerSteps:
                     self.scopes.tag(parameter.grad, Category.GRADIENT)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        start = time.perf_counter_ns()
         self._tag_state(optimizer)
+        self.scopes.hook.add_own_time(time.perf_counter_ns() - start)
         if self._first is None:
             self._first = optimizer
         if optimizer is not self._first:

@@ -12,10 +12,22 @@ from presim.cli.options import Outputs, cluster_options, output_options
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @cluster_options
 @click.option("--rank", type=click.IntRange(0), default=0, metavar="R", help="Global rank that the process stands for.")
-@click.option("--steps", type=click.IntRange(0), default=3, metavar="N", show_default=True,
-              help="Stop after N optimizer steps; 0 runs the script to its end.")
-@click.option("--limit", type=click.FloatRange(0, min_open=True), default=600.0, metavar="SECONDS", show_default=True,
-              help="Give up on a script that takes longer to capture.")
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=3,
+    metavar="N",
+    show_default=True,
+    help="Stop after N optimizer steps; 0 runs the script to its end.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Give up on a script that takes longer to capture.",
+)
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
 @output_options
@@ -33,8 +45,6 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
     outputs.check()
     with progress(outputs.quiet) as say:
-        evaluation = evaluate_run(
-            script, *args, script_to_stderr=outputs.json_file == "-", progress=say, **options
-        )
+        evaluation = evaluate_run(script, *args, script_to_stderr=outputs.json_file == "-", progress=say, **options)
     outputs.deliver(evaluation)
     return 1 if evaluation.result.exit in ("raised", "exited", "killed") else 0

@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "fork.h"
 #include "log_file.h"
+#include "own_time.h"
 
 namespace presim {
 namespace {
@@ -63,6 +64,7 @@ bool log_open() { return is_open(recorder()); }
 uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32_t work, uint8_t tag) {
   Recorder& log = recorder();
   if (!is_open(log)) return UINT64_MAX;
+  OwnTime observing;
   Context& here = context();
   uint64_t index;
   {
@@ -72,7 +74,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     index = header.count.load(std::memory_order_relaxed);
     Record& record = *log.file.record(index);
     record = Record{0, object, value, work, -1, -1, stream, kind, Phase::Other, tag, {}};
-    fill(record, log.clock.now(), here);
+    fill(record, log.clock.now() - own_time(), here);
     header.count.store(index + 1, std::memory_order_release);
   }
   if (here.op_depth > 0) here.op_records.push_back(index);
@@ -87,7 +89,7 @@ void append_batch(const Record* records, size_t count) {
   if (!log.file.reserve(count)) return;
   Header& header = log.file.header();
   uint64_t first = header.count.load(std::memory_order_relaxed);
-  int64_t now = log.clock.now();
+  int64_t now = log.clock.now() - own_time();
   for (size_t i = 0; i < count; ++i) {
     Record& record = *log.file.record(first + i);
     record = records[i];

@@ -3,6 +3,7 @@
 
 #include "memory.h"
 #include "operators.h"
+#include "own_time.h"
 #include "recorder.h"
 
 namespace {
@@ -46,6 +47,16 @@ PRESIM_API void presim_leave_scope() {
 // The block that holds `address` belongs to a memory category.
 PRESIM_API void presim_retag(int64_t address, int32_t category) {
   presim::append(presim::Kind::Retag, 0, address, category);
+}
+
+// Nanoseconds that observing took on the Python side.
+PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }
+
+// Around a kernel that Python launches by itself (Triton): `operator_id` is the interned "op name=… in=… out=…".
+PRESIM_API int64_t presim_launch_begins() { return int64_t(presim::hook::launch_begins()); }
+
+PRESIM_API void presim_launch_ends(int64_t first, int32_t operator_id) {
+  presim::hook::launch_ends(size_t(first), operator_id);
 }
 
 PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }

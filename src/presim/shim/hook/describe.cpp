@@ -14,7 +14,7 @@
 namespace presim::hook {
 namespace {
 
-enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4 };
+enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5 };
 
 int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
   return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
@@ -27,8 +27,11 @@ bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
     return tensor.requires_grad();
   }
   auto sizes = tensor.sizes();
+  auto strides = tensor.strides();
   arena.push_back(head(Tag::Tensor, tensor, int64_t(sizes.size())));
-  arena.insert(arena.end(), sizes.begin(), sizes.end());
+  for (size_t i = 0; i < sizes.size(); ++i) {  // negative: the same memory again and again (expand)
+    arena.push_back(strides[i] == 0 && sizes[i] > 1 ? -sizes[i] : sizes[i]);
+  }
   return tensor.requires_grad();
 }
 
@@ -83,7 +86,7 @@ void append_head(std::string& text, int64_t word, bool first) {
 }
 
 std::string describe_key(const char* name, const int64_t* key, size_t words) {
-  std::string tensors, scalars, text = std::string("op name=") + name + " in=";
+  std::string scalars, written, text = std::string("op name=") + name + " in=";
   bool first = true;
   for (size_t i = 0; i < words;) {
     int64_t word = key[i++], count = word >> 24;
@@ -100,6 +103,9 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
         text += '{' + std::to_string(count) + ';' + std::to_string(key[i++]) + '}';
         first = false;
         break;
+      case Tag::WritesArgument:
+        written = " writes=argument";
+        break;
       case Tag::Scalar:
         scalars += (scalars.empty() ? "" : ",") + std::to_string(key[i++]);
         break;
@@ -108,7 +114,7 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
         first = true;
     }
   }
-  return text + " args=" + scalars;
+  return text + " args=" + scalars + written;
 }
 
 // Ranks as "0,3,5", or as "first:last+1:stride" where they are evenly spaced (a world of thousands).
@@ -143,6 +149,12 @@ void describe_process_group(Arena& arena) {
   arena.push_back(found->second);
 }
 
+// Overloads that write into an argument of theirs, which is their last: add.out, cat.names_out …
+bool writes_argument(const at::RecordFunction& fn) {
+  std::string_view overload = fn.overload_name();
+  return overload.ends_with("out");
+}
+
 uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
   uint64_t hash = std::hash<std::string_view>{}(name);
   for (size_t i = 0; i < words; ++i) hash = (hash ^ uint64_t(key[i])) * 1099511628211ull, hash ^= hash >> 29;
@@ -158,6 +170,7 @@ bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
   }
   bool scalars = scalars_matter(fn.name()), differentiable = false;
   for (const c10::IValue& value : fn.inputs()) differentiable |= describe_value(value, arena, scalars);
+  if (writes_argument(fn)) arena.push_back(Tag::WritesArgument);
   return differentiable;
 }
 

@@ -9,6 +9,7 @@
 
 #include "memory.h"
 #include "operators.h"
+#include "own_time.h"
 #include "recorder.h"
 
 extern "C" void presim_zero_block(void* address, size_t bytes);
@@ -77,6 +78,7 @@ void block_returned(const TraceEntry& entry) {
 
 void install_allocator_tracker() {
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) {
+    OwnTime observing;
     if (entry.action_ == TraceEntry::ALLOC) block_given(entry);
     if (entry.action_ == TraceEntry::FREE_REQUESTED) block_returned(entry);
   });

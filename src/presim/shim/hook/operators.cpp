@@ -7,13 +7,17 @@
 // A forward operator and the autograd node that differentiates it share a sequence number. It is remembered with the
 // module scope of the forward operator, which gives backward work its module without a hook on any tensor.
 #include <ATen/core/grad_mode.h>
+#include <ATen/Functions.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "describe.h"
 #include "operators.h"
+#include "own_time.h"
 #include "recorder.h"
 
 namespace presim::hook {
@@ -34,7 +38,6 @@ struct Frame {
 struct Range : at::ObserverContext {
   Phase saved_phase = Phase::Other;
   int32_t saved_range = -1;
-  bool optimizer = false;
 };
 
 struct Thread {
@@ -66,12 +69,17 @@ void remember_scope(int64_t sequence, int32_t scope) {
   if (sequence >= 0) forward_scopes()[sequence & (kRemembered - 1)] = {sequence, scope};
 }
 
+// Between two nodes, too: where autograd adds gradients up, and in hooks.
+bool autograd_runs() { return torch::autograd::get_current_graph_task_id() != -1; }
+
 // Returns whether it changed the phase.
 bool forward_operator_begins(const at::RecordFunction& fn, Context& context, Thread& thread, bool differentiable) {
   Phase before = context.phase;
   bool records_graph = at::GradMode::is_enabled();
+  if (starts_with(fn.name(), "profiler::")) return false;  // opens or closes a range, which has a phase of its own
+  if (context.phase == Phase::Other && autograd_runs()) context.phase = Phase::Backward;
   if (thread.in_backward && records_graph && context.phase == Phase::Backward) context.phase = Phase::Recompute;
-  if (!thread.in_backward && differentiable && context.phase == Phase::Other) context.phase = Phase::Forward;
+  if (!thread.in_backward && differentiable && records_graph && context.phase == Phase::Other) context.phase = Phase::Forward;
   if (records_graph) remember_scope(fn.seqNr(), context.scope);
   return context.phase != before;
 }
@@ -88,8 +96,8 @@ std::unique_ptr<at::ObserverContext> range_begins(const at::RecordFunction& fn, 
   auto range = std::make_unique<Range>();
   range->saved_phase = context.phase;
   range->saved_range = thread.range;
-  range->optimizer = starts_with(fn.name(), "Optimizer.step#");
-  if (range->optimizer) context.phase = Phase::Optimizer;
+  if (starts_with(fn.name(), "Optimizer.step#")) context.phase = Phase::Optimizer;
+  if (context.phase == Phase::Other && autograd_runs()) context.phase = Phase::Backward;
   thread.range = intern(describe_range(fn.name()));
   return range;
 }
@@ -97,11 +105,15 @@ std::unique_ptr<at::ObserverContext> range_begins(const at::RecordFunction& fn, 
 void range_ends(at::ObserverContext* opened, Context& context, Thread& thread) {
   auto* range = static_cast<Range*>(opened);
   if (range == nullptr) return;  // began before the hook was installed
-  if (range->optimizer) context.phase = range->saved_phase;
+  context.phase = range->saved_phase;
   thread.range = range->saved_range;
 }
 
+// What PyTorch spends to call us, besides our own code: boxing inputs and outputs, the bookkeeping of a callback.
+std::atomic<int64_t> calling_ns{0};
+
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& fn) {
+  OwnTime observing;
   Context& context = presim::context();
   Thread& thread = hook::thread();
   if (fn.scope() == at::RecordScope::USER_SCOPE) return range_begins(fn, context, thread);
@@ -117,25 +129,31 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
   return nullptr;
 }
 
-void claim_records(const at::RecordFunction& fn, Context& context, const Frame& frame, Arena& arena) {
-  if (context.op_records.size() == frame.first_record) return;
-  describe_outputs(fn, arena);
+void assign_records(Context& context, size_t first, int32_t id) {
   static std::atomic<int64_t> calls{0};
-  int32_t id = operator_id(fn, arena.data() + frame.description, arena.size() - frame.description);
   int64_t call = ++calls;
-  for (size_t i = frame.first_record; i < context.op_records.size(); ++i) {
+  for (size_t i = first; i < context.op_records.size(); ++i) {
     Record* record = record_at(context.op_records[i]);
     if (record == nullptr) continue;
     record->op = id;
     if (record->kind == Kind::Work) record->value = call;  // tells the launches of one call from the next call's
   }
-  context.op_records.resize(frame.first_record);
+  context.op_records.resize(first);
+}
+
+void claim_records(const at::RecordFunction& fn, Context& context, const Frame& frame, Arena& arena) {
+  if (context.op_records.size() == frame.first_record) return;
+  describe_outputs(fn, arena);
+  int32_t id = operator_id(fn, arena.data() + frame.description, arena.size() - frame.description);
+  assign_records(context, frame.first_record, id);
 }
 
 void operator_ends(const at::RecordFunction& fn, at::ObserverContext* opened) {
   Context& context = presim::context();
   Thread& thread = hook::thread();
+  OwnTime observing;
   if (fn.scope() == at::RecordScope::USER_SCOPE) return range_ends(opened, context, thread);
+  add_own_time(calling_ns.load(std::memory_order_relaxed));
   if (thread.frames.empty()) return;  // began before the hook was installed
   Frame frame = thread.frames.back();
   thread.frames.pop_back();
@@ -152,16 +170,45 @@ void operator_ends(const at::RecordFunction& fn, at::ObserverContext* opened) {
 
 }  // namespace
 
+size_t launch_begins() {
+  ++context().op_depth;
+  return context().op_records.size();
+}
+
+void launch_ends(size_t first, int32_t id) {
+  assign_records(context(), first, id);
+  --context().op_depth;
+}
+
 int32_t current_range() { return thread().range; }
 
 bool in_backward() { return thread().in_backward; }
 
+namespace {
+
+int64_t time_operators(int count) {
+  at::Tensor tensor = at::zeros({1});
+  uint64_t start = __rdtsc();
+  for (int i = 0; i < count; ++i) tensor.detach();
+  return int64_t(double(__rdtsc() - start) * ns_per_tick());
+}
+
+}  // namespace
+
 void install_operator_callback() {
+  constexpr int kOperators = 2000;
+  time_operators(kOperators / 10);
+  int64_t bare = time_operators(kOperators);
   at::addGlobalCallback(at::RecordFunctionCallback(operator_begins, operator_ends)
                             .needsInputs(true)
                             .needsOutputs(true)
                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
                                      at::RecordScope::USER_SCOPE}));
+  time_operators(kOperators / 10);
+  int64_t counted = own_time();
+  int64_t observed = time_operators(kOperators);
+  counted = own_time() - counted;
+  calling_ns = std::max<int64_t>(0, (observed - bare - counted) / kOperators);
 }
 
 }  // namespace presim::hook

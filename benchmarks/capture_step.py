@@ -1,0 +1,68 @@
+"""What capturing costs: a Llama-8B step with everything recorded, beside the bare framework on the same fakes.
+
+    python benchmarks/capture_step.py [--pairs N]
+
+The two are run in turn, each in a process of its own, and each reports the median wall time of its steady steps. Goal:
+a captured step takes at most twice the bare one, and less than 0.15 s on 2 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from presim.capture.environment import require_shim
+from presim.capture.launch import environment
+from presim.capture.run import Request, capture
+from presim.hardware.choose import choose_cluster
+from presim.hardware.device_config import device_config
+from presim.trace.schema import Kind
+
+SCRIPT = Path(__file__).parent / "llama_step.py"
+CLUSTER = choose_cluster(gpu="h200")
+
+
+def bare() -> float:
+    """Seconds of a step on the fakes with neither log nor hook."""
+    with tempfile.TemporaryDirectory() as name:
+        device, out = Path(name) / "device", Path(name) / "seconds"
+        device.write_text(device_config(CLUSTER.gpu, 1))
+        variables = environment(require_shim(), device, Path(name), rank=0, world_size=1, per_node=1, port=1)
+        del variables["PRESIM_LOG_DIR"]
+        variables["PRESIM_BENCHMARK_OUT"] = str(out)
+        subprocess.run([sys.executable, str(SCRIPT)], env=variables, check=True, stdout=subprocess.DEVNULL)
+        return float(out.read_text())
+
+
+def captured() -> float:
+    """Seconds of a step as `presim run` captures it; checks first that it captured what a step consists of."""
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "seconds"
+        os.environ["PRESIM_BENCHMARK_OUT"] = str(out)
+        trace = capture(Request(str(SCRIPT), steps=0, script_stdout=subprocess.DEVNULL), CLUSTER)
+        steps = [int((trace.columns["kind"][step] == Kind.WORK).sum()) for step in trace.steps()]
+        assert len(steps) == 10, steps
+        assert steps[3] == steps[-1] > 1000, steps
+        assert all(trace.columns["operator"][trace.mask(Kind.WORK)] >= 0), "every launch has an operator"
+        return float(out.read_text())
+
+
+def main() -> None:
+    """Prints one row per pair and the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3)
+    pairs = [(bare(), captured()) for _ in range(parser.parse_args().pairs)]
+    print("| bare, ms | captured, ms | ratio |\n|---|---|---|")
+    for plain, recorded in pairs:
+        print(f"| {plain * 1e3:.1f} | {recorded * 1e3:.1f} | {recorded / plain:.2f} |")
+    ratio = statistics.median(recorded / plain for plain, recorded in pairs)
+    print(f"\nmedian captured step {statistics.median(pair[1] for pair in pairs) * 1e3:.1f} ms, ratio {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

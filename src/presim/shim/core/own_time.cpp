@@ -1,0 +1,36 @@
+#include "own_time.h"
+
+#include <atomic>
+
+#include "clock.h"
+
+namespace presim {
+namespace {
+
+std::atomic<int64_t> total{0};
+
+double measure_ns_per_tick() {
+  constexpr int64_t kLong_ns = 1000000;
+  int64_t start = clock_ns(CLOCK_MONOTONIC), now = start;
+  uint64_t first = __rdtsc();
+  while (now - start < kLong_ns) now = clock_ns(CLOCK_MONOTONIC);
+  return double(now - start) / double(__rdtsc() - first);
+}
+
+}  // namespace
+
+void add_own_time(int64_t ns) { total.fetch_add(ns, std::memory_order_relaxed); }
+
+int64_t own_time() { return total.load(std::memory_order_relaxed); }
+
+double ns_per_tick() {
+  static const double rate = measure_ns_per_tick();
+  return rate;
+}
+
+int& own_time_depth() {
+  static thread_local int depth = 0;
+  return depth;
+}
+
+}  // namespace presim
