@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
 from presim.capture import library_calls
 from presim.capture.log import Descriptor
 from presim.capture.operators import Operand, Operator
 from presim.trace.signatures import (
     Elementwise,
+    Fused,
     Index,
     Kernel,
     Normalization,
@@ -92,6 +95,8 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
         return library_calls.signature(work, operator)
     if operator is None or not operator.inputs + operator.outputs:
         return _bare_kernel(work, operator)
+    if operator.name.startswith("triton::"):
+        return _triton_kernel(work, operator, share)
     special = library_calls.kernel_signature(work, operator)
     return special or _memory_bound(operator, share)
 
@@ -117,6 +122,17 @@ def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
     )
 
 
+def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
+    """A generated kernel moves its tensors once; what one written by hand moves is known by its tensors only."""
+    read = sum(operand.bytes for operand in operator.inputs)
+    if not operator.outputs:
+        return msgspec.structs.replace(_bare_kernel(work, operator), bytes=round(read * share))
+    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    written = sum(operand.bytes for operand in operator.outputs)
+    name = operator.name.removeprefix("triton::")
+    return Fused(name, round(read * share), round(written * share), round(largest.elements * share), largest.dtype)
+
+
 def _memory_bound(operator: Operator, share: float) -> Signature:
     family = memory_family(operator.base_name)
     read, written = _traffic(operator, family)
@@ -137,8 +153,10 @@ def _traffic(operator: Operator, family: _Family) -> tuple[int, int]:
     outputs = [operand for operand in operator.outputs if operand.on_device]
     if family is Optimizer:
         return _optimizer_traffic(operator, inputs, outputs)
-    if family is Index and len(inputs) > 1 and "backward" not in operator.base_name:
+    if family is Index and len(inputs) > 1:
         return _index_traffic(operator, inputs, outputs)
+    if "nll_loss" in operator.base_name:
+        return _picked_traffic(inputs, outputs)
     if _overwrites(operator):
         inputs = inputs[1:]
     return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
@@ -167,9 +185,20 @@ def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[
 def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
     """Only the rows that are addressed move: the result of a gather, the values of a scatter."""
     addresses = sum(operand.bytes for operand in inputs[1:] if operand.dtype in ("int64", "int32", "bool"))
+    if "backward" in operator.base_name:  # each row of the gradient is added to the row it came from
+        return inputs[0].bytes + addresses, min(inputs[0].bytes, sum(operand.bytes for operand in outputs))
     if operator.in_place or (outputs and outputs[0].shape == inputs[0].shape):
         moved = sum(operand.bytes for operand in inputs[1:] if operand.dtype not in ("int64", "int32", "bool"))
         moved = moved or (inputs[1].elements if len(inputs) > 1 else 0) * dtype_bytes(inputs[0].dtype)
     else:
         moved = sum(operand.bytes for operand in outputs)
     return moved + addresses, moved
+
+
+def _picked_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
+    """One number of each row, picked by its label; what else the gradient holds was zeroed before."""
+    labels = [operand for operand in inputs if operand.dtype in ("int64", "uint8")]
+    rows = labels[0].elements if labels else 0
+    largest = max(inputs + outputs, key=lambda operand: operand.elements)
+    moved = rows * dtype_bytes(largest.dtype)
+    return moved + sum(operand.bytes for operand in labels), min(moved, sum(operand.bytes for operand in outputs))

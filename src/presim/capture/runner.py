@@ -12,13 +12,13 @@ import runpy
 import sys
 import threading
 import traceback
+import warnings
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from presim.capture.control import Control, Outcome
-
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
 
@@ -34,15 +34,19 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import lone_rank
+        from presim.capture import lone_rank, transformers_values
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
+        from presim.capture.triton_kernels import TritonKernels
 
         hook = Hook(Path(self.control.hook))
         self.scopes = ModuleScopes(hook)
         self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
         lone_rank.install()
+        transformers_values.install()
+        TritonKernels(hook).install()
+        warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
         self.steps.install()
         hook.install()
