@@ -7,6 +7,7 @@
 //   work.tsv    one line per descriptor id: what a Record's `work` and `op` point to, and scope names
 //   notes.tsv   lines of facts: communicators
 //   calls.tsv   "name<TAB>count": library functions that were called and have no semantics here
+//   notes.tsv   facts beside the order of records: "stream index=3 device=0 priority=-1 nonblocking=1" ...
 //
 // Descriptors are interned text: "family key=value key=value", values without blanks, for example
 //   kernel name=_ZN2at... grid=128,1,1 block=128,1,1 shared=0

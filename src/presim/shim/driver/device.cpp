@@ -96,3 +96,10 @@ PRESIM_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
   *out = reinterpret_cast<CUmemoryPool>(current_pool(device));
   return CUDA_SUCCESS;
 }
+
+// The driver's own messages: it has none.
+PRESIM_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback, void*, CUlogsCallbackHandle* out) {
+  if (out != nullptr) *out = nullptr;
+  return CUDA_SUCCESS;
+}
+PRESIM_EXPORT CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle) { return CUDA_SUCCESS; }
