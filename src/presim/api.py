@@ -33,7 +33,7 @@ def simulate(
 
 
 def run(
-    script: str,
+    script: str | os.PathLike[str],
     *args: str,
     gpu: str | None = None,
     nodes: int | None = None,
@@ -73,7 +73,7 @@ def run(
 
 
 def evaluate_run(
-    script: str,
+    script: str | os.PathLike[str],
     *args: str,
     gpu: str | None = None,
     nodes: int | None = None,
@@ -96,7 +96,7 @@ def evaluate_run(
 
     target = choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, world_size=world_size, cluster=cluster)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
-    request = Request(script, tuple(args), module, rank, steps, limit, stdout)
+    request = Request(os.fspath(script), tuple(args), module, rank, steps, limit, stdout)
     trace = capture(request, target, progress)
     if save is not None:
         store.save([trace], save)
