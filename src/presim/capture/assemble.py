@@ -33,7 +33,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
         "operator": tables.operator_of(records),
         "host_ns": _host_ns(records),
         "object": records["object"],
-        "value": np.where(np.isin(records["kind"], (Kind.WORK, Kind.COLLECTIVE)), 0, records["value"]),
+        "value": np.where(records["kind"] <= Kind.STREAM_WAIT, _replayed(records), records["value"]),
     }
     columns = categorize(columns, tables.operators)
     complete = _replace_groups(manifest, communication, log)
@@ -47,12 +47,20 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
 
 
 def _host_ns(records: NDArray[np.void]) -> NDArray[np.int64]:
-    """CPU time between entries; what a graph replays comes with its launch."""
+    """CPU time between entries."""
     if not len(records):
         return np.zeros(0, np.int64)
     spent = np.diff(records["cpu_ns"], prepend=records["cpu_ns"][0])
-    spent[records["tag"] == _REPLAYED] = 0
     return np.maximum(spent, 0)
+
+
+def _replayed(records: NDArray[np.void]) -> NDArray[np.int64]:
+    """1 for what a CUDA graph replays, but for the first of each launch: that one stands for the launch itself.
+
+    All of a launch is recorded at one moment (`append_batch`), the next launch at a later one.
+    """
+    replayed: NDArray[np.int64] = ((records["tag"] == _REPLAYED) & (_host_ns(records) == 0)).astype(np.int64)
+    return replayed
 
 
 def _replace_groups(manifest: Manifest, communication: Communication, log: Log) -> Manifest:

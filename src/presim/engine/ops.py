@@ -92,10 +92,11 @@ def build_ops(priced: PricedTrace, options: Options) -> RankOps:
 
 
 def _host_ns(trace: Trace, codes: Ints, options: Options) -> Ints:
-    """Host time of each entry on the target."""
+    """Host time of each entry on the target; what a CUDA graph replays needs no call of its own."""
+    by_itself = trace.columns["value"] == 0
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * options.host_factor).astype(np.int64)
-    on_device = (codes == loop.RUN) | (codes == loop.MEET)
-    on_stream = (codes == loop.RECORD) | (codes == loop.WAIT)
+    on_device = ((codes == loop.RUN) | (codes == loop.MEET)) & by_itself
+    on_stream = ((codes == loop.RECORD) | (codes == loop.WAIT)) & by_itself
     result: Ints = scaled + on_device * options.launch_overhead_ns + on_stream * options.event_overhead_ns
     return result
 

@@ -45,8 +45,9 @@ class TraceBuilder:
         operator: str = "",
         phase: Phase = Phase.OTHER,
         launch_group: int = 0,
+        replayed: bool = False,
     ) -> None:
-        """Device work; a `Collective` becomes an entry of its own kind."""
+        """Device work; a `Collective` becomes an entry of its own kind. ``replayed``: part of a CUDA graph's launch."""
         kind = Kind.COLLECTIVE if isinstance(signature, Collective) else Kind.WORK
         self._add(
             kind,
@@ -54,6 +55,7 @@ class TraceBuilder:
             host_ns=host_ns,
             phase=phase,
             object_=launch_group,
+            value=int(replayed),
             signature=self._signatures.setdefault(signature, len(self._signatures)),
             scope=self._scopes.setdefault(scope, len(self._scopes)) if scope else -1,
             operator=self._operators.setdefault(operator, len(self._operators)) if operator else -1,

@@ -44,6 +44,7 @@ COLUMNS: dict[str, type] = {
 class Kind(enum.IntEnum):
     """What an entry asks for; ``object`` and ``value`` mean what each member says."""
 
+    # Of these four, value 1: came with the launch of a CUDA graph that an earlier entry stands for; 0: asked by itself.
     WORK = 0  # device work on `stream`
     COLLECTIVE = 1  # device work that waits for the other ranks; object: serial of the launch group
     EVENT_RECORD = 2  # object: serial of this recording

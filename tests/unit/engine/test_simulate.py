@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from golden.scenarios import OPTIONS, builder, kernel, priced
-from presim.cost.price import PricedTrace
+from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import simulate as engine
 from presim.engine.hang import HangError
 from presim.engine.options import Options
@@ -20,7 +20,7 @@ from presim.engine.simulate import simulate, simulate_job
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Gemm
 
 
 def test_an_empty_trace_takes_no_time() -> None:
@@ -163,3 +163,15 @@ def test_a_large_time_is_not_lost_in_a_float() -> None:
     timeline = simulate(priced(build), options=OPTIONS, compiled=True)
     assert timeline.end_ns.tolist() == [110 + 2**60 + 1]
     assert timeline.end_ns.dtype == np.int64
+
+
+def test_a_replayed_graph_is_launched_once() -> None:
+    """Work that a CUDA graph replays needs no launch call of its own: ten kernels cost the host one launch."""
+    build = TraceBuilder()
+    signature = Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16")
+    for index in range(10):
+        build.work(signature, replayed=index > 0)
+    trace = build.trace()
+    price = Price(100, Origin.ANALYTIC, 0.1, "fixed")
+    timeline = simulate(PricedTrace(trace, (price,)), options=Options(launch_overhead_ns=2_000))
+    assert timeline.issue_ns.tolist() == [2_000] * 10
