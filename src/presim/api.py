@@ -95,6 +95,8 @@ def evaluate_run(
     from presim.trace import store
 
     target = choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, world_size=world_size, cluster=cluster)
+    if save is not None:
+        store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
     request = Request(os.fspath(script), tuple(args), module, rank, steps, limit, stdout)
     trace = capture(request, target, progress)

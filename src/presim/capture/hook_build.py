@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -56,13 +57,27 @@ def _build(torch: Torch) -> Path:
     target = cache_directory() / _file_name(torch)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    result = subprocess.run(_command(compiler, torch, temporary), capture_output=True, text=True, check=False)
-    if result.returncode != 0:
+    try:
+        errors = _compile(_command(compiler, torch, temporary))
+        if errors is None:
+            temporary.rename(target)
+            return target
+    finally:
         temporary.unlink(missing_ok=True)
-        first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip()[:300])
-        raise CaptureError(f"the operator hook does not compile against PyTorch {torch.version}: {first}")
-    temporary.rename(target)
-    return target
+    first = next((line for line in errors.splitlines() if "error" in line), errors.strip()[:300])
+    raise CaptureError(f"the operator hook does not compile against PyTorch {torch.version}: {first}")
+
+
+def _compile(command: list[str]) -> str | None:
+    """What the compiler complained about, or None. The processes that it starts end with it, on Ctrl-C too."""
+    compiler = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        errors = compiler.communicate()[1]
+    except BaseException:
+        os.killpg(compiler.pid, signal.SIGKILL)
+        compiler.wait()
+        raise
+    return errors if compiler.returncode else None
 
 
 def _command(compiler: str, torch: Torch, target: Path) -> list[str]:

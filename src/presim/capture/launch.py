@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from presim.capture.whereabouts import ask
 from presim.errors import CaptureError
 
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
@@ -80,8 +82,10 @@ def supervise(
             except subprocess.TimeoutExpired:
                 progress()
             if time.monotonic() > deadline:
+                line = ask(process.pid, control.parent)
+                place = f" and is at {line}" if line else ""
                 raise CaptureError(
-                    f"the script had not ended after {limit_s:g} s; it may wait for a value that the emulated "
+                    f"the script had not ended after {limit_s:g} s{place}; it may wait for a value that the emulated "
                     "device does not compute. Give it more with --limit SECONDS, or fewer steps with --steps N"
                 )
 
@@ -96,7 +100,24 @@ def _process(command: list[str], variables: dict[str, str], stdout: int | None) 
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Politely, then for certain."""
+    """Politely, then for certain; a second Ctrl-C does not leave it running."""
+    with _uninterrupted():
+        _end(process)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Ctrl-C comes to the main thread only
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

@@ -73,7 +73,7 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     outputs = parse_operands(descriptor.fields.get("out", ""))
     if descriptor.fields.get("writes") == "argument" and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
-        inputs, outputs = inputs[:-results], inputs[-results:]
+        inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they had their size
     return Operator(
         name=descriptor.fields.get("name", ""),
         inputs=inputs,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.machinery
+import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +24,8 @@ from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind, Manifest, Trace
+
+_NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +84,9 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
 def _check(request: Request, cluster: Cluster) -> None:
     if not request.module and not Path(request.script).is_file():
         raise InputError(f"there is no script {request.script!r} (working directory {Path.cwd()})")
+    package = request.script.split(".")[0]
+    if request.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
+        raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")
     if not 0 <= request.rank < cluster.world_size:
         raise InputError(
             f"rank {request.rank} is not in a world of {cluster.world_size}: give --rank 0 to {cluster.world_size - 1}"
@@ -100,9 +108,10 @@ def _write_control(request: Request, directory: Path, hook: Path) -> Path:
 
 
 def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Trace:
+    ended = (directory / "outcome.json").exists()
     outcome = _read_outcome(directory / "outcome.json", code)
     log = read_log(directory)
-    if log.disk_full:
+    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
         raise CaptureError(f"the disk that holds {directory.parent} filled up; free some space or set TMPDIR")
     trace = assemble(log, _manifest(request, cluster, outcome))
     if not trace.mask(Kind.WORK, Kind.COLLECTIVE).any() and outcome.exit in ("ok", "stopped"):
@@ -115,8 +124,10 @@ def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Tr
 def _read_outcome(path: Path, code: int) -> Outcome:
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Outcome)
-    name = signal.Signals(-code).name if code < 0 else f"code {code}"
-    return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
+    if code < 0:
+        name = signal.Signals(-code).name
+        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
+    return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 
 def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:

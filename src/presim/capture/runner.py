@@ -6,9 +6,12 @@ Started by the launcher as ``python -m presim.capture.runner CONTROL``.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import importlib.util
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
@@ -18,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from presim.capture import whereabouts
 from presim.capture.control import Control, Outcome
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
@@ -111,8 +115,9 @@ class Runner:
         self._collect()
         path = Path(self.control.outcome)
         temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(self.outcome))
-        temporary.rename(path)
+        with contextlib.suppress(OSError):  # the disk is full, which the launcher sees and says
+            temporary.write_bytes(msgspec.json.encode(self.outcome))
+            temporary.rename(path)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(self.outcome.code)
@@ -152,8 +157,15 @@ def _print_own_traceback(error: BaseException) -> None:
     traceback.print_exception(type(error), error, frame)
 
 
+def _end_with_launcher() -> None:
+    """A launcher that is killed cannot end us any more, so the kernel shall (prctl PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+
+
 def main() -> NoReturn:
     """Entry point; the only argument is the path of the control file."""
+    _end_with_launcher()
+    whereabouts.answer(Path(sys.argv[1]).parent)
     control = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Control)
     sys.argv = [control.script]
     if sys.path and importlib.util.find_spec("presim") and sys.path[0] in ("", os.getcwd()):

@@ -47,4 +47,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     with progress(outputs.quiet) as say:
         evaluation = evaluate_run(script, *args, script_to_stderr=outputs.json_file == "-", progress=say, **options)
     outputs.deliver(evaluation)
-    return 1 if evaluation.result.exit in ("raised", "exited", "killed") else 0
+    failed = evaluation.result.exit in ("raised", "exited", "killed")
+    if failed and (outputs.quiet or outputs.json_file == "-"):  # no report says so
+        click.echo(f"presim: {evaluation.result.error}; the result covers what was captured until then", err=True)
+    return 1 if failed else 0

@@ -119,6 +119,15 @@ def save(
         ) from error
 
 
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Raise now what `save` would raise later: before a capture of minutes rather than after it."""
+    folder = Path(directory)
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        why = "is not writable" if nearest.is_dir() else "is a file"
+        raise InputError(f"cannot save the trace to {folder}: {nearest} {why}; choose another directory")
+
+
 def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = None) -> Job:
     """Read a job, or only some of its ranks; whatever is wrong with it is an `InputError` of one sentence."""
     folder = Path(directory)
