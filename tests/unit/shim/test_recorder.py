@@ -122,7 +122,7 @@ os._exit(7)
 
 
 def test_cpu_time_is_the_processs_own(tmp_path: Path) -> None:
-    """Within a millisecond of what the process itself measures around the calls."""
+    """Close to what the process itself measures around the calls, less what recording took."""
     code = """
     import time
     begin = time.process_time_ns()
@@ -134,7 +134,7 @@ def test_cpu_time_is_the_processs_own(tmp_path: Path) -> None:
     captured = emulated.run(ALLOCATE + at_margin(code), tmp_path)
     begin, end = captured.results["end"]  # type: ignore[misc]
     times = captured.log.records[captured.log.records["kind"] == emulated.WORK]["cpu_ns"]
-    assert begin - 1_000_000 <= times[0] <= times[1] <= end + 1_000_000
+    assert begin - 10_000_000 <= times[0] <= times[1] <= end + 1_000_000
     assert times[1] - times[0] >= 19_000_000
 
 

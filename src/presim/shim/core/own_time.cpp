@@ -19,6 +19,13 @@ double measure_ns_per_tick() {
 
 }  // namespace
 
+void add_elapsed_ticks(uint64_t ticks) {
+  // Longer than anything here takes: the thread was interrupted, and the process's CPU clock stood still meanwhile.
+  constexpr int64_t kInterrupted_ns = 1000000;
+  auto ns = int64_t(double(ticks) * ns_per_tick());
+  if (ns < kInterrupted_ns) add_own_time(ns);
+}
+
 void add_own_time(int64_t ns) { total.fetch_add(ns, std::memory_order_relaxed); }
 
 int64_t own_time() { return total.load(std::memory_order_relaxed); }

@@ -10,6 +10,7 @@
 namespace presim {
 
 PRESIM_API void add_own_time(int64_t ns);
+PRESIM_API void add_elapsed_ticks(uint64_t ticks);
 PRESIM_API int64_t own_time();        // ns in all, of all threads
 PRESIM_API double ns_per_tick();      // of the time stamp counter, measured once
 PRESIM_API int& own_time_depth();     // open OwnTime of this thread
@@ -20,7 +21,7 @@ class OwnTime {
   OwnTime() : outermost_(own_time_depth()++ == 0), start_(outermost_ ? __rdtsc() : 0) {}
   ~OwnTime() {
     --own_time_depth();
-    if (outermost_) add_own_time(int64_t(double(__rdtsc() - start_) * ns_per_tick()));
+    if (outermost_) add_elapsed_ticks(__rdtsc() - start_);
   }
   OwnTime(const OwnTime&) = delete;
   OwnTime& operator=(const OwnTime&) = delete;

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
@@ -21,6 +22,13 @@ struct Recorder {
   std::atomic<State> state{State::Unopened};
   LogFile file;
   CpuClock clock;
+  int64_t last_ns = 0;  // no record is earlier than the one before
+
+  // CPU time without our own; the latter is an estimate, so that the difference could go back.
+  int64_t now() {
+    last_ns = std::max(last_ns, clock.now() - own_time());
+    return last_ns;
+  }
 };
 
 // Never destroyed: threads and exit handlers append until the very end.
@@ -64,17 +72,17 @@ bool log_open() { return is_open(recorder()); }
 uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32_t work, uint8_t tag) {
   Recorder& log = recorder();
   if (!is_open(log)) return UINT64_MAX;
-  OwnTime observing;
   Context& here = context();
   uint64_t index;
   {
     std::lock_guard lock(log.mutex);
+    OwnTime observing;  // not the wait for the lock, in which other threads run
     if (!log.file.reserve(1)) return UINT64_MAX;
     Header& header = log.file.header();
     index = header.count.load(std::memory_order_relaxed);
     Record& record = *log.file.record(index);
     record = Record{0, object, value, work, -1, -1, stream, kind, Phase::Other, tag, {}};
-    fill(record, log.clock.now() - own_time(), here);
+    fill(record, log.now(), here);
     header.count.store(index + 1, std::memory_order_release);
   }
   if (here.op_depth > 0) here.op_records.push_back(index);
@@ -89,7 +97,7 @@ void append_batch(const Record* records, size_t count) {
   if (!log.file.reserve(count)) return;
   Header& header = log.file.header();
   uint64_t first = header.count.load(std::memory_order_relaxed);
-  int64_t now = log.clock.now() - own_time();
+  int64_t now = log.now();
   for (size_t i = 0; i < count; ++i) {
     Record& record = *log.file.record(first + i);
     record = records[i];

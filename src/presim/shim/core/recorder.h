@@ -5,7 +5,6 @@
 //
 //   log.bin     64-byte Header, then Header.count fixed-size Records
 //   work.tsv    one line per descriptor id: what a Record's `work` and `op` point to, and scope names
-//   notes.tsv   lines of facts: communicators
 //   calls.tsv   "name<TAB>count": library functions that were called and have no semantics here
 //   notes.tsv   facts beside the order of records: "stream index=3 device=0 priority=-1 nonblocking=1" ...
 //
