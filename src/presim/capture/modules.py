@@ -94,7 +94,7 @@ class ModuleScopes:
         return self._names[id(module)]
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        parameters = list(module.parameters())
+        parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
         elements = sum(parameter.numel() for parameter in parameters)
         if elements > self.parameters:
             self._counted = id(module)
@@ -103,7 +103,7 @@ class ModuleScopes:
             self.tokens = self.samples = 0
         for parameter in parameters:
             self.tag(parameter, Category.PARAMETER)
-        for buffer in module.buffers():
+        for buffer in nn.Module.buffers(module):
             self.tag(buffer, Category.BUFFER)
         for tensor in _tensors(args):
             self.tag(tensor, Category.INPUT)
