@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "capture": {"presim.trace", "presim.hardware"},
     "shim": set(),
 }
-CLIENTS = {"cli", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside
+CLIENTS = {"cli", "validation", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside
 
 # They run inside the script's own process.
 MAY_IMPORT_TORCH = {f"presim.capture.{name}" for name in ("runner", "hook", "modules", "optimizer_steps", "lone_rank")}

@@ -1,0 +1,64 @@
+"""``presim validate``: published runs beside what presim says about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
+
+
+@click.command("validate")
+@click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the predictions go; default: CASES.predicted.csv in the working directory.",
+)
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a summary in Markdown, of all that --out holds.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Cases at a time.")
+@click.option("--limit", metavar="N", type=click.IntRange(0), help="Take the first N cases only.")
+@click.option("--only", metavar="REGEX", help="Take cases whose id, framework, model or GPU matches.")
+@click.option(
+    "--recipes",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_RECIPES,
+    help="Folder of the recipes; default: validation/recipes of the checkout.",
+)
+def command(
+    table: Path, out: Path | None, report: Path | None, jobs: int, limit: int | None, only: str | None, recipes: Path
+) -> int:
+    """Run published cases and write what presim says beside what was measured.
+
+    CASES.csv has one run a row; docs/guide/validate.md lists the columns. A case is built from a recipe, an ordinary
+    script, and goes through the same line as `presim run`. The output has the input's columns and the prediction's,
+    or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
+    """
+    from presim.cli.progress import progress
+    from presim.validation.captures import Captures
+    from presim.validation.cases import read_cases, select
+    from presim.validation.results import ResultTable
+    from presim.validation.solve import solve_all
+    from presim.validation.summary import write_summary
+
+    cases = read_cases(table)
+    results = ResultTable(out or Path(f"{table.stem}.predicted.csv"), cases)
+    chosen = [case for case in select(cases, only, limit) if not results.done(case)]
+    with progress() as say:
+        for number, (case, prediction) in enumerate(solve_all(chosen, Captures(recipes), jobs), start=1):
+            results.add(case, prediction)
+            say(f"{number} of {len(chosen)}: {case.id}")
+    if report:
+        write_summary(results.rows(), report)
+    rows = results.rows()
+    known = [row for row in rows if row["error"]]
+    click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
+    return 0

@@ -1,0 +1,76 @@
+"""Captures kept by what determines them, so that cases which differ in nothing that a script sees share one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import platformdirs
+
+import presim
+from presim.capture.environment import SHIM_DIRECTORY, find_torch, shim_paths
+from presim.capture.run import Request, capture
+from presim.errors import InputError
+from presim.hardware.cluster import Cluster
+from presim.hardware.device_config import device_config
+from presim.trace import store
+from presim.trace.schema import Trace
+from presim.validation.plan import Plan
+
+
+class Captures:
+    """Traces by recipe, arguments, rank, emulated device, and the code that captures."""
+
+    def __init__(self, recipes: Path, folder: Path | None = None, limit_s: float = 600.0) -> None:
+        self.recipes = recipes
+        self.folder = folder or Path(platformdirs.user_cache_dir("presim")) / "captures"
+        self.limit_s = limit_s
+        self._code = _code_digest()
+
+    def traces(self, plan: Plan) -> list[Trace]:
+        """The traces of the plan's ranks, captured where they are not kept yet."""
+        return [self._trace(plan, rank) for rank in plan.ranks]
+
+    def _trace(self, plan: Plan, rank: int) -> Trace:
+        script = self.recipes / plan.recipe
+        if not script.is_file():
+            raise InputError(f"there is no recipe {script}; name the folder of the recipes with --recipes")
+        kept = self.folder / self._key(plan, script, rank)
+        if (kept / store.JOB_FILE).exists():
+            return store.load(kept).traces[rank]
+        request = Request(str(script), plan.args, False, rank, plan.steps, self.limit_s, subprocess.DEVNULL)
+        trace = capture(request, plan.cluster)
+        kept.mkdir(parents=True, exist_ok=True)
+        store.save([trace], kept)
+        return trace
+
+    def _key(self, plan: Plan, script: Path, rank: int) -> str:
+        cluster: Cluster = plan.cluster
+        parts = (
+            script.read_text(),
+            *plan.args,
+            f"{rank} {plan.steps} {cluster.nodes} {cluster.gpus_per_node} {cluster.gpu.id}",
+            device_config(cluster.gpu, cluster.gpus_per_node),
+            os.environ.get("PYTHONPATH", ""),
+            self._code,
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _code_digest() -> str:
+    """Of what turns a script into a trace: presim's capture and trace code, the shim, PyTorch."""
+    package = Path(presim.__file__).parent
+    files: Iterable[Path] = sorted(
+        [
+            *(package / "capture").glob("*.py"),
+            *(package / "trace").glob("*.py"),
+            *(SHIM_DIRECTORY / "hook").rglob("*.*"),
+        ]
+    )
+    digest = hashlib.sha256((torch.version if (torch := find_torch()) else "").encode())
+    for path in [*files, *(path for path in shim_paths() if path.exists())]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

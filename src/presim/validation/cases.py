@@ -1,0 +1,118 @@
+"""A case: one published run, as a row of a table says it.
+
+Cells stay the text they are until a recipe asks for one; what is missing or is no number is then named, so that the
+output can say in words why a case was not built.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from presim.errors import InputError, PresimError
+
+REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
+
+
+class CannotBuildError(PresimError):
+    """The case cannot be built; the text is the reason that the output shows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One row; the methods read its cells."""
+
+    row: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """What the row is known by; unique in a table."""
+        return self.row["id"]
+
+    def text(self, column: str) -> str:
+        """The cell, empty where the table has no such column."""
+        return (self.row.get(column) or "").strip()
+
+    def number(self, column: str) -> float | None:
+        """The cell as a number; None where it is empty or none."""
+        try:
+            return float(self.text(column))
+        except ValueError:
+            return None
+
+    def count(self, column: str, default: int | None = None) -> int:
+        """The cell as a whole number.
+
+        Raises:
+            CannotBuildError: it is empty and there is no default, or it is no whole number.
+        """
+        text = self.text(column)
+        if not text and default is not None:
+            return default
+        if not text:
+            raise CannotBuildError(f"{column} is not given")
+        value = self.number(column)
+        if value is None or value != int(value):
+            raise CannotBuildError(f"{column} = {text!r} is no whole number")
+        return int(value)
+
+    def measured_memory(self) -> tuple[float | None, str]:
+        """GiB, and whether they are "allocated" or "reserved"; where several are given, allocated."""
+        kind = "reserved" if "reserved" in self.text("peak_mem_kind") else "allocated"
+        for column, meaning in (
+            ("peak_mem_gib", kind),
+            ("peak_allocated_gib", "allocated"),
+            ("peak_reserved_gib", "reserved"),
+        ):
+            if (value := self.number(column)) is not None:
+                return value, meaning
+        return None, kind
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """The published run did."""
+        return self.text("oom").lower() in ("yes", "true", "1", "oom") or "OOM" in self.text("peak_mem_kind")
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The rows of a table, in its order.
+
+    Raises:
+        InputError: no such file, no table, a required column or an id is missing, or an id comes twice.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            columns = reader.fieldnames or ()
+            rows = [{key: value for key, value in row.items() if key is not None} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV table: {error}") from error
+    if missing := [name for name in REQUIRED if name not in columns]:
+        raise InputError(f"{path} has no column {missing[0]!r}; docs/guide/validate.md lists what a case may have")
+    _check_ids(path, rows)
+    return [Case(row) for row in rows]
+
+
+def _check_ids(path: Path, rows: list[dict[str, str]]) -> None:
+    seen: dict[str, int] = {}
+    for line, row in enumerate(rows, start=2):
+        name = row["id"]
+        if not name:
+            raise InputError(f"{path}: row {line} has no id; every case needs one, it is what a resumed run goes by")
+        if name in seen:
+            raise InputError(f"{path}: id {name!r} is in row {seen[name]} and again in row {line}; make them differ")
+        seen[name] = line
+
+
+def select(cases: list[Case], only: str | None, limit: int | None) -> list[Case]:
+    """The cases whose id, framework, model or GPU matches ``only``, and of those the first ``limit``."""
+    try:
+        pattern = re.compile(only or "")
+    except re.error as error:
+        raise InputError(f"--only {only!r} is no regular expression: {error}") from error
+    columns = ("id", "framework", "model", "gpu")
+    chosen = [case for case in cases if any(pattern.search(case.text(column)) for column in columns)]
+    return chosen if limit is None else chosen[:limit]

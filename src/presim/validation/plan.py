@@ -1,0 +1,112 @@
+"""A plan: which recipe runs with which arguments on which cluster, so that a case becomes a capture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from presim.errors import PresimError
+from presim.hardware.catalogue import find
+from presim.hardware.choose import choose_cluster
+from presim.hardware.cluster import Cluster
+from presim.hardware.schema import Gpu
+from presim.validation.cases import CannotBuildError, Case
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a case is built from."""
+
+    recipe: str  # file name of the recipe
+    args: tuple[str, ...]
+    cluster: Cluster
+    ranks: tuple[int, ...] = (0,)  # ranks to capture; the first is reported on
+    steps: int = 3
+
+
+Planner = Callable[[Case], Plan]
+
+_GPUS = {
+    "h100 sxm 80gb": "h100-sxm",
+    "a100 sxm 40gb": "a100-40gb-sxm",
+    "a100 sxm 80gb": "a100-80gb-sxm",
+    "a100 (dgx a100)": "a100-80gb-sxm",
+    "h100 (dgx h100)": "h100-sxm",
+    "b200 sxm": "b200",
+    "b300 sxm": "b300",
+    "gb200 (nvl72)": "gb200",
+    "gb300 (nvl72)": "gb300",
+    "gb200 (dgx gb200)": "gb200",
+    "nvidia h100-sxm5-80gb": "h100-sxm",
+    "nvidia h200-sxm5-141gb": "h200",
+    "nvidia a100 80gb pcie": "a100-80gb-pcie",
+}
+
+
+def gpu_of(case: Case) -> str:
+    """The catalogue id of the case's GPU.
+
+    Raises:
+        CannotBuildError: the catalogue does not know it.
+    """
+    name = case.text("gpu").lower()
+    if not name:
+        raise CannotBuildError("gpu is not given")
+    plain = _GPUS.get(name, name.removeprefix("nvidia ").replace(" ", "-"))
+    try:
+        return find(Gpu, plain).id
+    except PresimError:
+        raise CannotBuildError(f"the hardware catalogue has no GPU {case.text('gpu')!r}") from None
+
+
+def cluster_of(case: Case) -> Cluster:
+    """The case's cluster: as many nodes as its GPUs need."""
+    gpus = case.count("n_gpus", 1)
+    per_node = min(case.count("gpus_per_node", 8), gpus)
+    if gpus % per_node:
+        raise CannotBuildError(f"{gpus} GPUs do not fill nodes of {per_node}")
+    gpu = gpu_of(case)
+    try:
+        return choose_cluster(gpu=gpu, nodes=gpus // per_node, gpus_per_node=per_node)
+    except PresimError as error:
+        raise CannotBuildError(f"no such cluster: {error}") from None
+
+
+def only_one(case: Case, *axes: str) -> None:
+    """Raise where the case is parallel in a way that the recipe is not."""
+    for axis in axes:
+        if case.count(axis, 1) != 1:
+            raise CannotBuildError(f"the recipe has no {axis.upper()}, and the case has {axis} = {case.text(axis)}")
+
+
+def accumulation(case: Case, data_parallel: int) -> int:
+    """Micro-batches of one rank in a step, from the batch sizes; the column where those do not say.
+
+    Raises:
+        CannotBuildError: they do not divide.
+    """
+    total, micro = case.count("global_batch", 0), case.count("micro_batch")
+    if not total:
+        return case.count("grad_accum", 1)
+    if total % (micro * data_parallel):
+        raise CannotBuildError(
+            f"global_batch = {total} is no multiple of micro_batch x data parallel = {micro} x {data_parallel}"
+        )
+    return total // (micro * data_parallel)
+
+
+def steps_for(micro_batches: int) -> int:
+    """Steps to capture: the second is steady already, and a step of many micro-batches is long to simulate."""
+    return 3 if micro_batches <= 4 else 2
+
+
+def options(**values: object) -> tuple[str, ...]:
+    """Arguments of a recipe: ``--name value``; True is a flag, False and None are left out."""
+    words: list[str] = []
+    for name, value in values.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words += [flag, str(value)]
+    return tuple(words)

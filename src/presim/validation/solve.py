@@ -1,0 +1,93 @@
+"""One case from its row to a prediction, through the same line as ``presim run``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+from presim.errors import CaptureError, InputError, PresimError
+from presim.pipeline import evaluate
+from presim.result import Result
+from presim.validation.captures import Captures
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.planners import plan
+from presim.validation.results import RUN_FAILED, Prediction
+
+GIB = 2**30
+_captures: Captures | None = None  # of this worker process
+
+
+def solve(case: Case, captures: Captures) -> Prediction:
+    """What presim says about the case; why not, where it cannot."""
+    begun = time.perf_counter()
+    try:
+        planned = plan(case)
+        result = evaluate(captures.traces(planned), planned.cluster).result
+        prediction = _prediction(case, result)
+    except CannotBuildError as error:
+        prediction = Prediction(reason=str(error))
+    except (CaptureError, InputError) as error:
+        prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(error)}")
+    fields = {name: getattr(prediction, name) for name in prediction.__dataclass_fields__}
+    return Prediction(**{**fields, "seconds": time.perf_counter() - begun})
+
+
+def _prediction(case: Case, result: Result) -> Prediction:
+    memory = result.memory
+    if result.exit == "out_of_memory":
+        reason = f"out of memory in the emulation: {_one_line(result.error)}"
+        return Prediction(outcome="out_of_memory", reason=reason)
+    if result.exit not in ("ok", "stopped"):
+        return Prediction(reason=f"the recipe failed: {_one_line(result.error)}")
+    kind = case.measured_memory()[1]
+    peak = memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
+    return Prediction(
+        step_time_s=result.step_time_s,
+        peak_mem_gib=peak / GIB,
+        low_step_time_s=result.step_time_low_s,
+        high_step_time_s=result.step_time_high_s,
+        outcome="ok",
+        provenance=" ".join(f"{share.name} {share.share:.0%}" for share in result.provenance.by_origin),
+    )
+
+
+def _one_line(error: object) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else text[:300] + " …"
+
+
+def solve_all(cases: Sequence[Case], captures: Captures, jobs: int) -> Iterator[tuple[Case, Prediction]]:
+    """The cases with their predictions, as they come about."""
+    if jobs == 1:
+        yield from ((case, solve(case, captures)) for case in cases)
+        return
+    with _pool(captures, jobs) as pool:
+        pending = {pool.submit(_solve_here, case): case for case in cases}
+        for future in as_completed(pending):
+            yield pending[future], future.result()
+
+
+@contextmanager
+def _pool(captures: Captures, jobs: int) -> Iterator[ProcessPoolExecutor]:
+    import multiprocessing
+
+    settings = (captures.recipes, captures.folder, captures.limit_s)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, settings)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(recipes: Path, folder: Path, limit_s: float) -> None:
+    global _captures
+    _captures = Captures(recipes, folder, limit_s)
+
+
+def _solve_here(case: Case) -> Prediction:
+    if _captures is None:
+        raise PresimError("a worker was not set up")
+    return solve(case, _captures)

@@ -1,0 +1,146 @@
+"""The output table in a few lines: errors by source, GPU and kind of parallelism, and the worst cases by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+Row = Mapping[str, str]
+_WORST = 15
+
+
+def write_summary(rows: Sequence[Row], path: Path) -> None:
+    """Write the summary as Markdown."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(summary(rows))
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Tables of errors, then what was not predicted and why."""
+    parts = ["# Predicted beside measured\n", _coverage(rows)]
+    for title, key in (("source", source), ("GPU", lambda row: row["gpu"]), ("parallelism", parallelism)):
+        parts += [f"## By {title}\n", _table(rows, title, key)]
+    parts += ["## Largest errors\n", _worst(rows), "## Not predicted\n", _reasons(rows)]
+    return "\n".join(parts)
+
+
+def source(row: Row) -> str:
+    """Where the case comes from: the first part of its source, without line numbers."""
+    text = row.get("source", "") or row["framework"]
+    return re.split(r"[#]| row | line |:docs|:scripts|:tutorials|:benchmarks", text)[0].strip()
+
+
+def parallelism(row: Row) -> str:
+    """The axes with more than one member, without their sizes."""
+    axes = [axis for axis in ("tp", "pp", "cp", "ep", "dp") if _number(row.get(axis, "")) not in (None, 0.0, 1.0)]
+    return " + ".join(axes).upper() or "one GPU"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _errors(rows: Iterable[Row], column: str) -> list[float]:
+    return [value for row in rows if (value := _number(row.get(column, ""))) is not None]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000 * len(ordered)) // 1000) - 1)]
+
+
+def _statistics(rows: Sequence[Row]) -> list[str]:
+    times, memory = _errors(rows, "error"), _errors(rows, "memory_error")
+    sizes = [abs(error) for error in times]
+    cells = [str(len(times))]
+    if times:
+        covered = [_within(row) for row in rows if _number(row["error"]) is not None]
+        cells += [_percent(quantile(sizes, 0.5)), _percent(quantile(sizes, 0.9)), _signed(quantile(times, 0.5))]
+        cells += [_percent(sum(size <= 0.2 for size in sizes) / len(sizes)), _percent(sum(covered) / len(covered))]
+    else:
+        cells += [""] * 5
+    cells += [str(len(memory)), _percent(quantile([abs(error) for error in memory], 0.5)) if memory else ""]
+    return [*cells, _signed(quantile(memory, 0.5)) if memory else ""]
+
+
+def _within(row: Row) -> bool:
+    """The measured step time lies in the predicted interval."""
+    low, high, measured = (
+        _number(row.get(name, "")) for name in ("low_step_time_s", "high_step_time_s", "step_time_s")
+    )
+    return low is not None and high is not None and measured is not None and low <= measured <= high
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1%}"
+
+
+_HEADINGS = (
+    "step times",
+    "median error",
+    "p90",
+    "median sign",
+    "within 20 %",
+    "in 80 % interval",
+    "memory",
+    "median error",
+    "median sign",
+)
+
+
+def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if _number(row["error"]) is not None or _number(row["memory_error"]) is not None:
+            groups.setdefault(key(row), []).append(row)
+    lines = [[name, *_statistics(groups[name])] for name in sorted(groups)]
+    lines.append(["all", *_statistics([row for group in groups.values() for row in group])])
+    return _markdown([title, *_HEADINGS], lines)
+
+
+def _worst(rows: Sequence[Row]) -> str:
+    known = [row for row in rows if _number(row["error"]) is not None]
+    worst = sorted(known, key=lambda row: (-abs(float(row["error"])), row["id"]))[:_WORST]
+    cells = [
+        [
+            row["id"],
+            row.get("model", ""),
+            row["gpu"],
+            row["step_time_s"],
+            row["predicted_step_time_s"],
+            _signed(float(row["error"])),
+            row["provenance"],
+        ]
+        for row in worst
+    ]
+    return _markdown(["case", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
+
+
+def _coverage(rows: Sequence[Row]) -> str:
+    ran = sum(row["outcome"] != "" for row in rows)
+    failed = sum(row["outcome"] == "out_of_memory" for row in rows)
+    return f"{len(rows)} cases, {ran} built, {failed} of them out of memory in the emulation.\n"
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["reason"]:
+            text = re.sub(r"\d+(\.\d+)?", "N", row["reason"])[:160].replace("|", "/")
+            counts[text] = counts.get(text, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return _markdown(["cases", "reason"], [[str(count), text] for text, count in ordered])
+
+
+def _markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(headings)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *lines)) + "\n"

@@ -1,0 +1,65 @@
+"""From a case to the recipe that builds it, or to the reason why none does."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.planners import plan
+
+LLAMA = {
+    "id": "x", "framework": "torchtitan", "gpu": "H100", "n_gpus": "64", "gpus_per_node": "8", "n_layers": "32",
+    "hidden": "4096", "ffn": "14336", "n_heads": "32", "n_kv_heads": "8", "vocab": "128256", "precision": "bf16",
+    "seq_len": "8192", "micro_batch": "2", "global_batch": "32", "tp": "8", "act_ckpt": "selective per op",
+}  # fmt: skip
+
+
+def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
+    planned = plan(Case(LLAMA))
+    words = " ".join(planned.args)
+    assert planned.recipe == "llama_fsdp2.py"
+    assert (planned.cluster.gpu.id, planned.cluster.nodes, planned.cluster.gpus_per_node) == ("h100-sxm", 8, 8)
+    assert "--tensor-parallel 8" in words
+    assert "--accumulate 2" in words
+    assert "--checkpoint selective" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"framework": "JAX"}, "no recipe for the framework 'JAX'"),
+        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+        ({"gpu": ""}, "gpu is not given"),
+        ({"n_layers": ""}, "n_layers is not given"),
+        ({"precision": "float8 rowwise"}, "the recipe computes in bf16, and the case in 'float8 rowwise'"),
+        ({"pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
+        ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
+        ({"n_gpus": "12"}, "12 GPUs do not fill nodes of 8"),
+        (
+            {"global_batch": "33"},
+            "global_batch = 33 is no multiple of micro_batch x data parallel = 2 x 8",
+        ),
+        ({"framework": "HF transformers", "n_gpus": "1", "tp": "1"}, "the recipe has no model ''"),
+    ],
+)
+def test_a_case_that_cannot_be_built_says_why(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**LLAMA, **change}))
+    assert str(raised.value) == reason
+
+
+def test_memory_alone_needs_no_global_batch() -> None:
+    planned = plan(Case({**LLAMA, "global_batch": "", "grad_accum": "4"}))
+    assert "--accumulate 4" in " ".join(planned.args)
+
+
+def test_a_single_gpu_row_names_model_precision_and_attention() -> None:
+    row = {
+        "id": "n", "framework": "HF transformers eager attention", "gpu": "H100", "model": "gpt2_large",
+        "precision": "fp32 (no TF32)", "seq_len": "1024", "micro_batch": "4", "act_ckpt": "none",
+        "note": "forward+backward only, no optimizer",
+    }  # fmt: skip
+    assert plan(Case(row)).args == (
+        *("--model", "gpt2-large", "--batch", "4", "--sequence", "1024", "--image", "0", "--precision", "full"),
+        *("--attention", "eager", "--optimizer", "none"),
+    )

@@ -1,0 +1,81 @@
+"""The output table: its columns, and that a run which was stopped goes on."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.validation.cases import Case
+from presim.validation.results import PREDICTED, Prediction, ResultTable
+
+CASES = [Case({"id": name, "framework": "f", "gpu": "g", "step_time_s": "2", "peak_mem_gib": "10"}) for name in "abc"]
+GOOD = Prediction(2.2, 9.0, 2.0, 2.4, "ok", "analytic 100%", 1.25)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_output_has_the_inputs_columns_then_the_predictions(tmp_path: Path) -> None:
+    table = ResultTable(tmp_path / "out.csv", CASES)
+    table.add(CASES[0], GOOD)
+    (row,) = rows(table.path)
+    assert list(row) == ["id", "framework", "gpu", "step_time_s", "peak_mem_gib", *PREDICTED]
+    assert (row["error"], row["memory_error"], row["seconds"]) == ("0.1", "-0.1", "1.2")
+
+
+def test_a_case_without_prediction_has_a_reason_and_empty_numbers(tmp_path: Path) -> None:
+    table = ResultTable(tmp_path / "out.csv", CASES)
+    table.add(CASES[0], Prediction(reason="n_layers is not given"))
+    (row,) = rows(table.path)
+    assert (row["reason"], row["error"], row["predicted_step_time_s"]) == ("n_layers is not given", "", "")
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    """What is on disk is done; a case whose cells have changed since is not."""
+    ResultTable(tmp_path / "out.csv", CASES).add(CASES[1], GOOD)
+    again = ResultTable(tmp_path / "out.csv", CASES)
+    assert [again.done(case) for case in CASES] == [False, True, False]
+    assert not again.done(Case({**CASES[1].row, "step_time_s": "3"}))
+
+
+def test_a_run_that_failed_is_tried_again(tmp_path: Path) -> None:
+    table = ResultTable(tmp_path / "out.csv", CASES)
+    table.add(CASES[0], Prediction(reason="the run failed: the disk filled up"))
+    table.add(CASES[1], Prediction(reason="hidden is not given"))
+    assert [table.done(case) for case in CASES] == [False, True, False]
+
+
+def test_rows_come_in_the_order_of_the_input_whatever_ends_first(tmp_path: Path) -> None:
+    table = ResultTable(tmp_path / "out.csv", CASES)
+    for case in (CASES[2], CASES[0], CASES[1]):
+        table.add(case, GOOD)
+    assert [row["id"] for row in rows(table.path)] == ["a", "b", "c"]
+
+
+def test_no_half_written_table_is_left(tmp_path: Path) -> None:
+    ResultTable(tmp_path / "out.csv", CASES).add(CASES[0], GOOD)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_another_table_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "notes.csv"
+    path.write_text("id,name\n1,x\n")
+    with pytest.raises(InputError, match="is no output of `presim validate`"):
+        ResultTable(path, CASES)
+
+
+def test_an_output_may_be_the_input_of_the_next_run(tmp_path: Path) -> None:
+    """Cells of an older prediction are replaced, and do not make a case new."""
+    first = ResultTable(tmp_path / "out.csv", CASES)
+    first.add(CASES[0], GOOD)
+    old = Case(rows(first.path)[0])
+    table = ResultTable(tmp_path / "again.csv", [old])
+    table.add(old, Prediction(1.0, outcome="ok"))
+    (row,) = rows(table.path)
+    assert (row["error"], row["predicted_peak_mem_gib"]) == ("-0.5", "")
+    assert table.done(old)

@@ -1,0 +1,63 @@
+"""What becomes of a case on its way to a prediction, with captures that are handed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import CaptureError
+from presim.trace.schema import Trace
+from presim.validation.captures import Captures
+from presim.validation.cases import Case
+from presim.validation.plan import Plan
+from presim.validation.solve import solve, solve_all
+from support import workloads
+
+ROW = {
+    "id": "x", "framework": "torchtitan", "gpu": "H100", "n_gpus": "128", "gpus_per_node": "8", "n_layers": "3",
+    "hidden": "4096", "ffn": "14336", "n_heads": "32", "vocab": "128256", "precision": "bf16", "seq_len": "8192",
+    "micro_batch": "1", "global_batch": "128", "act_ckpt": "none", "step_time_s": "0.1",
+}  # fmt: skip
+
+
+class Kept(Captures):
+    """Hands out one trace, or raises one error."""
+
+    def __init__(self, outcome: Trace | Exception) -> None:
+        super().__init__(Path("recipes"), Path("nowhere"))
+        self.outcome = outcome
+
+    def traces(self, plan: Plan) -> list[Trace]:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return [self.outcome]
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return workloads.llama_8b(steps=2, layers=3)
+
+
+def test_a_capture_becomes_a_step_time_with_its_interval(trace: Trace) -> None:
+    prediction = solve(Case(ROW), Kept(trace))
+    assert prediction.reason == ""
+    assert prediction.outcome == "ok"
+    interval = (prediction.low_step_time_s, prediction.step_time_s, prediction.high_step_time_s)
+    assert None not in interval
+    assert list(interval) == sorted(interval)
+
+
+def test_what_cannot_be_built_is_a_reason_not_an_error(trace: Trace) -> None:
+    assert solve(Case({**ROW, "hidden": ""}), Kept(trace)).reason == "hidden is not given"
+
+
+def test_a_capture_that_fails_is_a_reason_of_one_line(trace: Trace) -> None:
+    prediction = solve(Case(ROW), Kept(CaptureError("the script\nhad not ended")))
+    assert prediction.reason == "the run failed: the script had not ended"
+
+
+def test_all_cases_are_answered(trace: Trace) -> None:
+    cases = [Case(ROW), Case({**ROW, "id": "y", "gpu": ""})]
+    answers = {case.id: prediction.reason for case, prediction in solve_all(cases, Kept(trace), jobs=1)}
+    assert answers == {"x": "", "y": "gpu is not given"}

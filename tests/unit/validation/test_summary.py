@@ -1,0 +1,34 @@
+"""The summary: its statistics, and that misses are shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.summary import parallelism, quantile, source, summary
+
+ROW = {
+    "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",
+    "predicted_step_time_s": "1.1", "low_step_time_s": "0.9", "high_step_time_s": "1.3", "error": "0.1",
+    "memory_error": "", "outcome": "ok", "provenance": "analytic 100%", "reason": "", "tp": "8", "dp": "1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.9, 4.0), (0.25, 1.0)])
+def test_quantiles_are_values_that_occurred(share: float, value: float) -> None:
+    assert quantile([4.0, 1.0, 3.0, 2.0], share) == value
+
+
+def test_rows_are_grouped_by_repository_and_by_axes() -> None:
+    assert source(ROW) == "github:o/r"
+    assert parallelism(ROW) == "TP"
+    assert parallelism({"tp": "1"}) == "one GPU"
+
+
+def test_misses_and_reasons_are_shown() -> None:
+    miss = {**ROW, "id": "bad", "error": "1.5", "predicted_step_time_s": "2.5"}
+    none = {**ROW, "id": "none", "error": "", "outcome": "", "reason": "12 GPUs do not fill nodes of 8"}
+    text = summary([ROW, miss, none])
+    assert "3 cases, 2 built, 0 of them out of memory" in text
+    assert "| bad |" in text
+    assert "| 1 | N GPUs do not fill nodes of N |" in text
+    assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
