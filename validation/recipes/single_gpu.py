@@ -1,0 +1,219 @@
+"""Train one published model on one GPU with Hugging Face's code.
+
+Precisions are TorchSim's three: ``full`` (fp32 without TF32), ``mixed`` (fp32 weights under autocast to bf16) and
+``half`` (everything in bf16). Shapes are those of the published checkpoints; weights are random.
+"""
+
+import argparse
+import contextlib
+
+import torch
+import torch.nn.functional as F
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+)
+from transformers import (
+    AttentionInterface,
+    BertConfig,
+    BertForMaskedLM,
+    CLIPConfig,
+    CLIPModel,
+    ConvNextV2Config,
+    ConvNextV2ForImageClassification,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+)
+from transformers.models.convnextv2.modeling_convnextv2 import ConvNextV2Layer
+
+
+def gpt2(layers: int, hidden: int, heads: int, positions: int):
+    """A GPT-2 of another size."""
+    return lambda: GPT2Config(n_layer=layers, n_embd=hidden, n_head=heads, n_positions=positions, use_cache=False)
+
+
+def clip_336() -> CLIPConfig:
+    """openai/clip-vit-large-patch14-336."""
+    text = dict(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12)
+    vision = dict(
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        image_size=336,
+        patch_size=14,
+    )
+    return CLIPConfig(text_config=text, vision_config=vision, projection_dim=768)
+
+
+# Name -> (configuration, model, attention where the framework's own default is not SDPA).
+MODELS = {
+    "gemma2-2b": (lambda: Gemma2Config(use_cache=False), Gemma2ForCausalLM, "fused"),
+    "llama3.2-1b": (
+        lambda: LlamaConfig(
+            vocab_size=128256,
+            hidden_size=2048,
+            intermediate_size=8192,
+            num_hidden_layers=16,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            head_dim=64,
+            max_position_embeddings=131072,
+            rope_theta=500000.0,
+            tie_word_embeddings=True,
+            use_cache=False,
+        ),
+        LlamaForCausalLM,
+        "sdpa",
+    ),
+    "clip-vit-l14-336": (clip_336, CLIPModel, "sdpa"),
+    "vit-h14": (
+        lambda: ViTConfig(
+            hidden_size=1280,
+            intermediate_size=5120,
+            num_hidden_layers=32,
+            num_attention_heads=16,
+            patch_size=14,
+            num_labels=1000,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        ViTForImageClassification,
+        "sdpa",
+    ),
+    "convnextv2-huge": (
+        lambda: ConvNextV2Config(hidden_sizes=[352, 704, 1408, 2816], depths=[3, 3, 27, 3], num_labels=1000),
+        ConvNextV2ForImageClassification,
+        "eager",
+    ),
+    "gpt2-large": (gpt2(36, 1280, 20, 1024), GPT2LMHeadModel, "sdpa"),
+    "gpt3-xl": (gpt2(24, 3072, 24, 2048), GPT2LMHeadModel, "sdpa"),
+    "bert-large": (
+        lambda: BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
+        BertForMaskedLM,
+        "sdpa",
+    ),
+    "opt-1.3b": (
+        lambda: OPTConfig(
+            hidden_size=2048, ffn_dim=8192, num_hidden_layers=24, num_attention_heads=32, use_cache=False
+        ),
+        OPTForCausalLM,
+        "sdpa",
+    ),
+    "t5-large": (
+        lambda: T5Config(
+            d_model=1024,
+            d_kv=64,
+            d_ff=4096,
+            num_layers=24,
+            num_decoder_layers=24,
+            num_heads=16,
+            use_cache=False,
+            decoder_start_token_id=0,
+        ),
+        T5ForConditionalGeneration,
+        "eager",
+    ),
+}
+
+
+def fused_attention(module, query, key, value, mask, scaling=None, dropout=0.0, softcap=None, **kwargs):
+    """PyTorch's fused attention for models that transformers gives none because they cap their scores."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
+    out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def build(o: argparse.Namespace) -> torch.nn.Module:
+    """The model on the GPU, in its precision."""
+    configure, kind, attention = MODELS[o.model]
+    configuration = configure()
+    configuration._attn_implementation = o.attention or attention
+    if configuration._attn_implementation == "fused":
+        AttentionInterface.register("fused", fused_attention)
+    with torch.device("meta"):
+        model = kind(configuration)
+    model = model.to(torch.bfloat16 if o.precision == "half" else torch.float32).to_empty(device="cuda")
+    model.tie_weights()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.02)
+    if o.checkpoint and model.supports_gradient_checkpointing:
+        model.activation_checkpointing_enable()
+    elif o.checkpoint:
+        blocks = (ConvNextV2Layer,)
+        apply_activation_checkpointing(
+            model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda module: isinstance(module, blocks)
+        )
+    return model.train()
+
+
+def batch(o: argparse.Namespace, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Random tokens, images or both."""
+    dtype = torch.bfloat16 if o.precision == "half" else torch.float32
+    if o.image:
+        pixels = torch.randn(o.batch, 3, o.image, o.image, device="cuda", dtype=dtype)
+        if not isinstance(model, CLIPModel):
+            return {"pixel_values": pixels, "labels": torch.randint(1000, (o.batch,), device="cuda")}
+        tokens = torch.randint(1000, (o.batch, o.sequence), device="cuda")
+        return {"pixel_values": pixels, "input_ids": tokens, "return_loss": True}
+    tokens = torch.randint(1000, (o.batch, o.sequence), device="cuda")
+    return {"input_ids": tokens, "labels": tokens}
+
+
+def loss_of(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The model's own loss; of a decoder the one of transformers 4.46 to 4.50: logits in fp32, shifted by a copy."""
+    if "labels" not in inputs or not hasattr(model, "lm_head") or model.config.is_encoder_decoder:
+        return model(**inputs).loss
+    logits = model(input_ids=inputs["input_ids"]).logits.float()
+    shifted = logits[..., :-1, :].contiguous()
+    return F.cross_entropy(shifted.view(-1, shifted.shape[-1]), inputs["labels"][..., 1:].reshape(-1))
+
+
+def parse() -> argparse.Namespace:
+    """What to train, and how."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--sequence", type=int, default=0)
+    parser.add_argument("--image", type=int, default=0)
+    parser.add_argument("--precision", choices=("full", "mixed", "half"), default="full")
+    parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--attention", choices=("eager", "sdpa", "fused"))
+    parser.add_argument("--optimizer", choices=("adam", "none"), default="adam")
+    parser.add_argument("--steps", type=int, default=3)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """A few steps on one random batch; ``--optimizer none`` is forward and backward only."""
+    o = parse()
+    torch.manual_seed(0)
+    model = build(o)
+    inputs = batch(o, model)
+    # A step without an optimizer still ends where one would step: SGD over one scalar costs nothing.
+    held = list(model.parameters()) if o.optimizer == "adam" else [torch.nn.Parameter(torch.zeros(1))]
+    optimizer = torch.optim.Adam(held, lr=1e-4, foreach=True) if o.optimizer == "adam" else torch.optim.SGD(held)
+    amp = torch.autocast("cuda", torch.bfloat16) if o.precision == "mixed" else contextlib.nullcontext()
+    for _ in range(o.steps):
+        with amp:
+            loss = loss_of(model, inputs)
+        loss.backward()
+        optimizer.step()
+        model.zero_grad()
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
