@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from presim.capture.classify import classify_launch
 from presim.capture.communication import Communication
-from presim.capture.log import Log
+from presim.capture.log import Log, parse
 from presim.capture.memory_categories import categorize
 from presim.capture.operators import Operator, parse_operator
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
@@ -30,13 +30,13 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
         "stream": records["stream"],
         "signature": signature,
         "scope": tables.scope_of(records["scope"]),
-        "operator": tables.operator_of(records),
+        "operator": tables.operator_of(records, signature),
         "host_ns": _host_ns(records),
         "object": records["object"],
         "value": np.where(records["kind"] <= Kind.STREAM_WAIT, _replayed(records), records["value"]),
     }
     columns = categorize(columns, tables.operators)
-    complete = _replace_groups(manifest, communication, log)
+    complete = _complete(manifest, communication, log, set(records["stream"].tolist()))
     return Trace(
         manifest=complete,
         signatures=tuple(tables.signatures),
@@ -63,11 +63,19 @@ def _replayed(records: NDArray[np.void]) -> NDArray[np.int64]:
     return replayed
 
 
-def _replace_groups(manifest: Manifest, communication: Communication, log: Log) -> Manifest:
+def _complete(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     fields["groups"] = communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
+    fields["stream_priorities"] = _stream_priorities(log, streams)
     return Manifest(**fields)
+
+
+def _stream_priorities(log: Log, used: set[int]) -> dict[int, int]:
+    """CUDA's priority of each stream in use that has one of its own (0 is the least urgent, -1 comes before it)."""
+    described = [parse(note) for note in log.notes if note.startswith("stream ")]
+    priorities = {stream.number("index"): stream.number("priority") for stream in described}
+    return {index: priorities[index] for index in sorted(used) if priorities.get(index)}
 
 
 class _Tables:
@@ -134,9 +142,17 @@ class _Tables:
         """Index into the scope table."""
         return self._by_descriptor(ids, self.scopes, "scope")
 
-    def operator_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
-        """Index into the operator table: the operator of a launch, the named range of an allocation."""
-        return self._by_descriptor(records["op"], self.operators, "")
+    def operator_of(self, records: NDArray[np.void], signature: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Index into the operator table: the operator of a launch, the named range of an allocation.
+
+        PyTorch runs every collective inside one operator of its own, so these are called after what NCCL is asked.
+        """
+        result = self._by_descriptor(records["op"], self.operators, "")
+        known = list(self.signatures)
+        for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
+            name = f"nccl::{getattr(known[signature[index]], 'kind', '?')}"
+            result[index] = self.operators.setdefault(name, len(self.operators))
+        return result
 
     def _by_descriptor(self, ids: NDArray[np.int32], table: dict[str, int], family: str) -> NDArray[np.int32]:
         values, inverse = np.unique(ids, return_inverse=True)
