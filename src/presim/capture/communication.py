@@ -56,7 +56,8 @@ class Communication:
     def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
         """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
 
-        Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange.
+        Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange;
+        broadcasts from different roots are the all-gather of tensors that lie apart.
         """
         launches: dict[tuple[int, int, str], list[int]] = {}
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
@@ -81,6 +82,8 @@ class Communication:
         group = self._group(calls[0], int(records[0]["op"]))
         kinds = {call.kind for call in calls}
         total = sum(self._bytes(call, group) for call in calls)
+        if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
+            return Collective("all_gather", total, calls[0].dtype, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
         sent = sum(call.bytes for call in calls if call.kind == "send")

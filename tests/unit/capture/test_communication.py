@@ -128,3 +128,14 @@ def test_the_last_record_of_a_launch_stays_and_others_are_untouched() -> None:
 @pytest.mark.parametrize(("text", "ranks"), [("0,3,5", (0, 3, 5)), ("0:8:2", (0, 2, 4, 6)), ("4", (4,)), ("", ())])
 def test_ranks_are_listed_or_evenly_spaced(text: str, ranks: tuple[int, ...]) -> None:
     assert parse_ranks(text) == ranks
+
+
+def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
+    """PyTorch gathers into tensors that lie apart by one broadcast per rank; from one root they stay broadcasts."""
+    build = LogBuilder()
+    for root in range(4):
+        build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=root), object=1)
+    for _ in range(2):
+        build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=0), object=2)
+    found, _ = signatures(build)
+    assert [(call.kind, call.bytes, call.fused) for call in found] == [("all_gather", 64, 1), ("broadcast", 32, 2)]

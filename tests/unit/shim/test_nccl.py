@@ -62,6 +62,16 @@ with section("group"):
     nccl.ncclAllReduce(data, out, c_size_t(1), F32, SUM, comm, None)
     put("received", [list(buffer) for buffer in received])
 
+with section("broadcasts"):
+    mine, slots = floats(5, 7), [floats(0, 0) for p in range(4)]
+    nccl.ncclGroupStart()
+    for root in range(4):
+        nccl.ncclBroadcast(mine, slots[root], c_size_t(2), F32, root, comm, None)
+    nccl.ncclGroupEnd()
+    nccl.ncclBroadcast(slots[0], mine, c_size_t(2), F32, 0, comm, None)
+    put("gathered", [list(slot) for slot in slots])
+    put("kept", mine)
+
 with section("split"):
     nccl.presim_nccl_split_size(77, 2)
     known, unknown, none = c_void_p(), c_void_p(), c_void_p(1)
@@ -130,6 +140,12 @@ def test_calls_of_a_group_are_one_launch(captured: emulated.Captured) -> None:
 def test_receives_in_a_group_get_what_we_would_send_to_ourselves(captured: emulated.Captured) -> None:
     """Though each receive was asked for before its send."""
     assert captured.results["received"] == [[2, 2]] * 4
+
+
+def test_broadcasts_from_every_rank_gather_equal_data(captured: emulated.Captured) -> None:
+    """In one group, as PyTorch gathers tensors that lie apart; one alone leaves the receiver's data as it is."""
+    assert captured.results["gathered"] == [[5, 7]] * 4
+    assert captured.results["kept"] == [5, 7]
 
 
 def test_communicators_are_noted(captured: emulated.Captured) -> None:

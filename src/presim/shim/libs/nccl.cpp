@@ -88,6 +88,9 @@ PRESIM_EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int 
   if (status == kSuccess && checked(comm)->rank == root && small(int64_t(count), type, checked(comm), false)) {
     copy(recv, send, count * size_t(type_bytes(type)));
   }
+  if (status == kSuccess && small(int64_t(count), type, checked(comm), false)) {
+    queue_broadcast(checked(comm), recv, int64_t(count) * type_bytes(type), root);
+  }
   return status;  // elsewhere the receiver keeps what it holds: the same data
 }
 PRESIM_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* stream) {

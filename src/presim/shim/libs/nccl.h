@@ -53,6 +53,7 @@ void group_start();
 bool group_end();
 
 // Point-to-point payloads wait for the end of the group, because a receive may come before its send.
+void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root);  // `data`: the receive buffer
 void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer);
 void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer);
 

@@ -17,6 +17,7 @@ struct Group {
   int depth = 0;
   int64_t serial = 0;
   std::vector<Message> sends, receives;
+  std::vector<Message> broadcasts;  // peer: the root
 };
 
 Group& group() {
@@ -50,7 +51,20 @@ void deliver(const std::vector<Message>& sends, const Message& receive) {
   }
 }
 
+// Broadcasts from every rank, in one group, are how PyTorch gathers tensors that lie apart: what another root sends is
+// what we send as root. A broadcast from another rank alone leaves our data as it is.
+void deliver_broadcasts(const std::vector<Message>& broadcasts) {
+  for (const Message& mine : broadcasts) {
+    if (mine.peer != mine.comm->rank) continue;
+    for (const Message& other : broadcasts)
+      if (other.comm == mine.comm && other.bytes == mine.bytes && other.peer != mine.peer)
+        std::memmove(other.data, mine.data, size_t(mine.bytes));
+  }
+}
+
 void flush(Group& current) {
+  deliver_broadcasts(current.broadcasts);
+  current.broadcasts.clear();
   for (const Message& receive : current.receives) deliver(current.sends, receive);
   for (const Message& send : current.sends) send.comm->last_sent.assign(static_cast<char*>(send.data), size_t(send.bytes));
   current.sends.clear();
@@ -78,6 +92,10 @@ void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer) {
   if (!worth_moving(data, bytes)) return;
   group().sends.push_back({comm, const_cast<void*>(data), bytes, peer});
   if (group().depth == 0) flush(group());
+}
+
+void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root) {
+  if (worth_moving(data, bytes) && group().depth > 0) group().broadcasts.push_back({comm, data, bytes, root});
 }
 
 void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer) {
