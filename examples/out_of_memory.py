@@ -7,7 +7,8 @@ from torch import nn
 def main() -> None:
     """Three steps on random vectors."""
     width, depth = 16384, 12  # 3.2 G parameters: 6.0 GiB in bf16, as much of gradients, two moments
-    model = nn.Sequential(*(nn.Linear(width, width, bias=False, device="cuda", dtype=torch.bfloat16) for _ in range(depth)))
+    where = {"device": "cuda", "dtype": torch.bfloat16}
+    model = nn.Sequential(*(nn.Linear(width, width, bias=False, **where) for _ in range(depth)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for step in range(3):
         inputs = torch.randn(65536, width, device="cuda", dtype=torch.bfloat16)
