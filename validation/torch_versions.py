@@ -1,0 +1,74 @@
+"""Run the examples under each supported version of PyTorch, by hand before a release.
+
+    python validation/torch_versions.py FOLDER [--versions 2.12.1 2.13.0 2.14.0 2.15.0]
+
+FOLDER gets one virtual environment (about 2 GB), into which each version is installed in turn, beside a presim built
+from this checkout. Prints a table: a row per version and example with exit, step time and peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = (
+    ("llama_fsdp2.py", "--gpu", "h100-sxm", "--nodes", "16"),
+    ("gpt2_ddp.py", "--gpu", "h100-sxm", "--world-size", "8"),
+    ("vit_huge.py", "--gpu", "h100-sxm"),
+    ("out_of_memory.py", "--gpu", "a100-40gb-sxm"),
+)
+
+
+def pip(python: Path, *args: str) -> None:
+    """Install quietly."""
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *args], check=True, stderr=subprocess.DEVNULL)
+
+
+def prepare(folder: Path) -> Path:
+    """A virtual environment with presim; returns its python."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        pip(python, "-r", str(ROOT / "requirements" / "torch-needs.txt"), "transformers")
+    pip(python, str(ROOT))
+    return python
+
+
+def run(python: Path, script: str, *options: str) -> str:
+    """One example; the cells of its row."""
+    out = python.parent.parent / "result.json"
+    out.unlink(missing_ok=True)
+    command = [python.parent / "presim", "run", "--quiet", "--json", out, *options, ROOT / "examples" / script]
+    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if not out.exists():
+        return f"failed: {process.stderr.strip().splitlines()[-1][:100]} | | |"
+    result = json.loads(out.read_text())
+    unmodelled = [text.split(" was called")[0] for text in result["not_modelled"] if "no semantics" in text]
+    peak = result["memory"]["peak_allocated_bytes"] / 2**30
+    return f"{result['exit']} | {result['step_time_s'] or 0:.4f} | {peak:.3f} | {', '.join(unmodelled) or '-'} |"
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--versions", nargs="+", default=["2.12.1", "2.13.0", "2.14.0", "2.15.0"])
+    options = parser.parse_args()
+    python = prepare(options.folder)
+    print(
+        "| PyTorch | example | exit | step, s | peak allocated, GiB | calls without semantics |\n|---|---|---|---|---|---|"
+    )
+    for version in options.versions:
+        pip(python, "--no-deps", f"torch==={version}")
+        for script, *arguments in EXAMPLES:
+            print(f"| {version} | {script} | {run(python, script, *arguments)}")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
