@@ -60,9 +60,8 @@ def main() -> None:
     parser.add_argument("--versions", nargs="+", default=["2.12.1", "2.13.0", "2.14.0", "2.15.0"])
     options = parser.parse_args()
     python = prepare(options.folder)
-    print(
-        "| PyTorch | example | exit | step, s | peak allocated, GiB | calls without semantics |\n|---|---|---|---|---|---|"
-    )
+    columns = ("PyTorch", "example", "exit", "step, s", "peak allocated, GiB", "calls without semantics")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for version in options.versions:
         pip(python, "--no-deps", f"torch==={version}")
         for script, *arguments in EXAMPLES:
