@@ -14,7 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
-from presim.capture.environment import SHIM_DIRECTORY, Torch, find_compiler
+from presim.capture.environment import SHIM_DIRECTORY, Torch, find_compiler, require_torch
 from presim.errors import CaptureError
 
 SOURCES = SHIM_DIRECTORY / "hook"
@@ -33,7 +33,7 @@ def ensure_hook(torch: Torch) -> Path:
     Raises:
         CaptureError: there is no compiler, or it failed.
     """
-    return hook_path(torch) or _build(torch)
+    return hook_path(torch) or build_hook(torch, cache_directory())
 
 
 def cache_directory() -> Path:
@@ -48,13 +48,18 @@ def _file_name(torch: Torch) -> str:
     return f"presim_hook-{torch.version}-{digest.hexdigest()[:12]}.so"
 
 
-def _build(torch: Torch) -> Path:
+def build_hook(torch: Torch, directory: Path) -> Path:
+    """Compile the hook for this PyTorch into a directory.
+
+    Raises:
+        CaptureError: there is no compiler, or it failed.
+    """
     compiler = find_compiler()
     if compiler is None:
         raise CaptureError(
             "the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`"
         )
-    target = cache_directory() / _file_name(torch)
+    target = directory / _file_name(torch)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
     try:
@@ -92,3 +97,15 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
         *(str(path) for path in sorted(SOURCES.glob("*.cpp"))),
         *("-o", str(target), f"-L{libraries}", "-lc10_cuda", "-lc10", "-ltorch_cpu"),
     ]
+
+
+def main() -> None:
+    """``python -m presim.capture.hook_build``: put the hook for the installed PyTorch beside the shim.
+
+    A wheel or image made afterwards carries it, and needs no compiler where it is used with that PyTorch.
+    """
+    print(build_hook(require_torch(), SHIM_DIRECTORY / "lib"))
+
+
+if __name__ == "__main__":
+    main()
