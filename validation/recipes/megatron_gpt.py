@@ -91,7 +91,7 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         add_bias_linear=not llama,
         gated_linear_unit=llama,
         activation_func=F.silu if llama else F.gelu,
-        bias_activation_fusion=not llama,
+        bias_activation_fusion=True,
         bias_dropout_fusion=True,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
@@ -139,6 +139,13 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
     return chunks
 
 
+def fuse(optimizer) -> None:
+    """One kernel without temporaries, as Transformer Engine's and Apex's Adam, in the place of PyTorch's default."""
+    for each in getattr(optimizer, "chained_optimizers", [optimizer]):
+        for group in each.optimizer.param_groups:
+            group.update(fused=True, foreach=False)
+
+
 def forward_step(o, batches, model):
     """One micro-batch: the output and what makes a loss of it."""
     tokens = next(batches)
@@ -174,6 +181,7 @@ def main() -> None:
         ),
         chunks,
     )
+    fuse(optimizer)
     config.finalize_model_grads_func = finalize_model_grads
     config.no_sync_func = [chunk.no_sync for chunk in chunks] if o.overlap else None
     config.no_sync_func = config.no_sync_func[0] if config.no_sync_func and len(chunks) == 1 else config.no_sync_func

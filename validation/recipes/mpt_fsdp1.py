@@ -94,7 +94,7 @@ class InPlaceCrossEntropy(torch.autograd.Function):
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         logits, targets, sums = ctx.saved_tensors
         logits.sub_(sums[:, None]).exp_()
-        logits.scatter_add_(1, targets[:, None], -torch.ones_like(sums)[:, None])
+        logits.scatter_add_(1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
         return logits.mul_(gradient / len(targets)), None
 
 

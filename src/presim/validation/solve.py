@@ -25,8 +25,9 @@ def solve(case: Case, captures: Captures) -> Prediction:
     begun = time.perf_counter()
     try:
         planned = plan(case)
-        result = evaluate(captures.traces(planned), planned.cluster).result
-        prediction = _prediction(case, result)
+        traces = captures.traces(planned)
+        results = [evaluate(traces, planned.cluster, rank=rank).result for rank in planned.ranks]
+        prediction = _prediction(case, results)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
@@ -35,23 +36,28 @@ def solve(case: Case, captures: Captures) -> Prediction:
     return Prediction(**{**fields, "seconds": time.perf_counter() - begun})
 
 
-def _prediction(case: Case, result: Result) -> Prediction:
-    memory = result.memory
-    if result.exit == "out_of_memory":
-        reason = f"out of memory in the emulation: {_one_line(result.error)}"
+def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
+    """From the results of the ranks that were captured: the first rank's time, the fullest rank's memory."""
+    failed = next((result for result in results if result.exit not in ("ok", "stopped")), None)
+    if failed is not None and failed.exit == "out_of_memory":
+        reason = f"out of memory in the emulation: {_one_line(failed.error)}"
         return Prediction(outcome="out_of_memory", reason=reason)
-    if result.exit not in ("ok", "stopped"):
-        return Prediction(reason=f"the recipe failed: {_one_line(result.error)}")
-    kind = case.measured_memory()[1]
-    peak = memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
+    if failed is not None:
+        return Prediction(reason=f"the recipe failed: {_one_line(failed.error)}")
+    result = results[0]
     return Prediction(
         step_time_s=result.step_time_s,
-        peak_mem_gib=peak / GIB,
+        peak_mem_gib=max(_peak(each, case.measured_memory()[1]) for each in results) / GIB,
         low_step_time_s=result.step_time_low_s,
         high_step_time_s=result.step_time_high_s,
         outcome="ok",
         provenance=" ".join(f"{share.name} {share.share:.0%}" for share in result.provenance.by_origin),
     )
+
+
+def _peak(result: Result, kind: str) -> int:
+    memory = result.memory
+    return memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
 
 
 def _one_line(error: object) -> str:
