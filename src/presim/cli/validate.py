@@ -33,8 +33,16 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
     default=_RECIPES,
     help="Folder of the recipes; default: validation/recipes of the checkout.",
 )
+@click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
-    table: Path, out: Path | None, report: Path | None, jobs: int, limit: int | None, only: str | None, recipes: Path
+    table: Path,
+    out: Path | None,
+    report: Path | None,
+    jobs: int,
+    limit: int | None,
+    only: str | None,
+    recipes: Path,
+    again: bool,
 ) -> int:
     """Run published cases and write what presim says beside what was measured.
 
@@ -51,7 +59,7 @@ def command(
 
     cases = read_cases(table)
     results = ResultTable(out or Path(f"{table.stem}.predicted.csv"), cases)
-    chosen = [case for case in select(cases, only, limit) if not results.done(case)]
+    chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     with progress() as say:
         for number, (case, prediction) in enumerate(solve_all(chosen, Captures(recipes), jobs), start=1):
             results.add(case, prediction)

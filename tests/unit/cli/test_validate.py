@@ -1,0 +1,52 @@
+"""The verb `validate`: what it writes, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from presim.cli import main
+from presim.validation import solve
+from presim.validation.cases import Case
+from presim.validation.results import Prediction
+
+TABLE = "id,framework,gpu,step_time_s\na,f,H100,1\nb,f,A100,2\n"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Ids of the cases that were predicted; the table lies in the working directory."""
+    ids: list[str] = []
+
+    def predict(cases: Sequence[Case], captures: object, jobs: int) -> Iterator[tuple[Case, Prediction]]:
+        for case in cases:
+            ids.append(case.id)
+            yield case, Prediction(1.1, outcome="ok")
+
+    monkeypatch.setattr(solve, "solve_all", predict)
+    monkeypatch.chdir(tmp_path)
+    Path("cases.csv").write_text(TABLE)
+    return ids
+
+
+def test_the_output_is_named_after_the_table(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["validate", "cases.csv", "--report", "page.md"]) == 0
+    assert capsys.readouterr().out == "cases.predicted.csv: 2 cases, 2 with a predicted and a measured step time\n"
+    with Path("cases.predicted.csv").open() as file:
+        assert [row["error"] for row in csv.DictReader(file)] == ["0.1", "-0.45"]
+    assert Path("page.md").read_text().startswith("# Predicted beside measured\n")
+
+
+def test_a_second_call_does_only_what_is_left(asked: list[str]) -> None:
+    main.run(["validate", "cases.csv", "--limit", "1"])
+    main.run(["validate", "cases.csv"])
+    assert asked == ["a", "b"]
+
+
+def test_again_predicts_what_is_there_already(asked: list[str]) -> None:
+    main.run(["validate", "cases.csv", "--only", "A100"])
+    main.run(["validate", "cases.csv", "--only", "A100", "--again"])
+    assert asked == ["b", "b"]
