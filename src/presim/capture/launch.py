@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from presim.capture.whereabouts import ask
 from presim.errors import CaptureError
 
+_ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -54,6 +56,7 @@ def environment(
         "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody's heart beats at the other end
     }
     variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
+    variables.setdefault("PYTHONHASHSEED", "0")  # sets have one order in every run
     return variables
 
 
@@ -92,7 +95,15 @@ def supervise(
 
 @contextlib.contextmanager
 def _process(command: list[str], variables: dict[str, str], stdout: int | None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, env=variables, stdout=stdout, start_new_session=True)
+    personality = ctypes.CDLL(None).personality
+    process = subprocess.Popen(
+        command,
+        env=variables,
+        stdout=stdout,
+        start_new_session=True,
+        # PyTorch frees in the order of addresses here and there; a kernel that refuses keeps its random ones.
+        preexec_fn=lambda: personality(_ADDR_NO_RANDOMIZE),
+    )
     try:
         yield process
     finally:

@@ -55,6 +55,7 @@ Thread& thread() {
 // The scope of forward operators by autograd sequence number; the table forgets after 1 M operators.
 struct ScopeOf {
   int64_t sequence = -1;
+  uint64_t thread = 0;
   int32_t scope = -1;
 };
 constexpr size_t kRemembered = 1 << 20;
@@ -63,10 +64,16 @@ ScopeOf* forward_scopes() {
   return table;
 }
 
+// Each thread counts for itself: recomputed forward operators run on autograd's.
+ScopeOf& scope_of(int64_t sequence, uint64_t thread) {
+  return forward_scopes()[(uint64_t(sequence) + thread * 0x9E3779B97F4A7C15ull) & (kRemembered - 1)];
+}
+
 bool starts_with(const char* text, const char* prefix) { return std::strncmp(text, prefix, std::strlen(prefix)) == 0; }
 
 void remember_scope(int64_t sequence, int32_t scope) {
-  if (sequence >= 0) forward_scopes()[sequence & (kRemembered - 1)] = {sequence, scope};
+  uint64_t thread = at::RecordFunction::currentThreadId();
+  if (sequence >= 0) scope_of(sequence, thread) = {sequence, thread, scope};
 }
 
 // Between two nodes, too: where autograd adds gradients up, and in hooks.
@@ -88,8 +95,8 @@ void backward_node_begins(const at::RecordFunction& fn, Context& context, Thread
   thread.in_backward = true;
   context.phase = Phase::Backward;
   if (fn.seqNr() < 0) return;
-  const ScopeOf& known = forward_scopes()[fn.seqNr() & (kRemembered - 1)];
-  if (known.sequence == fn.seqNr()) context.scope = known.scope;
+  const ScopeOf& known = scope_of(fn.seqNr(), fn.forwardThreadId());
+  if (known.sequence == fn.seqNr() && known.thread == fn.forwardThreadId()) context.scope = known.scope;
 }
 
 std::unique_ptr<at::ObserverContext> range_begins(const at::RecordFunction& fn, Context& context, Thread& thread) {
