@@ -1,8 +1,9 @@
 """Which collectives of different ranks are one and the same: the rendezvous of the simulation.
 
 NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
-match by order between their two ranks. Two ranks know a communicator under names of their own, so it is identified by
-its members and, where several have the same members, by the order in which the ranks made them.
+match by order between their two ranks. A communicator is identified by its members and, where several have the same
+members, by its name if the ranks agree on those names, else by the order in which the ranks made them. (Names come
+first because communicators are made when they are first used, and pipeline stages use them in orders of their own.)
 
 Ranks that are not simulated are taken to be at every rendezvous exactly when the simulated members are.
 """
@@ -43,8 +44,10 @@ def match_collectives(traces: Sequence[Trace]) -> Matching:
     simulated = {trace.manifest.rank for trace in traces}
     channels: dict[_Channel, int] = {}
     keys: list[Ints] = []
+    named = _named(traces)
     for trace in traces:
-        table = [_channel_id(signature, trace, simulated, channels) for signature in trace.signatures]
+        communicators = _communicators(trace.manifest.groups, named)
+        table = [_channel_id(signature, trace, communicators, simulated, channels) for signature in trace.signatures]
         channel = np.array([*table, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
         channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
         keys.append(np.where(channel >= 0, channel << 32 | _occurrence(channel), -1))
@@ -57,17 +60,50 @@ def match_collectives(traces: Sequence[Trace]) -> Matching:
     return result
 
 
-def _channel_id(signature: Signature, trace: Trace, simulated: set[int], channels: dict[_Channel, int]) -> int:
-    channel = _channel(signature, trace, simulated) if isinstance(signature, Collective) else None
+def _named(traces: Sequence[Trace]) -> set[tuple[int, ...]]:
+    """Members whose communicators have names that differ on each rank and agree between the ranks."""
+    names: dict[tuple[int, ...], list[list[str]]] = {}
+    for trace in traces:
+        here: dict[tuple[int, ...], list[str]] = {}
+        for group in trace.manifest.groups:
+            here.setdefault(group.ranks, []).append(group.name)
+        for ranks, found in here.items():
+            names.setdefault(ranks, []).append(found)
+    return {
+        ranks
+        for ranks, found in names.items()
+        if all(len(set(each)) == len(each) for each in found)
+        and len({name for each in found for name in each}) == max(map(len, found))
+    }
+
+
+def _communicators(groups: Sequence[Group], named: set[tuple[int, ...]]) -> list[Hashable]:
+    """What each group of a rank is known by among all ranks."""
+    return [
+        (group.ranks, group.name if group.ranks in named else _ordinal(groups, index))
+        for index, group in enumerate(groups)
+    ]
+
+
+def _channel_id(
+    signature: Signature,
+    trace: Trace,
+    communicators: Sequence[Hashable],
+    simulated: set[int],
+    channels: dict[_Channel, int],
+) -> int:
+    channel = _channel(signature, trace, communicators, simulated) if isinstance(signature, Collective) else None
     return -1 if channel is None else channels.setdefault(channel, len(channels))
 
 
-def _channel(signature: Collective, trace: Trace, simulated: set[int]) -> _Channel | None:
+def _channel(
+    signature: Collective, trace: Trace, communicators: Sequence[Hashable], simulated: set[int]
+) -> _Channel | None:
     groups = trace.manifest.groups
     if not 0 <= signature.group < len(groups) or not groups[signature.group].ranks:
         return None
     ranks = groups[signature.group].ranks
-    communicator = (ranks, _ordinal(groups, signature.group))
+    communicator = communicators[signature.group]
     if signature.kind not in ("send", "recv", "send_recv"):
         members = len(simulated.intersection(ranks))
         return _Channel(communicator, members) if members > 1 else None

@@ -57,6 +57,20 @@ def test_a_communicator_is_known_by_its_members_under_any_name_and_number() -> N
     assert pair != three
 
 
+def test_where_the_ranks_agree_on_names_their_order_does_not_matter() -> None:
+    """Pipeline stages make communicators in the order of their first use, which differs between stages."""
+    everyone, pipeline = (Group(name=name, ranks=(0, 1), size=2) for name in ("default_pg", "pipeline"))
+    traces = []
+    for rank, groups in ((0, (everyone, pipeline)), (1, (pipeline, everyone))):
+        build = TraceBuilder(Manifest(world_size=2, rank=rank, gpu="", gpus_per_node=2, script="", groups=groups))
+        build.work(reduce(groups.index(everyone), 8))
+        build.work(reduce(groups.index(pipeline), 64))
+        traces.append(build.trace())
+    first, second = (match.tolist() for match in match_collectives(traces).match)
+    assert first == second
+    assert len(set(first)) == 2
+
+
 def test_two_communicators_of_the_same_members_are_told_apart_by_their_order() -> None:
     first = trace(0, [reduce(0), reduce(1)], [(0, 1), (0, 1)])
     second = trace(1, [reduce(1), reduce(0)], [(0, 1), (0, 1)])
