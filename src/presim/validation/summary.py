@@ -113,6 +113,7 @@ def _worst(rows: Sequence[Row]) -> str:
     cells = [
         [
             row["id"],
+            source(row),
             row.get("model", ""),
             row["gpu"],
             row["step_time_s"],
@@ -122,7 +123,7 @@ def _worst(rows: Sequence[Row]) -> str:
         ]
         for row in worst
     ]
-    return _markdown(["case", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
+    return _markdown(["case", "source", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
 
 
 def _coverage(rows: Sequence[Row]) -> str:
