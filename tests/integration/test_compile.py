@@ -1,0 +1,41 @@
+"""torch.compile: generated kernels are known by name, module-free, and by the bytes of their tensors."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from presim.trace.schema import Phase
+from presim.trace.signatures import Fused, Kernel
+from support.captured import run
+
+pytestmark = [
+    pytest.mark.torch_cuda,
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="torch.compile needs Triton"),
+]
+TOKENS, WIDTH = 64, 512
+
+
+def test_generated_kernels_move_the_tensors_they_were_given() -> None:
+    """The forward kernel: the product's result and the norm's weights in; normalised rows and their statistics out."""
+    job = run("compiled.py")
+    forward = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Fused)]
+    assert [one.name for one in forward] == ["triton_per_fused_gelu_native_layer_norm_0"]
+    activation = 2 * TOKENS * WIDTH
+    assert forward[0].bytes_read == pytest.approx(activation + 2 * 2 * WIDTH, rel=0.01)
+    assert forward[0].bytes_written == pytest.approx(activation, rel=0.01)
+
+
+def test_no_kernel_is_left_without_an_operator() -> None:
+    job = run("compiled.py")
+    assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+    assert all(job.operator(index) for index in job.work())
+
+
+def test_products_of_compiled_code_have_their_shapes() -> None:
+    """Two layers: forward, and backward without the gradient of the inputs."""
+    job = run("compiled.py")
+    layer = 2 * TOKENS * 256 * WIDTH
+    assert job.gemm_flops(Phase.FORWARD) == 2 * layer
+    assert job.gemm_flops(Phase.BACKWARD) == 3 * layer

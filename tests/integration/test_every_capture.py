@@ -1,0 +1,121 @@
+"""What holds of every trace, whatever the script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from presim import api
+from presim.trace import store
+from presim.trace.schema import COLUMNS, Kind, Phase
+from presim.trace.signatures import Kernel
+from support.captured import Job, run
+
+pytestmark = pytest.mark.torch_cuda
+
+JOBS = {
+    "llama 8b": lambda: run("llama_fsdp2.py", "--model", "8b", world_size=128),
+    "llama 70b": lambda: run("llama_fsdp2.py", "--model", "70b", world_size=128),
+    "llama 70b tp": lambda: run("llama_fsdp2.py", "--model", "70b", "--tensor-parallel", "8", world_size=128),
+    "gpt2 ddp": lambda: run("gpt2_ddp.py", world_size=8),
+    "vit": lambda: run("vit_huge.py", "--precision", "autocast"),
+    "vit checkpointed": lambda: run("vit_huge.py", "--precision", "bf16", "--checkpoint"),
+    "out of memory": lambda: run("out_of_memory.py", gpu="a100-40gb-sxm"),
+}
+
+
+@pytest.fixture(params=JOBS)
+def job(request: pytest.FixtureRequest) -> Job:
+    return JOBS[request.param]()
+
+
+def test_the_peak_of_allocated_memory_is_pytorch_s_own(job: Job) -> None:
+    """To the byte: from the trace's allocations and frees, and by PyTorch's statistics."""
+    assert job.peak_allocated() == job.trace.manifest.allocator["peak_allocated_bytes"]
+    assert job.result.memory.peak_allocated_bytes == job.peak_allocated()
+    assert job.result.memory.peak_reserved_bytes == job.trace.manifest.allocator["peak_reserved_bytes"]
+
+
+def test_every_launch_has_an_operator(job: Job) -> None:
+    assert all(job.operator(index) for index in job.work(kinds=(Kind.WORK, Kind.COLLECTIVE)))
+
+
+def test_no_kernel_is_known_by_its_name_only(job: Job) -> None:
+    assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+
+
+def test_module_scopes_hold_nearly_all_forward_and_backward_work(job: Job) -> None:
+    """By time. What lies outside is the loss, what autograd adds between its nodes, and the hooks of DDP and FSDP."""
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        indices = job.work(phase)
+        timeline = job.evaluation.timeline
+        took = timeline.end_ns[indices] - timeline.start_ns[indices]
+        inside = job.trace.column("scope")[indices] >= 0
+        assert took[inside].sum() >= 0.8 * took.sum(), phase
+
+
+def test_steady_steps_are_alike(job: Job) -> None:
+    """The second and the third step ask the same work of the device, and differ only in the blocks they were given.
+
+    DDP rebuilds its buckets in the second step, which costs copies of its own.
+    """
+    steps = job.trace.steps()
+    if len(steps) < 3 or "ddp" in job.trace.manifest.script:
+        assert len(steps) == 3 or job.result.exit == "out_of_memory"
+        return
+    for name in ("kind", "phase", "stream", "signature", "scope", "operator"):
+        second, third = (job.trace.column(name)[step][_not_memory(job, step)] for step in steps[1:])
+        assert np.array_equal(second, third), name
+
+
+def test_phases_come_in_order(job: Job) -> None:
+    """Forward before backward before the optimizer, in every step that ended."""
+    for step in job.trace.steps():
+        kinds, phases = job.trace.column("kind")[step], job.trace.column("phase")[step]
+        of_work = phases[kinds == Kind.WORK]
+        first = [int(np.flatnonzero(of_work == phase)[0]) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)]
+        assert first == sorted(first)
+        assert not (of_work[first[2] :] == Phase.BACKWARD).any()
+
+
+def test_two_captures_give_the_same_trace() -> None:
+    """Except for the host's time; addresses are compared by the order of their first use."""
+    first, second = run("vit_huge.py"), run.__wrapped__("vit_huge.py")
+    assert first.trace.signatures == second.trace.signatures
+    assert first.trace.scopes == second.trace.scopes
+    for name in set(COLUMNS) - {"host_ns", "object"}:
+        assert np.array_equal(first.trace.column(name), second.trace.column(name)), name
+    assert _by_first_use(first) == _by_first_use(second)
+
+
+def test_two_captures_of_collectives_ask_for_the_same_work() -> None:
+    """When a buffer of an asynchronous collective comes back depends on PyTorch's watchdog thread, nothing else does."""
+    first, second = run("gpt2_ddp.py", world_size=8), run.__wrapped__("gpt2_ddp.py", world_size=8)
+    assert first.trace.signatures == second.trace.signatures
+    for name in ("kind", "phase", "stream", "signature", "scope", "operator"):
+        one, other = (job.trace.column(name)[_not_memory(job, slice(None))] for job in (first, second))
+        assert np.array_equal(one, other), name
+
+
+def _not_memory(job: Job, step: slice) -> np.ndarray:
+    return ~job.trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)[step]
+
+
+def _by_first_use(job: Job) -> list[int]:
+    memory = job.trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG)
+    seen: dict[int, int] = {}
+    return [seen.setdefault(address, len(seen)) for address in job.trace.column("object")[memory].tolist()]
+
+
+def test_a_saved_trace_simulates_for_other_hardware(tmp_path: Path) -> None:
+    """Without another capture: the same again on its own, slower on older GPUs, more communication across nodes."""
+    job = run("gpt2_ddp.py", world_size=8)
+    store.save([job.trace], tmp_path / "trace")
+    captured, again = job.result, api.simulate(tmp_path / "trace")
+    older = api.simulate(tmp_path / "trace", gpu="a100-80gb-sxm")
+    split = api.simulate(tmp_path / "trace", nodes=2, gpus_per_node=4)
+    assert again.step_time_s == captured.step_time_s
+    assert older.step_time_s > captured.step_time_s
+    assert split.time.communication_s > captured.time.communication_s

@@ -1,0 +1,60 @@
+"""What each optimizer moves, holds, and launches."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import MemoryBound
+from support.captured import Job, run
+
+PARAMETERS = 16 * (512 * 512 + 512)
+SIZE = 4 * PARAMETERS
+
+pytestmark = pytest.mark.torch_cuda
+
+
+def moved(job: Job) -> tuple[float, float]:
+    """What the optimizer's kernels read and write, in sizes of the model."""
+    work = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, MemoryBound)]
+    return sum(one.bytes_read for one in work) / SIZE, sum(one.bytes_written for one in work) / SIZE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reads", "writes"),
+    [
+        (("Adam", "fused"), 4, 3),  # parameters, gradients, two moments; all but the gradients
+        (("AdamW", "fused"), 4, 3),
+        (("SGD", "fused"), 3, 2),  # parameters, gradients, momentum
+        # lerp 2, mul 1, addcmul 3, sqrt 1, two scalings 2, addcdiv 3: one kernel each
+        (("Adam", "foreach"), 12, 7),
+        (("SGD", "foreach"), 5, 3),  # momentum: mul 1, add 2; parameters: add 2
+    ],
+)
+def test_a_step_moves_what_its_kernels_need(arguments: tuple[str, ...], reads: int, writes: int) -> None:
+    assert moved(run("optimizers.py", *arguments)) == (
+        pytest.approx(reads, rel=0.01),
+        pytest.approx(writes, rel=0.01),
+    )
+
+
+def test_capturable_moves_a_little_more_than_foreach() -> None:
+    """It has steps on the device and divides where foreach multiplies by a number of the host."""
+    foreach, capturable = (sum(moved(run("optimizers.py", "Adam", flag))) for flag in ("foreach", "capturable"))
+    assert foreach <= capturable < 1.6 * foreach
+
+
+@pytest.mark.parametrize("arguments", [("Adam", "fused"), ("Adam", "foreach"), ("Adam", "capturable"), ("SGD",)])
+def test_states_are_held_by_name(arguments: tuple[str, ...]) -> None:
+    """Two moments of Adam, one momentum of SGD; parameters and gradients as they are."""
+    held = run("optimizers.py", *arguments).held_after_step()
+    moments = 1 if arguments[0] == "SGD" else 2
+    assert held[Category.PARAMETER] == pytest.approx(SIZE, rel=0.05)
+    assert held[Category.GRADIENT] == pytest.approx(SIZE, rel=0.05)
+    assert held[Category.OPTIMIZER_STATE] == pytest.approx(moments * SIZE, rel=0.05)
+
+
+def test_a_fused_step_is_the_fastest() -> None:
+    """It reads its state once; foreach once for each operation."""
+    fused, foreach = (run("optimizers.py", "Adam", flag).seconds(Phase.OPTIMIZER) for flag in ("fused", "foreach"))
+    assert fused < foreach

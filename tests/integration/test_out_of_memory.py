@@ -1,0 +1,32 @@
+"""The same script on 40 GB, where it does not fit, and on 80 GB, where it does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.captured import run
+
+GiB = 2**30
+
+pytestmark = pytest.mark.torch_cuda
+
+
+def test_on_40_gb_pytorch_itself_raises() -> None:
+    """Its own error text with its own numbers; the result is there all the same, and says what held the memory."""
+    result = run("out_of_memory.py", gpu="a100-40gb-sxm").result
+    assert result.exit == "out_of_memory"
+    assert result.memory.fits is False
+    assert re.search(r"CUDA out of memory\. Tried to allocate [\d.]+ GiB\. GPU 0 has a total capacity of", result.error)
+    assert 35 * GiB < result.memory.peak_reserved_bytes < 40 * GiB
+    held = {category.name: category.bytes for category in result.memory.by_category}
+    assert held["parameter"] == 12 * 16384 * 16384 * 2
+
+
+def test_on_80_gb_it_fits() -> None:
+    """Parameters, gradients and two moments in bf16, and activations of 12 layers."""
+    result = run("out_of_memory.py", gpu="a100-80gb-sxm").result
+    assert result.exit == "stopped"
+    assert result.memory.fits is True
+    assert 40 * GiB < result.memory.peak_allocated_bytes < 80 * GiB
