@@ -28,6 +28,9 @@ from presim.trace.schema import Kind, Manifest, Trace
 _NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
 
 
+OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """What to capture."""
@@ -87,6 +90,13 @@ def _check(request: Request, cluster: Cluster) -> None:
     package = request.script.split(".")[0]
     if request.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
         raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")
+    gpu = cluster.gpu
+    if (gpu.compute_major, gpu.compute_minor) < OLDEST_CAPABILITY:
+        raise InputError(
+            f"PyTorch's CUDA-13 builds have no code for {gpu.id} (compute capability "
+            f"{gpu.compute_major}.{gpu.compute_minor}, oldest is {'.'.join(map(str, OLDEST_CAPABILITY))}): capture for a "
+            f"newer GPU with --save DIR, then `presim simulate DIR --gpu {gpu.id}`"
+        )
     if not 0 <= request.rank < cluster.world_size:
         raise InputError(
             f"rank {request.rank} is not in a world of {cluster.world_size}: give --rank 0 to {cluster.world_size - 1}"

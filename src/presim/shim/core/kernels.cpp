@@ -37,11 +37,12 @@ Known& all() {
 
 }  // namespace
 
-void register_kernel(const void* host_function, const char* name) {
+void register_kernel(const void* host_function, const char* name, const void* image) {
   Known& known = all();
   Kernel* kernel = known.kernels.acquire();
   if (kernel == nullptr) return;
   kernel->name = name;
+  kernel->image = image;
   std::lock_guard lock(known.mutex);
   known.by_host_function[host_function] = kernel;
 }

@@ -22,10 +22,11 @@ struct Kernel {
   int dynamic_shared = 49152;
   int carveout = -1;
   int registers = 64;
+  const void* image = nullptr;  // as __cudaRegisterFatBinary was given it
 };
 
-// Registered by the start-up code of a compiled file; `name` lives as long as that file.
-void register_kernel(const void* host_function, const char* name);
+// Registered by the start-up code of a compiled file; `name` and `image` live as long as that file.
+void register_kernel(const void* host_function, const char* name, const void* image);
 // By the host function that stands for it, or by its own handle; nullptr: unknown.
 Kernel* find_kernel(const void* function);
 

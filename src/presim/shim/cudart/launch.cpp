@@ -1,6 +1,7 @@
 // Kernel launches in all their forms, and questions about kernels.
 #include <cstring>
 
+#include "architectures.h"
 #include "core/capture.h"
 #include "core/config.h"
 #include "core/enqueue.h"
@@ -36,7 +37,8 @@ int describe(cudaFuncAttributes* out, const void* function) {
   std::memset(out, 0, sizeof *out);
   out->maxThreadsPerBlock = 1024;
   out->numRegs = kernel->registers;
-  out->ptxVersion = out->binaryVersion = device.compute_major * 10 + device.compute_minor;
+  int capability = device.compute_major * 10 + device.compute_minor;
+  out->ptxVersion = out->binaryVersion = architecture_for(kernel->image, capability);
   out->maxDynamicSharedSizeBytes = kernel->dynamic_shared;
   out->preferredShmemCarveout = kernel->carveout;
   return kSuccess;

@@ -63,9 +63,9 @@ PRESIM_EXPORT void __cudaRegisterFatBinaryEnd(void**) {}
 PRESIM_EXPORT void __cudaUnregisterFatBinary(void**) {}
 PRESIM_EXPORT char __cudaInitModule(void**) { return 1; }
 
-PRESIM_EXPORT void __cudaRegisterFunction(void**, const char* host_function, char*, const char* name, int, uint3*, uint3*,
+PRESIM_EXPORT void __cudaRegisterFunction(void** handle, const char* host_function, char*, const char* name, int, uint3*, uint3*,
                                           dim3*, dim3*, int*) {
-  register_kernel(host_function, name);
+  register_kernel(host_function, name, handle == nullptr ? nullptr : *handle);
 }
 PRESIM_EXPORT void __cudaRegisterVar(void**, char* variable, char*, const char*, int, size_t bytes, int, int) {
   register_symbol(variable, bytes);
