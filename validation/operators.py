@@ -150,7 +150,7 @@ def main() -> None:
     if options["out"]:
         options["out"].write_text("\n".join(text) + "\n")
     else:
-        print("\n".join(text))  # noqa: T201  a script
+        print("\n".join(text))
 
 
 if __name__ == "__main__":

@@ -92,10 +92,11 @@ def _check(request: Request, cluster: Cluster) -> None:
         raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")
     gpu = cluster.gpu
     if (gpu.compute_major, gpu.compute_minor) < OLDEST_CAPABILITY:
+        oldest = ".".join(map(str, OLDEST_CAPABILITY))
         raise InputError(
             f"PyTorch's CUDA-13 builds have no code for {gpu.id} (compute capability "
-            f"{gpu.compute_major}.{gpu.compute_minor}, oldest is {'.'.join(map(str, OLDEST_CAPABILITY))}): capture for a "
-            f"newer GPU with --save DIR, then `presim simulate DIR --gpu {gpu.id}`"
+            f"{gpu.compute_major}.{gpu.compute_minor}, oldest is {oldest}): capture for a newer GPU with --save DIR, "
+            f"then `presim simulate DIR --gpu {gpu.id}`"
         )
     if not 0 <= request.rank < cluster.world_size:
         raise InputError(
