@@ -8,10 +8,10 @@ from presim.trace.schema import Phase
 from presim.trace.signatures import Attention, Gemm
 from support.captured import run
 
-FULL = dict(batch=2, heads=16, kv_heads=16, q_len=512, kv_len=512, head_dim=128, causal=False)
+FULL = {"batch": 2, "heads": 16, "kv_heads": 16, "q_len": 512, "kv_len": 512, "head_dim": 128, "causal": False}
 CAUSAL = FULL | {"causal": True}
 GROUPED = CAUSAL | {"kv_heads": 4}
-CROSS = dict(batch=3, heads=8, kv_heads=8, q_len=256, kv_len=1024, head_dim=64, causal=False)
+CROSS = {"batch": 3, "heads": 8, "kv_heads": 8, "q_len": 256, "kv_len": 1024, "head_dim": 64, "causal": False}
 
 pytestmark = pytest.mark.torch_cuda
 

@@ -91,7 +91,7 @@ def test_two_captures_give_the_same_trace() -> None:
 
 
 def test_two_captures_of_collectives_ask_for_the_same_work() -> None:
-    """When a buffer of an asynchronous collective comes back depends on PyTorch's watchdog thread, nothing else does."""
+    """When the buffer of an asynchronous one comes back depends on PyTorch's watchdog thread; nothing else does."""
     first, second = run("gpt2_ddp.py", world_size=8), run.__wrapped__("gpt2_ddp.py", world_size=8)
     assert first.trace.signatures == second.trace.signatures
     for name in ("kind", "phase", "stream", "signature", "scope", "operator"):

@@ -10,6 +10,7 @@ from presim.capture.operators import Operator, parse_operator
 from presim.trace.signatures import (
     Attention,
     Elementwise,
+    Fused,
     Gemm,
     GroupedGemm,
     Index,
@@ -161,3 +162,34 @@ def test_a_grouped_product_is_known_by_its_matrices() -> None:
     by = operator("aten::_grouped_mm", "BFloat16[4096;512],BFloat16[8;512;1024],Int[8]", "BFloat16[4096;1024]")
     kernel = "kernel name=_ZN7cutlass13device_kernelE grid=132,1,1 block=384,1,1"
     assert launched(by, kernel) == GroupedGemm(8, 4096, 1024, 512, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        # 6 rows of 4 numbers are added to a table of 1000 rows, which was zeroed by a kernel of its own
+        (operator("aten::embedding_dense_backward", "Float[6;4],Long[6]", "Float[1000;4]"), (96 + 48, 96)),
+        # one number of each of 6 rows of 1000 is looked at, or set
+        (operator("aten::nll_loss_forward", "Float[6;1000],Long[6]", "Float[],Float[]"), (24 + 48, 8)),
+        (operator("aten::nll_loss_backward", "Float[],Float[6;1000],Long[6]", "Float[6;1000]"), (24 + 48, 24)),
+    ],
+)
+def test_embedding_gradients_and_losses_move_only_their_rows(by: Operator, expected: tuple[int, int]) -> None:
+    assert traffic(by) == expected
+
+
+def test_a_generated_kernel_moves_its_tensors_once() -> None:
+    by = operator("triton::triton_poi_fused_add_0", "bfloat16[8;4],bfloat16[8;4]", "bfloat16[8;4]")
+    assert launched(by) == Fused("triton_poi_fused_add_0", 128, 64, 32, "bfloat16")
+
+
+def test_a_hand_written_triton_kernel_keeps_its_launch_and_the_bytes_of_its_tensors() -> None:
+    by = operator("triton::my_kernel", "float32[8;4],float32[8;4]")
+    assert launched(by) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1), bytes=256, operator="triton::my_kernel")
+
+
+def test_joining_split_keys_is_not_attention_again() -> None:
+    shapes = "BFloat16[3;256;8;64],BFloat16[3;1024;8;64],BFloat16[3;1024;8;64]"
+    by = operator("aten::_flash_attention_forward", shapes, "BFloat16[3;256;8;64]", "256,1024,0,0")
+    assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_kernel")), Attention)
+    assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_combine_kernel")), Elementwise)

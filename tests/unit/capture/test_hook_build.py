@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from presim.capture import hook_build
 from presim.capture.environment import Torch
 from presim.errors import CaptureError
+from support.command import processes_of
 
 TORCH = Torch(Path("/site/torch"), "2.14.0+cu130", "13.0")
 
@@ -80,3 +82,16 @@ def test_a_compiled_hook_is_kept_and_not_compiled_again(shim: Path, monkeypatch:
     monkeypatch.setattr(hook_build, "find_compiler", lambda: str(compiler))
     assert hook_build.ensure_hook(TORCH) == hook_build.ensure_hook(TORCH) == shim / "cache" / name()
     assert [path.name for path in (shim / "cache").iterdir()] == [name()]
+
+
+def test_what_the_compiler_complains_about_is_kept() -> None:
+    assert hook_build._compile(["sh", "-c", "echo 'error: no such header' >&2; exit 1"]) == "error: no such header\n"
+    assert hook_build._compile(["true"]) is None
+
+
+def test_ctrl_c_while_compiling_ends_what_the_compiler_started(tmp_path: Path) -> None:
+    """The compiler's own child, too, which holds the pipe open."""
+    child = f"sh -c 'kill -INT {os.getpid()}; exec tail -f /dev/null' {tmp_path}"
+    with pytest.raises(KeyboardInterrupt):
+        hook_build._compile(["sh", "-c", f"{child} & wait # {tmp_path}"])
+    assert processes_of(str(tmp_path)) == []

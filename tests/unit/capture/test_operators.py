@@ -57,3 +57,17 @@ def test_an_operator_has_name_inputs_outputs_and_scalars() -> None:
 def test_the_base_name_drops_namespace_and_variant(name: str, base: str, in_place: bool) -> None:
     operator = parse_operator(parse(f"op name={name} in= out= args="))
     assert (operator.base_name, operator.in_place) == (base, in_place)
+
+
+def test_an_expanded_tensor_moves_only_what_lies_in_memory() -> None:
+    """Eight heads shown four times each: 64 elements, 16 of them stored."""
+    (operand,) = parse_operands("Half[8;-4;2]")
+    assert (operand.shape, operand.elements, operand.bytes) == ((8, 4, 2), 64, 32)
+
+
+def test_what_is_written_into_an_argument_is_no_input() -> None:
+    """It is described again once it has its size; a list that nothing returns is taken as it was."""
+    returned = parse_operator(parse("op name=aten::arange in=Long[0] out=Long[8] args= writes=argument"))
+    assert (returned.inputs, returned.outputs) == ((), (Operand("int64", 8, True, (8,)),))
+    listed = parse_operator(parse("op name=aten::split in=Half[8],Half{2;8} out= args= writes=argument"))
+    assert (len(listed.inputs), listed.outputs) == (1, (Operand("float16", 8, True, tensors=2),))

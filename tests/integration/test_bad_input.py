@@ -1,0 +1,191 @@
+"""What cannot work is said in one sentence with what to do next, and nothing is lost or half written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.captured import EXAMPLES
+from support.command import presim, processes_of, start
+
+pytestmark = pytest.mark.torch_cuda
+
+ONE = ("--gpu", "h100-sxm", "--world-size", "1")
+WORK = "import os, signal, sys, torch\nx = torch.ones(64, 64, device='cuda')\nx @ x\n"
+
+
+def write(folder: Path, text: str, name: str = "script.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def sentence(stderr: str) -> str:
+    """The one line that presim itself says."""
+    lines = [line for line in stderr.splitlines() if line.startswith("presim: ")]
+    assert len(lines) == 1, stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--gpu", "h100-smx"), "did you mean h100-sxm"),
+        ((), "no GPU is named: use --gpu"),
+        (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
+        (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
+        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "give --rank 0 to 7"),
+        (("--gpu", "mi300x"), "presim: "),
+        (("--gpu", "h100-sxm", "--json", "/nowhere/r.json"), "there is no such directory"),
+        (("--gpu", "h100-sxm", "--save", "/etc/hostname/x"), "choose another directory"),
+    ],
+)
+def test_what_is_wrong_with_the_options_is_said_before_the_script_runs(
+    options: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    ended = presim("run", *options, write(tmp_path, "print('ran')\n"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert says in sentence(ended.stderr)
+
+
+def test_a_missing_script_or_module_is_named(tmp_path: Path) -> None:
+    ended = presim("run", *ONE, "absent.py", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert f"there is no script 'absent.py' (working directory {tmp_path})" in sentence(ended.stderr)
+    ended = presim("run", *ONE, "-m", "absent.training", cwd=tmp_path)
+    assert (ended.returncode, "there is no module 'absent'" in sentence(ended.stderr)) == (2, True)
+
+
+def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_path: Path) -> None:
+    """Nothing of ours in it; the exit code is Python's."""
+    script = write(tmp_path, WORK + "def loss():\n    raise ValueError('not a number')\nloss()\n")
+    ended = presim("run", *ONE, "--save", tmp_path / "t", "--json", tmp_path / "r.json", script)
+    assert ended.returncode == 1
+    frames = [line for line in ended.stderr.splitlines() if line.startswith("  File ")]
+    assert frames == [f'  File "{script}", line 6, in <module>', f'  File "{script}", line 5, in loss']
+    assert ended.stderr.rstrip().endswith("ValueError: not a number")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["exit"], result["error"]) == ("raised", "ValueError: not a number")
+    assert "gemm" in presim("trace", tmp_path / "t").stdout
+
+
+@pytest.mark.parametrize(
+    ("last", "ending", "error"),
+    [
+        ("sys.exit(3)", "exited", "the script exited with 3"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "the script's process ended with SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", "the script's process ended with SIGSEGV"),
+    ],
+)
+def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str, error: str, tmp_path: Path) -> None:
+    ended = presim("run", *ONE, "--json", "-", write(tmp_path, f"{WORK}{last}\n"))
+    result = json.loads(ended.stdout)
+    assert (ended.returncode, result["exit"], result["error"]) == (1, ending, error)
+    assert [operator["name"] for operator in result["operators"]].count("aten::mm") == 1
+    assert error in sentence(ended.stderr)
+
+
+def test_exit_codes_of_scripts_that_end_well_are_zero(tmp_path: Path) -> None:
+    for last in ("sys.exit()", "sys.exit(0)", "os._exit(0)"):
+        assert presim("run", *ONE, "-q", write(tmp_path, f"{WORK}{last}\n")).returncode == 0
+
+
+def test_a_script_without_cuda_is_told_so(tmp_path: Path) -> None:
+    ended = presim("run", *ONE, write(tmp_path, "print('hello')\n"))
+    assert (ended.returncode, ended.stdout) == (2, "hello\n")
+    assert "ended without asking anything of the GPU" in sentence(ended.stderr)
+
+
+def test_a_script_that_never_steps_is_one_step(tmp_path: Path) -> None:
+    ended = presim("run", *ONE, "--json", "-", write(tmp_path, WORK))
+    result = json.loads(ended.stdout)
+    assert ended.returncode == 0
+    assert result["step_time_s"] > 0
+    assert any("No optimizer step" in note for note in result["notes"])
+
+
+def test_a_script_that_does_not_end_is_ended_with_its_line(tmp_path: Path) -> None:
+    """The limit that passed, the line it was at, and how to give it more; no process stays."""
+    script = write(tmp_path, "import torch\nx = torch.zeros(1, device='cuda')\nwhile x.item() < 1:\n    x += 1e-9\n")
+    ended = presim("run", *ONE, "--limit", "6", script, TMPDIR=str(tmp_path))
+    assert ended.returncode == 2
+    said = sentence(ended.stderr)
+    assert "had not ended after 6 s" in said
+    assert any(f"is at {script}:{line}" in said for line in (3, 4)), said
+    assert "--limit SECONDS" in said
+    assert processes_of(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("__version__ = '2.14.0+cpu'\ncuda: Optional[str] = None\n", "is a CPU-only build"),
+        ("__version__ = '2.14.0+cu126'\ncuda: Optional[str] = '12.6'\n", "is built for CUDA 12.6"),
+        ("__version__ = '2.9.1+cu130'\ncuda: Optional[str] = '13.0'\n", "outside the supported versions 2.12 to 2.15"),
+    ],
+)
+def test_a_pytorch_that_cannot_be_captured_is_named_with_the_cure(version: str, says: str, tmp_path: Path) -> None:
+    """Looked at without importing it."""
+    (tmp_path / "torch").mkdir()
+    write(tmp_path / "torch", "raise AssertionError('imported')\n", "__init__.py")
+    write(tmp_path / "torch", version, "version.py")
+    script = write(tmp_path, "print('ran')\n")
+    ended = presim("run", *ONE, script, PYTHONPATH=f"{tmp_path}:{EXAMPLES.parent / 'src'}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert says in sentence(ended.stderr)
+    assert "pip install --no-deps torch" in sentence(ended.stderr)
+
+
+def test_a_trace_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    script = write(tmp_path, WORK)
+    presim("run", *ONE, "-q", "--save", tmp_path / "t", script)
+    (rank,) = (tmp_path / "t").glob("rank-*")
+    rank.write_bytes(rank.read_bytes()[:-100])
+    for verb in ("simulate", "trace"):
+        ended = presim(verb, tmp_path / "t")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert str(rank) in sentence(ended.stderr)
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path: Path) -> None:
+    """Where the log is written, and where the result is: no file may grow beyond the limit."""
+    script = write(tmp_path, WORK * 40)
+    ended = presim("run", *ONE, "-q", "--save", tmp_path / "t", script, limit_kib=4)
+    assert ended.returncode == 2
+    assert "free some space" in sentence(ended.stderr)
+    assert not list((tmp_path / "t").glob("*")) if (tmp_path / "t").exists() else True
+
+
+BLOCKED = WORK + "print('ready', flush=True)\nwhile True:\n    torch.cuda.synchronize()\n"
+
+
+@pytest.mark.parametrize("how_often", [1, 2])
+def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
+    """Once or twice: no process, no folder of ours, no result; exit code 130."""
+    script = write(tmp_path, BLOCKED)
+    (tmp_path / "tmp").mkdir()
+    outputs = ("--json", tmp_path / "r.json", "--save", tmp_path / "t")
+    running = start("run", *ONE, *outputs, script, cwd=tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    for _ in range(how_often):
+        os.kill(running.pid, signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert (running.returncode, sentence(errors)) == (130, "presim: interrupted")
+    assert processes_of(str(tmp_path)) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"script.py", "tmp"}
+    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("presim-")]
+
+
+def test_a_killed_launcher_takes_its_script_along(tmp_path: Path) -> None:
+    """Whose standard output closes only when the last process that holds it has ended."""
+    running = start("run", *ONE, write(tmp_path, BLOCKED), cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    running.kill()
+    running.communicate(timeout=60)
+    assert processes_of(str(tmp_path)) == []
