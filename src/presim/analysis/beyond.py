@@ -6,19 +6,24 @@ import numpy as np
 
 from presim.result import Estimate
 from presim.trace.schema import Kind, Trace
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Attention, Collective
 
 # One communicator's buffers, kernels included, by number of ranks: as NVIDIA's aiconfigurator 0.5 observed them on
 # A100 to B200 with NCCL 2.27 (systems/*.yaml, misc.nccl_mem; "based on observations").
 _NCCL_PAIR_BYTES = 342 << 20
 _NCCL_BYTES = 392 << 20
 _NCCL_SOURCE = "observed by NVIDIA's aiconfigurator with NCCL 2.27 (342 MiB for 2 ranks, 392 MiB for 4 and more)"
+_CUDNN_SOURCE = (
+    "fp32 sums of the query's gradient, batch x heads x length x head_dim x 4 bytes, which the backward accumulates in "
+    "memory (FlashAttention-2, algorithm 2); the emulated cuDNN asks for no workspace of its own"
+)
 
 
 def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
-    """The driver's context and the buffers of the communicators that the trace uses.
+    """The driver's context, the buffers of the communicators in use, and the workspace of cuDNN's attention.
 
-    The workspaces of cuBLAS and cuDNN are not here: PyTorch takes them from its allocator, so they are counted there.
+    The workspace of cuBLAS is not here: PyTorch takes it from its allocator, so it is counted there. That of cuDNN's
+    convolutions depends on the engine that cuDNN chooses on the card, and is not known.
     """
     estimates = [Estimate("CUDA context", context_bytes, context_source)] if context_bytes else []
     used = sorted(_groups_used(trace))
@@ -29,7 +34,21 @@ def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -
         if size > 1:
             held = _NCCL_PAIR_BYTES if size == 2 else _NCCL_BYTES
             estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", held, _NCCL_SOURCE))
+    if workspace := _attention_workspace(trace):
+        estimates.append(Estimate("cuDNN attention workspace", workspace, _CUDNN_SOURCE))
     return estimates
+
+
+def _attention_workspace(trace: Trace) -> int:
+    """Bytes of the largest one; workspaces are given back after each call."""
+    return max(
+        (
+            4 * sig.batch * sig.heads * sig.q_len * sig.head_dim
+            for sig in trace.signatures
+            if isinstance(sig, Attention) and sig.backend == "cudnn" and sig.direction == "backward"
+        ),
+        default=0,
+    )
 
 
 def _groups_used(trace: Trace) -> set[int]:

@@ -181,7 +181,7 @@ def _memory_bar(result: Result) -> RenderableType:
     beyond = sum(estimate.bytes for estimate in memory.beyond_allocator)
     unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)
     parts.append(_memory_part("reserved, unused", unused, "white", "r"))
-    parts.append(_memory_part("context and NCCL", beyond, "red", "n"))
+    parts.append(_memory_part("context and libraries", beyond, "red", "n"))
     parts.append(_memory_part("free", max(memory.headroom_bytes, 0), "grey30", "."))
     return _indent(Bar(parts))
 

@@ -12,7 +12,7 @@ from presim.analysis.steps import find_steps
 from presim.result import Estimate, Held, Memory
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import Category, Group, Manifest, Phase, Trace
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Attention, Collective
 from support import fakes, workloads
 
 GIB = 1 << 30
@@ -143,6 +143,16 @@ def test_only_communicators_that_were_used_hold_buffers() -> None:
         "NCCL communicator pair (2 ranks)",
     ]
     assert [estimate.bytes >> 20 for estimate in estimates] == [1024, 392, 342]
+
+
+def test_the_backward_of_cudnn_attention_holds_a_workspace() -> None:
+    """One fp32 number per element of the query: 2 x 4 x 128 x 64 of them here; flash attention's is in its operator."""
+    build = TraceBuilder()
+    for backend in ("cudnn", "flash"):
+        for direction in ("forward", "backward"):
+            build.work(Attention(direction, 2, 4, 4, 128, 128, 64, 64, True, "bfloat16", backend))
+    (estimate,) = beyond_allocator(build.trace(), context_bytes=0, context_source="")
+    assert (estimate.name, estimate.bytes) == ("cuDNN attention workspace", 4 * 2 * 4 * 128 * 64)
 
 
 def test_the_timeline_keeps_every_peak() -> None:
