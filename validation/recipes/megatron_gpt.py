@@ -1,55 +1,34 @@
-"""A GPT or Llama as Megatron-core trains it: TP with sequence parallelism, PP, DP, its own DDP and optimizer.
+"""A GPT, Llama or Mixture of Experts as Megatron-core trains it: TP, SP, PP, CP, EP, its own DDP and optimizer.
 
-Needs ``pip install megatron-core``. Layers are the local ones (without Transformer Engine); ``--attention flash`` puts
-PyTorch's fused attention in the place of Megatron's unfused one, which Transformer Engine users never see.
+Needs ``pip install megatron-core``. ``--engine te`` takes Transformer Engine's layers, as published runs do; ``local``
+is Megatron's own with PyTorch's fused attention (``--attention flash``) in the place of its unfused one. ``--set
+FIELD=VALUE`` sets any field of Megatron's TransformerConfig.
 """
 
 import argparse
+import ast
 import os
 from functools import partial
 
+import megatron_layers
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from megatron.core import parallel_state
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.enums import ModelType
-from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-from megatron.core.pipeline_parallel import get_forward_backward_func
-from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
-from megatron.core.transformer import MegatronModule, TransformerConfig
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 
+megatron_layers.install_weight_gradient_fusion()
 
-class FusedAttention(MegatronModule):
-    """PyTorch's fused attention with the interface of Megatron's core attention: [sequence, batch, heads, dim]."""
-
-    def __init__(self, config, *args, **kwargs) -> None:
-        super().__init__(config)
-
-    def forward(self, query, key, value, attention_mask=None, **kwargs) -> torch.Tensor:
-        q, k, v = (t.permute(1, 2, 0, 3) for t in (query, key, value))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
-        return out.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
-
-
-class Norm(torch.nn.Module):
-    """A norm whose gradients Megatron sums over the sequence-parallel ranks; its own local one refuses to be split."""
-
-    def __init__(self, config, hidden_size: int, eps: float = 1e-5, **kwargs) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = torch.nn.Parameter(torch.ones(hidden_size))
-        self.bias = None if config.normalization == "RMSNorm" else torch.nn.Parameter(torch.zeros(hidden_size))
-        for parameter in self.parameters():
-            parameter.sequence_parallel = config.sequence_parallel
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.bias is None:
-            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
-        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+from megatron.core import parallel_state  # noqa: E402 - looks for the fusion when it is imported
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.enums import ModelType  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed  # noqa: E402
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig  # noqa: E402
 
 
 def parse() -> argparse.Namespace:
@@ -57,16 +36,23 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("layers", "hidden", "ffn", "heads", "kv-heads", "vocab", "sequence", "batch", "accumulate"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    for name in ("tensor-parallel", "pipeline-parallel"):
+    for name in ("tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel"):
         parser.add_argument(f"--{name}", type=int, default=1)
+    parser.add_argument("--expert-tensor-parallel", type=int)
     parser.add_argument("--virtual-pipeline", type=int)
     parser.add_argument("--sequence-parallel", action="store_true")
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--overlap", action="store_true", help="gradients and parameters travel beside compute")
     parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
+    parser.add_argument("--gradients", choices=("fp32", "model"), default="fp32", help="what gradients are summed in")
     parser.add_argument("--style", choices=("gpt", "llama"), default="llama")
+    parser.add_argument("--tied", action="store_true", help="the output layer is the embedding")
+    parser.add_argument("--positions", choices=("rope", "learned"), default="rope")
+    parser.add_argument("--engine", choices=("te", "local"), default="local")
     parser.add_argument("--attention", choices=("flash", "unfused"), default="flash")
+    parser.add_argument("--no-weight-gradient-fusion", action="store_true")
     parser.add_argument("--checkpoint", action="store_true", help="recompute every layer")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of TransformerConfig")
     parser.add_argument("--steps", type=int, default=3)
     return parser.parse_args()
 
@@ -74,7 +60,8 @@ def parse() -> argparse.Namespace:
 def configure(o: argparse.Namespace) -> TransformerConfig:
     """Megatron's configuration of the model and of its parallelism."""
     llama = o.style == "llama"
-    return TransformerConfig(
+    dtype = torch.bfloat16 if o.precision == "bf16" else torch.float16
+    fields = dict(
         num_layers=o.layers,
         hidden_size=o.hidden,
         ffn_hidden_size=o.ffn,
@@ -83,9 +70,12 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         tensor_model_parallel_size=o.tensor_parallel,
         pipeline_model_parallel_size=o.pipeline_parallel,
         virtual_pipeline_model_parallel_size=o.virtual_pipeline,
+        context_parallel_size=o.context_parallel,
+        expert_model_parallel_size=o.expert_parallel,
+        expert_tensor_parallel_size=o.expert_tensor_parallel,
         sequence_parallel=o.sequence_parallel and o.tensor_parallel > 1,
-        pipeline_dtype=torch.bfloat16 if o.precision == "bf16" else torch.float16,
-        params_dtype=torch.bfloat16 if o.precision == "bf16" else torch.float16,
+        pipeline_dtype=dtype,
+        params_dtype=dtype,
         bf16=o.precision == "bf16",
         fp16=o.precision == "fp16",
         add_bias_linear=not llama,
@@ -94,7 +84,7 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         bias_activation_fusion=True,
         bias_dropout_fusion=True,
         masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False,
+        gradient_accumulation_fusion=not o.no_weight_gradient_fusion,
         normalization="RMSNorm" if llama else "LayerNorm",
         hidden_dropout=0.0 if llama else 0.1,
         attention_dropout=0.0 if llama else 0.1,
@@ -102,39 +92,51 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         recompute_method="uniform" if o.checkpoint else None,
         recompute_num_layers=1 if o.checkpoint else None,
         cross_entropy_loss_fusion=llama,
+        cross_entropy_fusion_impl="te" if o.engine == "te" else "native",
         attention_softmax_in_fp32=False,
     )
+    fields |= dict(_field(text) for text in o.set)
+    mla = fields.pop("multi_latent_attention", False)
+    return (MLATransformerConfig if mla else TransformerConfig)(**fields)
+
+
+def _field(text: str):
+    """``name=literal``; what is no literal of Python is a word."""
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Module]:
     """The rank's part of the model (several with a virtual pipeline), under Megatron's data parallelism."""
-    spec = get_gpt_layer_local_spec(normalization=config.normalization)
-    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
-    if o.attention == "flash":
-        spec.submodules.self_attention.submodules.core_attention = FusedAttention
     ddp = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
+        grad_reduce_in_fp32=o.gradients == "fp32",
         overlap_grad_reduce=o.overlap,
         overlap_param_gather=o.overlap and o.distributed_optimizer,
         use_distributed_optimizer=o.distributed_optimizer,
+        average_in_collective=o.gradients == "model",
+        fp8_param_gather=config.fp8_param,
     )
     chunks = []
     for index in range(o.virtual_pipeline or 1):
         stage = {} if o.virtual_pipeline is None else {"ignore_virtual": False, "vp_stage": index}
-        layers = get_num_layers_to_build(config, vp_stage=None if o.virtual_pipeline is None else index)
+        chunk = None if o.virtual_pipeline is None else index
         model = GPTModel(
             config,
-            TransformerBlockSubmodules([spec] * layers, Norm),
+            megatron_layers.block_spec(config, o.engine, o.attention, chunk),
             vocab_size=o.vocab,
             max_sequence_length=o.sequence,
             pre_process=parallel_state.is_pipeline_first_stage(**stage),
             post_process=parallel_state.is_pipeline_last_stage(**stage),
-            position_embedding_type="rope" if o.style == "llama" else "learned_absolute",
-            share_embeddings_and_output_weights=o.style == "gpt",
-            **({} if o.virtual_pipeline is None else {"vp_stage": index}),
+            position_embedding_type="rope" if o.positions == "rope" else "learned_absolute",
+            share_embeddings_and_output_weights=o.tied,
+            **({} if chunk is None else {"vp_stage": chunk}),
         ).cuda()
         model.model_type = ModelType.encoder_or_decoder
-        model = model.to(config.params_dtype)
+        if not config.fp8:
+            model = model.to(config.params_dtype)
         chunks.append(DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0))
     return chunks
 
@@ -149,7 +151,7 @@ def fuse(optimizer) -> None:
 def forward_step(o, batches, model):
     """One micro-batch: the output and what makes a loss of it."""
     tokens = next(batches)
-    positions = torch.arange(o.sequence, device="cuda").expand_as(tokens)
+    positions = torch.arange(tokens.shape[1], device="cuda").expand_as(tokens)
     mask = None
     if o.attention == "unfused":
         mask = torch.triu(torch.ones(1, 1, o.sequence, o.sequence, dtype=torch.bool, device="cuda"), 1)
@@ -157,13 +159,17 @@ def forward_step(o, batches, model):
     return output, lambda out: (out.float().mean(), {"loss": out.detach().mean()})
 
 
-def main() -> None:
-    """A few steps on random tokens."""
-    o = parse()
+def prepare(o: argparse.Namespace):
+    """Process groups, model and optimizer."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     parallel_state.initialize_model_parallel(
-        o.tensor_parallel, o.pipeline_parallel, virtual_pipeline_model_parallel_size=o.virtual_pipeline
+        o.tensor_parallel,
+        o.pipeline_parallel,
+        virtual_pipeline_model_parallel_size=o.virtual_pipeline,
+        context_parallel_size=o.context_parallel,
+        expert_model_parallel_size=o.expert_parallel,
+        expert_tensor_parallel_size=o.expert_tensor_parallel,
     )
     model_parallel_cuda_manual_seed(1)
     config = configure(o)
@@ -181,16 +187,24 @@ def main() -> None:
         ),
         chunks,
     )
-    fuse(optimizer)
+    if o.engine == "local":
+        fuse(optimizer)
     config.finalize_model_grads_func = finalize_model_grads
     config.no_sync_func = [chunk.no_sync for chunk in chunks] if o.overlap else None
     config.no_sync_func = config.no_sync_func[0] if config.no_sync_func and len(chunks) == 1 else config.no_sync_func
     config.grad_scale_func = optimizer.scale_loss
+    return chunks, optimizer
+
+
+def main() -> None:
+    """A few steps on random tokens."""
+    o = parse()
+    chunks, optimizer = prepare(o)
     schedule = get_forward_backward_func()
 
     def batches():
         while True:
-            yield torch.randint(o.vocab, (o.batch, o.sequence), device="cuda")
+            yield torch.randint(o.vocab, (o.batch, o.sequence // o.context_parallel), device="cuda")
 
     streams = [batches() for _ in chunks]
     for _ in range(o.steps):

@@ -50,7 +50,7 @@ class Captures:
     def _key(self, plan: Plan, script: Path, rank: int) -> str:
         cluster: Cluster = plan.cluster
         parts = (
-            script.read_text(),
+            *_texts(script),
             *plan.args,
             f"{rank} {plan.steps} {cluster.nodes} {cluster.gpus_per_node} {cluster.gpu.id}",
             device_config(cluster.gpu, cluster.gpus_per_node),
@@ -58,6 +58,12 @@ class Captures:
             self._code,
         )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _texts(script: Path) -> list[str]:
+    """The recipe and its neighbours of the same family, which it may import: ``megatron_gpt``, ``megatron_layers``."""
+    family = script.stem.split("_")[0]
+    return [path.read_text() for path in sorted(script.parent.glob(f"{family}_*.py"))] or [script.read_text()]
 
 
 def _code_digest() -> str:

@@ -37,7 +37,7 @@ def solve(case: Case, captures: Captures) -> Prediction:
 
 
 def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
-    """From the results of the ranks that were captured: the first rank's time, the fullest rank's memory."""
+    """From the results of the ranks that were captured: the first one's time, the measured one's memory."""
     failed = next((result for result in results if result.exit not in ("ok", "stopped")), None)
     if failed is not None and failed.exit == "out_of_memory":
         reason = f"out of memory in the emulation: {_one_line(failed.error)}"
@@ -47,12 +47,19 @@ def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
     result = results[0]
     return Prediction(
         step_time_s=result.step_time_s,
-        peak_mem_gib=max(_peak(each, case.measured_memory()[1]) for each in results) / GIB,
+        peak_mem_gib=_fullest(case, results) / GIB,
         low_step_time_s=result.step_time_low_s,
         high_step_time_s=result.step_time_high_s,
         outcome="ok",
         provenance=" ".join(f"{share.name} {share.share:.0%}" for share in result.provenance.by_origin),
     )
+
+
+def _fullest(case: Case, results: Sequence[Result]) -> int:
+    """Bytes of the rank that was measured: the last one where the case says so, else the fullest."""
+    peaks = [_peak(each, case.measured_memory()[1]) for each in results]
+    said = case.text("peak_mem_kind") + case.text("rank_or_stage")
+    return peaks[-1] if "last rank" in said else max(peaks)
 
 
 def _peak(result: Result, kind: str) -> int:

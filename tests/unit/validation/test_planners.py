@@ -63,3 +63,55 @@ def test_a_single_gpu_row_names_model_precision_and_attention() -> None:
         *("--model", "gpt2-large", "--batch", "4", "--sequence", "1024", "--image", "0", "--precision", "full"),
         *("--attention", "eager", "--optimizer", "none"),
     )
+
+
+MEGATRON = {**LLAMA, "framework": "Megatron-LM", "model": "llama", "micro_batch": "1", "act_ckpt": "none"}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the packages that planners are to find."""
+    names = {"megatron"}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in names else None)
+    return names
+
+
+def test_a_pipeline_of_megatron_captures_one_rank_a_stage(installed: set[str]) -> None:
+    planned = plan(Case({**MEGATRON, "tp": "4", "pp": "4", "global_batch": "8"}))
+    assert planned.ranks == (0, 16, 32, 48)
+    assert "--engine local" in " ".join(planned.args)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cp": "2"}, "context parallelism"),
+        ({"precision": "FP8", "framework": "NeMo"}, "FP8"),
+        ({"n_experts": "8"}, "experts"),
+    ],
+)
+def test_what_only_transformer_engine_computes_needs_it(
+    installed: set[str], change: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**MEGATRON, **change}))
+    assert str(raised.value) == (
+        f"the case has {reason}, which Megatron computes with Transformer Engine, and that is not installed"
+    )
+
+
+def test_fp8_of_tuned_runs_takes_transformer_engine_and_its_recipe(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    case = {**MEGATRON, "framework": "Megatron-Bridge", "precision": "FP8-MX", "cp": "2"}
+    words = " ".join(plan(Case(case)).args)
+    assert "--engine te" in words
+    assert "--context-parallel 2" in words
+    assert "--gradients model" in words
+    assert "--set fp8='e4m3'" in words
+    assert "--set fp8_recipe='mxfp8'" in words
+
+
+def test_other_families_of_megatron_are_named(installed: set[str]) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**MEGATRON, "model": "bert/bert_mcore"}))
+    assert str(raised.value) == "the recipe builds decoders for pre-training, and the case is of the kind 'bert'"

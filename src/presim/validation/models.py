@@ -1,0 +1,134 @@
+"""Shapes of models: from the cells of a case, or by the published name where a table only names them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from presim.validation.cases import CannotBuildError, Case
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+    """A decoder as Megatron's recipe takes it; ``fields`` are those of TransformerConfig."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    style: str = "llama"  # llama: RMSNorm, SwiGLU, no biases; gpt: LayerNorm, GELU, biases
+    tied: bool = False
+    positions: str = "rope"
+    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+def _experts(count: int, top: int, ffn: int, **fields: object) -> dict[str, object]:
+    """Fields of a Mixture of Experts as its published benchmarks run it: tokens spread evenly by force."""
+    return {
+        "num_moe_experts": count,
+        "moe_router_topk": top,
+        "moe_ffn_hidden_size": ffn,
+        "moe_grouped_gemm": True,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_load_balancing_type": "none",
+        "moe_router_force_load_balancing": True,
+        **fields,
+    }
+
+
+_LATENT = {  # DeepSeek's attention
+    "multi_latent_attention": True,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_head_dim": 128,
+    "qk_pos_emb_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+# Each from the configuration that was published with the weights (config.json on the model's page).
+_PUBLISHED = {
+    "deepseekv3": Shapes(
+        *(61, 7168, 18432, 128, 128, 129280),
+        fields={
+            **_LATENT,
+            **_experts(256, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] * 3 + [1] * 58),
+        },
+    ),
+    "kimik2": Shapes(
+        *(61, 7168, 18432, 64, 64, 163840),
+        fields={
+            **_LATENT,
+            **_experts(384, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] + [1] * 60),
+        },
+    ),
+    "qwen330ba3b": Shapes(
+        48, 2048, 6144, 32, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **_experts(128, 8, 768)}
+    ),
+    "qwen3235ba22b": Shapes(
+        94, 4096, 12288, 64, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **_experts(128, 8, 1536)}
+    ),
+}
+
+
+def published_shapes(case: Case) -> Shapes:
+    """What the case's cells say, else what its model is known to be.
+
+    Raises:
+        CannotBuildError: the cells are empty and the name is not known.
+    """
+    if case.text("n_layers"):
+        return _from_cells(case)
+    name = case.text("model").split(" (")[0].lower()
+    plain = "".join(letter for letter in name if letter.isalnum())
+    if plain not in _PUBLISHED:
+        raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
+    return _PUBLISHED[plain]
+
+
+def _from_cells(case: Case) -> Shapes:
+    heads, hidden = case.count("n_heads"), case.count("hidden")
+    other = case.text("other")
+    said = {part.split("=")[0].strip(): part.partition("=")[2] for part in other.split(";")}
+    llama = any(name in case.text("model").lower() for name in ("llama", "deepseek", "qwen", "mixtral"))
+    fields: dict[str, object] = {}
+    if not llama:
+        fields |= {"gated_linear_unit": True} if "swiglu" in said else {}
+        fields |= {"add_bias_linear": False} if "disable-bias-linear" in said else {}
+    if said.get("kv-channels"):
+        fields["kv_channels"] = int(said["kv-channels"])
+    return Shapes(
+        layers=case.count("n_layers"),
+        hidden=hidden,
+        ffn=case.count("ffn", 4 * hidden),
+        heads=heads,
+        kv_heads=case.count("n_kv_heads", heads),
+        vocab=case.count("vocab", 50257),  # GPT-2's, Megatron's own default
+        style="llama" if llama else "gpt",
+        tied=not llama and "untie-embeddings-and-output-weights" not in said,
+        positions="rope" if llama or "rope" in case.text("model") else "learned",
+        fields={**fields, **_experts_of(case, said)},
+    )
+
+
+def _experts_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
+    """Fields of the case's experts, none where it is dense."""
+    count = case.count("n_experts", 0)
+    if count <= 1:
+        return {}
+    fields: dict[str, object] = {
+        "num_moe_experts": count,
+        "moe_router_topk": case.count("topk", 2),
+        "moe_grouped_gemm": "moe-grouped-gemm" in said,
+        "moe_token_dispatcher_type": said.get("moe-token-dispatcher-type", "allgather"),
+    }
+    if said.get("moe-ffn-hidden-size"):
+        fields["moe_ffn_hidden_size"] = int(said["moe-ffn-hidden-size"])
+    if said.get("moe-shared-expert-intermediate-size"):
+        fields["moe_shared_expert_intermediate_size"] = int(said["moe-shared-expert-intermediate-size"])
+    if "capacity factor 1 padded" in case.text("other"):
+        fields |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+    if "MLA" in case.text("other") or "multi-latent-attention" in said:
+        fields |= _LATENT
+    return fields

@@ -1,0 +1,60 @@
+"""Shapes of a model: from the cells of a case, or by its published name."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.models import published_shapes
+
+CELLS = {"id": "x", "n_layers": "12", "hidden": "512", "n_heads": "8", "seq_len": "1024"}
+
+
+def test_cells_of_a_gpt_follow_megatrons_own_options() -> None:
+    plain = published_shapes(Case({**CELLS, "model": "gpt/gpt3"}))
+    assert (plain.style, plain.tied, plain.positions, plain.ffn, plain.vocab) == ("gpt", True, "learned", 2048, 50257)
+    said = "swiglu=True;disable-bias-linear=True;untie-embeddings-and-output-weights=True;kv-channels=128"
+    flagged = published_shapes(Case({**CELLS, "model": "gpt/gpt3_rope", "other": said}))
+    assert (flagged.tied, flagged.positions) == (False, "rope")
+    assert flagged.fields == {"gated_linear_unit": True, "add_bias_linear": False, "kv_channels": 128}
+
+
+def test_experts_come_from_cells_and_options() -> None:
+    said = "moe-grouped-gemm=True;moe-token-dispatcher-type=alltoall;moe-ffn-hidden-size=1024"
+    shapes = published_shapes(Case({**CELLS, "model": "moe/gpt3", "n_experts": "8", "topk": "2", "other": said}))
+    assert shapes.fields["num_moe_experts"] == 8
+    assert shapes.fields["moe_router_topk"] == 2
+    assert shapes.fields["moe_token_dispatcher_type"] == "alltoall"
+    assert shapes.fields["moe_ffn_hidden_size"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"), [("DeepSeekV3 (dropless)", 671), ("Qwen3_30B_a3B", 30.5), ("Kimi_K2", 1026)]
+)
+def test_a_published_name_has_the_published_number_of_parameters(name: str, billions: float) -> None:
+    shapes = published_shapes(Case({"id": "x", "model": name}))
+    assert _parameters(shapes) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_an_unknown_name_without_shapes_is_named() -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        published_shapes(Case({"id": "x", "model": "Mystery 9000"}))
+    assert str(raised.value) == "neither n_layers is given nor are the shapes of 'Mystery 9000' known here"
+
+
+def _parameters(shapes) -> int:  # type: ignore[no-untyped-def]
+    """Matrices only: attention, experts, router, shared expert, dense layers, embedding and output."""
+    f, h = shapes.fields, shapes.hidden
+    if f.get("multi_latent_attention"):
+        head = f["qk_head_dim"] + f["qk_pos_emb_head_dim"]
+        attention = h * f["q_lora_rank"] + f["q_lora_rank"] * shapes.heads * head
+        attention += h * (f["kv_lora_rank"] + f["qk_pos_emb_head_dim"])
+        attention += f["kv_lora_rank"] * shapes.heads * (f["qk_head_dim"] + f["v_head_dim"])
+        attention += shapes.heads * f["v_head_dim"] * h
+    else:
+        attention = h * f["kv_channels"] * (2 * shapes.heads + 2 * shapes.kv_heads)
+    sparse = sum(f.get("moe_layer_freq", [1] * shapes.layers))
+    expert = 3 * h * f["moe_ffn_hidden_size"]
+    moe = f["num_moe_experts"] * (expert + h) + 3 * h * f.get("moe_shared_expert_intermediate_size", 0)
+    dense = 3 * h * shapes.ffn
+    return shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + 2 * shapes.vocab * h

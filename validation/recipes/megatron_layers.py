@@ -1,0 +1,73 @@
+"""What Megatron-core's layers are made of: Transformer Engine's modules, or PyTorch's where that is not installed."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import torch
+import torch.nn.functional as F
+
+
+def install_weight_gradient_fusion() -> None:
+    """Apex's one function: the product of a weight's gradient is added to its fp32 buffer by cuBLAS itself.
+
+    Megatron imports it by name; cuBLAS does the same through PyTorch, with beta = 1.
+    """
+
+    def accumulate(inputs: torch.Tensor, grad: torch.Tensor, main_grad: torch.Tensor) -> None:
+        rows, columns = grad.reshape(-1, grad.shape[-1]), inputs.reshape(-1, inputs.shape[-1])
+        if main_grad.dtype == grad.dtype:
+            torch.addmm(main_grad, rows.t(), columns, out=main_grad)
+        else:
+            torch.addmm(main_grad, rows.t(), columns, main_grad.dtype, out=main_grad)
+
+    module = types.ModuleType("fused_weight_gradient_mlp_cuda")
+    module.wgrad_gemm_accum_fp32 = module.wgrad_gemm_accum_fp16 = accumulate
+    sys.modules.setdefault(module.__name__, module)
+
+
+def block_spec(config, engine: str, attention: str, vp_stage: int | None):
+    """The layers of this rank's stage, or of one of its virtual stages."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+
+    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=engine == "te", vp_stage=vp_stage)
+    if engine == "te":
+        return spec
+    spec.layer_norm = Norm
+    for layer in spec.layer_specs:
+        parts = layer.submodules
+        parts.input_layernorm = parts.pre_mlp_layernorm = Norm
+        if attention == "flash":
+            parts.self_attention.submodules.core_attention = FusedAttention
+    return spec
+
+
+class FusedAttention(torch.nn.Module):
+    """PyTorch's fused attention with the interface of Megatron's core attention: [sequence, batch, heads, dim]."""
+
+    def __init__(self, config, *args, **kwargs) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, query, key, value, attention_mask=None, **kwargs) -> torch.Tensor:
+        q, k, v = (t.permute(1, 2, 0, 3) for t in (query, key, value))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        return out.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
+
+
+class Norm(torch.nn.Module):
+    """A norm whose gradients Megatron sums over the sequence-parallel ranks; its own local one refuses to be split."""
+
+    def __init__(self, config, hidden_size: int, eps: float = 1e-5, **kwargs) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size))
+        self.bias = None if config.normalization == "RMSNorm" else torch.nn.Parameter(torch.zeros(hidden_size))
+        for parameter in self.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.bias is None:
+            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
