@@ -33,6 +33,12 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
     default=_RECIPES,
     help="Folder of the recipes; default: validation/recipes of the checkout.",
 )
+@click.option(
+    "--captures",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep captures here, and use those that are here whichever version of presim made them.",
+)
 @click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
     table: Path,
@@ -42,6 +48,7 @@ def command(
     limit: int | None,
     only: str | None,
     recipes: Path,
+    captures: Path | None,
     again: bool,
 ) -> int:
     """Run published cases and write what presim says beside what was measured.
@@ -61,7 +68,7 @@ def command(
     results = ResultTable(out or Path(f"{table.stem}.predicted.csv"), cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     with progress() as say:
-        for number, (case, prediction) in enumerate(solve_all(chosen, Captures(recipes), jobs), start=1):
+        for number, (case, prediction) in enumerate(solve_all(chosen, Captures(recipes, captures), jobs), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
     if report:

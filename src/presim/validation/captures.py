@@ -22,13 +22,17 @@ from presim.validation.plan import Plan
 
 
 class Captures:
-    """Traces by recipe, arguments, rank, emulated device, and the code that captures."""
+    """Traces by recipe, arguments, rank and emulated device.
+
+    Those in the user's cache also go by the code that captures; those in a ``folder`` that was named are its owner's,
+    and are used whichever version made them.
+    """
 
     def __init__(self, recipes: Path, folder: Path | None = None, limit_s: float = 600.0) -> None:
         self.recipes = recipes
         self.folder = folder or Path(platformdirs.user_cache_dir("presim")) / "captures"
         self.limit_s = limit_s
-        self._code = _code_digest()
+        self._code = _code_digest() if folder is None else ""
 
     def traces(self, plan: Plan) -> list[Trace]:
         """The traces of the plan's ranks, captured where they are not kept yet."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from pathlib import Path
 
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import evaluate
@@ -87,17 +86,16 @@ def solve_all(cases: Sequence[Case], captures: Captures, jobs: int) -> Iterator[
 def _pool(captures: Captures, jobs: int) -> Iterator[ProcessPoolExecutor]:
     import multiprocessing
 
-    settings = (captures.recipes, captures.folder, captures.limit_s)
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, settings)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (captures,))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(recipes: Path, folder: Path, limit_s: float) -> None:
+def _start_worker(captures: Captures) -> None:
     global _captures
-    _captures = Captures(recipes, folder, limit_s)
+    _captures = captures
 
 
 def _solve_here(case: Case) -> Prediction:
