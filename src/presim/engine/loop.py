@@ -16,6 +16,10 @@ A slot's ops go through these states::
 
 The host needs no events of its own: what it waits for is always the end of an op, so it is walked ahead of time up
 to the next op that blocks it, and goes on when that end is simulated. Times are integer nanoseconds.
+
+A rank may be *open*: its host is a program that still runs, and asks for more than is known. Then nothing is simulated
+from the moment on at which its host stands (the horizon), and `run` is called again once more is known
+(`presim.engine.live`).
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ EXCLUSIVE = 4  # how many there are
 END = 0  # item: op
 READY = 1  # item: slot, whose head may be able to go
 _PRIORITY = 1 << 60  # key = priority * _PRIORITY + sequence
+_FOREVER = 1 << 62
 
 # State of the op at the head of a slot.
 OPEN = 0  # nobody has looked yet, or it is not ready
@@ -59,10 +64,13 @@ CALLS = 2  # resources in State.called
 
 
 class Program(NamedTuple):
-    """The input of the loop. Ops of all ranks stand one rank after the other, in the order their hosts ask."""
+    """The input of the loop. Ops of a rank are `stride` apart, in the order its host asks; so are its slots."""
 
-    rank_first: Column  # [rank] first op; one more at the end
-    rank_slot: Column  # [rank] first slot; one more at the end
+    stride: Column  # [0] 1: one rank after the other; ranks that grow are interleaved
+    rank_end: Column  # [rank] where the op after its last one would stand
+    rank_open: Column  # [rank] 1: its host may ask for more
+    slot_first_of: Column  # [rank] first slot
+    slot_end: Column  # [rank] where the slot after its last one would stand
     slot_rank: Column  # [slot]
     slot_first: Column  # [slot] first op put on it, or -1
     slot_priority: Column  # [slot] lower is more urgent
@@ -111,13 +119,18 @@ class State(NamedTuple):
     heap_key: Column
     heap_item: Column
     counters: Column
+    horizon: Column  # [0] where the first host stands that may ask for more; nothing from there on is simulated
 
 
 def run(p: Program, s: State) -> None:
-    """Simulate until nothing can happen any more; ops that have no end then are in a deadlock."""
-    for rank in range(len(p.rank_first) - 1):
+    """Simulate until nothing can happen any more, or up to the horizon.
+
+    Where no rank is open, ops that have no end then are in a deadlock.
+    """
+    s.horizon[0] = _FOREVER
+    for rank in range(len(p.rank_end)):
         walk_host(p, s, rank, s.host_time[rank])
-    while s.counters[HEAP] > 0:
+    while s.counters[HEAP] > 0 and s.heap_time[0] < s.horizon[0]:
         now = s.heap_time[0]
         while s.counters[HEAP] > 0 and s.heap_time[0] == now:
             key = s.heap_key[0]
@@ -142,7 +155,7 @@ def walk_host(p: Program, s: State, rank: int, now: int) -> None:
     """Let the host go on until an op blocks it that depends on ends not simulated yet."""
     op = s.host_op[rank]
     time = s.host_time[rank]
-    while op < p.rank_first[rank + 1]:
+    while op < p.rank_end[rank]:
         if s.host_spent[rank] != op:
             s.host_spent[rank] = op
             time += p.host_ns[op]
@@ -160,9 +173,11 @@ def walk_host(p: Program, s: State, rank: int, now: int) -> None:
                 break
             time = max(time, seen)
             s.end[op] = time
-        op += 1
+        op += p.stride[0]
     s.host_op[rank] = op
     s.host_time[rank] = time
+    if p.rank_open[rank] == 1 and op >= p.rank_end[rank]:
+        s.horizon[0] = min(s.horizon[0], time)
 
 
 def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
@@ -197,7 +212,7 @@ def sync_seen(p: Program, s: State, op: int, rank: int) -> int:
 def host_can_go(p: Program, s: State, rank: int) -> bool:
     """Whether what blocks the host is over."""
     op = s.host_op[rank]
-    if op >= p.rank_first[rank + 1]:
+    if op >= p.rank_end[rank]:
         return False
     if p.code[op] <= WAIT:
         return s.outstanding[p.slot[op]] < p.queue_depth[0]
@@ -256,7 +271,7 @@ def give(p: Program, s: State, resource: int, now: int) -> None:
     s.is_called[resource] = 0
     rank = resource // EXCLUSIVE
     best = -1
-    for slot in range(p.rank_slot[rank], p.rank_slot[rank + 1]):
+    for slot in range(p.slot_first_of[rank], p.slot_end[rank], p.stride[0]):
         if s.head_state[slot] != QUEUED or p.resource[s.head[slot]] != resource % EXCLUSIVE:
             continue
         if best < 0 or p.slot_priority[slot] < p.slot_priority[best]:

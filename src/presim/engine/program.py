@@ -25,6 +25,7 @@ class JobProgram:
     """All ranks' ops in the form the loop reads."""
 
     ranks: tuple[RankOps, ...]
+    first: Ints  # [rank] first op; one more at the end
     columns: dict[str, Ints]  # by the names of `loop.Program`
 
 
@@ -40,8 +41,11 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
     op_first = _offsets([len(rank.entries) for rank in ranks])
     slot_first = _offsets([len(rank.streams) for rank in ranks])
     columns = {
-        "rank_first": op_first,
-        "rank_slot": slot_first,
+        "stride": np.array([1]),
+        "rank_end": op_first[1:],
+        "rank_open": np.zeros(len(ranks), np.int64),
+        "slot_first_of": slot_first[:-1],
+        "slot_end": slot_first[1:],
         "slot_rank": np.repeat(np.arange(len(ranks)), np.diff(slot_first)),
         "slot_first": _shifted([rank.slot_first for rank in ranks], op_first),
         "slot_priority": _joined([rank.priority for rank in ranks]),
@@ -59,7 +63,9 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
     }
-    return JobProgram(ranks, {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()})
+    return JobProgram(
+        ranks, op_first, {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()}
+    )
 
 
 def initial_state(program: JobProgram) -> dict[str, Ints]:
@@ -77,11 +83,11 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
     zero = {
         "host_time": ranks, "outstanding": slots, "rank_outstanding": ranks, "head_state": slots, "in_flight": slots,
         "pending": slots, "queued": resources, "called": resources, "is_called": resources, "arrived": matches,
-        "heap_time": events, "heap_key": events, "heap_item": events, "counters": 3,
+        "heap_time": events, "heap_key": events, "heap_item": events, "counters": 3, "horizon": 1,
     }  # fmt: skip
     state = {name: np.full(size, -1, np.int64) for name, size in unset.items()}
     state |= {name: np.zeros(size, np.int64) for name, size in zero.items()}
-    state["host_op"] = columns["rank_first"][:-1].copy()
+    state["host_op"] = program.first[:-1].copy()
     state["head"] = columns["slot_first"].copy()
     return {name: state[name] for name in loop.State._fields}
 

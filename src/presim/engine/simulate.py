@@ -44,7 +44,7 @@ def simulate_job(
     else:
         state = _interpret(program, state)
     _raise_if_stuck(program, state)
-    first = program.columns["rank_first"]
+    first = program.first
     return {
         rank.trace.manifest.rank: timeline(
             rank, *(state[name][first[index] : first[index + 1]] for name in ("issue", "start", "end"))
@@ -89,7 +89,7 @@ def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
 
 
 def _located(program: JobProgram, ops: Ints) -> list[tuple[Trace, int]]:
-    first = program.columns["rank_first"]
+    first = program.first
     ranks = np.searchsorted(first, ops, "right") - 1
     return [
         (program.ranks[rank].trace, int(program.ranks[rank].entries[op - first[rank]]))
