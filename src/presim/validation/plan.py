@@ -28,6 +28,8 @@ Planner = Callable[[Case], Plan]
 
 _GPUS = {
     "h100 sxm 80gb": "h100-sxm",
+    "h100 sxm 96gb hbm2e 2.4tb/s 500w (grand teton)": "h100-sxm-96gb",
+    "h100 (95.07 gib)": "h100-sxm-96gb",
     "a100 sxm 40gb": "a100-40gb-sxm",
     "a100 sxm 80gb": "a100-80gb-sxm",
     "a100 (dgx a100)": "a100-80gb-sxm",

@@ -19,7 +19,8 @@ GPUS = catalogue.ids(Gpu)
 ALL = [(kind, name) for kind in (Gpu, Node, Fabric) for name in catalogue.ids(kind)]
 WANTED = {
     "NVIDIA, data centre": "v100-16gb-sxm v100-32gb-sxm t4 a100-40gb-sxm a100-80gb-sxm a100-40gb-pcie a100-80gb-pcie "
-    "a800-80gb-sxm a10g a40 l4 l40s rtx-pro-6000 h100-sxm h100-pcie h100-nvl h200 h20 h800 b200 b300 gb200 gb300",
+    "a800-80gb-sxm a10g a40 l4 l40s rtx-pro-6000 h100-sxm h100-sxm-96gb h100-pcie h100-nvl h200 h20 h800 b200 b300 "
+    "gb200 gb300",
     "NVIDIA, desktop": "rtx-3090 rtx-4090",
     "AMD": "mi300x mi355x",
 }
