@@ -16,10 +16,11 @@ SHIM_SOURCES := CMakeLists.txt $(shell find $(SHIM) -type f -not -path '$(SHIM)/
 TORCH := $(VENV)/.torch
 PACKAGES := $(VENV)/.packages
 PRESIM := $(VENV)/.presim
+FRAMEWORKS := $(VENV)/.frameworks
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv shim demo test quick lint format docs upgrade clean
+.PHONY: help venv frameworks shim demo test quick lint format docs upgrade clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -50,6 +51,13 @@ $(PRESIM): pyproject.toml $(PACKAGES)
 		--editable '.[dev,examples]'
 	@touch $@
 
+frameworks: $(FRAMEWORKS)  ## DeepSpeed, Lightning, PEFT and what else examples and tests run
+
+$(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH)
+	@echo "installing frameworks"
+	@DS_BUILD_OPS=0 $(PIP) install --no-deps --no-build-isolation --requirement requirements/frameworks.txt
+	@touch $@
+
 shim: $(LIBRARIES)  ## the emulated CUDA libraries
 
 $(CUDA_HEADERS)/.stamp: requirements/cuda-headers.txt | $(BIN)/python
@@ -67,7 +75,7 @@ $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 
-test: venv shim  ## all tests
+test: venv frameworks shim  ## all tests
 	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest
 
 quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import pytest
@@ -10,8 +11,10 @@ from presim.capture.environment import build_shim, find_torch, install_torch, sh
 
 MARKERS = {
     "torch_cuda": "starts PyTorch's CUDA build on the emulated libraries; skipped where either is missing",
+    "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
     "slow": "takes more than ten seconds; left out by `make quick`",
 }
+OWN_TARGET = {"vllm": "make vllm"}  # too large, or too long in building, to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 
 
@@ -27,12 +30,21 @@ def missing_part() -> str | None:
     return None if shim_libraries() else f"the emulated CUDA libraries are not built: {build_shim()}"
 
 
+def missing_package(item: pytest.Item) -> str | None:
+    """A package that a test marked with needs() lacks, or None."""
+    packages = [name for mark in item.iter_markers("needs") for name in mark.args]
+    return next((name for name in packages if importlib.util.find_spec(name) is None), None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = missing_part()
-    if missing is None:
-        return
-    if os.environ.get(NEED_ALL):
-        pytest.exit(f"some tests cannot run: {missing}", returncode=1)
+    lacking = ""
     for item in items:
-        if item.get_closest_marker("torch_cuda"):
+        if missing and item.get_closest_marker("torch_cuda"):
             item.add_marker(pytest.mark.skip(reason=missing))
+        if package := missing_package(item):
+            reason = f"{package} is not installed: {OWN_TARGET.get(package, 'make frameworks')}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+            lacking = lacking or reason * (package not in OWN_TARGET)
+    if os.environ.get(NEED_ALL) and (missing or lacking):
+        pytest.exit(f"some tests cannot run: {missing or lacking}", returncode=1)

@@ -38,7 +38,9 @@ MAY_IMPORT = {
 CLIENTS = {"cli", "validation", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside
 
 # They run inside the script's own process.
-MAY_IMPORT_TORCH = {f"presim.capture.{name}" for name in ("runner", "hook", "modules", "optimizer_steps", "lone_rank")}
+MAY_IMPORT_TORCH = {
+    f"presim.capture.{name}" for name in ("runner", "hook", "modules", "optimizer_steps", "lone_rank", "deepspeed")
+}
 
 
 def module_name(path: Path) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from presim.capture import deepspeed
 from presim.capture.hook import Hook
 from presim.trace.schema import Category
 
@@ -95,14 +96,15 @@ class ModuleScopes:
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
-        elements = sum(parameter.numel() for parameter in parameters)
+        elements = sum(deepspeed.elements(parameter) for parameter in parameters)
+        own = [deepspeed.partition(local_tensor(parameter)) for parameter in parameters]
         if elements > self.parameters:
             self._counted = id(module)
             self.parameters = elements
-            self.parameters_local = sum(local_tensor(parameter).numel() for parameter in parameters)
+            self.parameters_local = sum(tensor.numel() for tensor in own)
             self.tokens = self.samples = 0
-        for parameter in parameters:
-            self.tag(parameter, Category.PARAMETER)
+        for tensor in own:
+            self.tag(tensor, Category.PARAMETER)
         for buffer in nn.Module.buffers(module):
             self.tag(buffer, Category.BUFFER)
         for tensor in _tensors(args):

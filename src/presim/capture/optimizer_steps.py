@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ class OptimizerSteps:
         self.stop = stop  # called after the last step; does not return
         self.count = 0
         self._first: Optimizer | None = None
+        self._inside = False  # a step that its framework begins and ends
         self._tagged: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
 
     def install(self) -> None:
@@ -55,8 +57,20 @@ class OptimizerSteps:
         self.scopes.hook.add_own_time(time.perf_counter_ns() - start)
         if self._first is None:
             self._first = optimizer
-        if optimizer is not self._first:
-            return
+        if optimizer is self._first and not self._inside:
+            self._mark()
+
+    @contextlib.contextmanager
+    def whole_step(self) -> Iterator[None]:
+        """One step, however often optimizers are stepped inside."""
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+        self._mark()
+
+    def _mark(self) -> None:
         self.scopes.hook.step(self.count)
         self.count += 1
         if self.limit and self.count >= self.limit:

@@ -38,7 +38,7 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import lone_rank, transformers_values
+        from presim.capture import deepspeed, lone_rank, transformers_values
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
@@ -53,6 +53,7 @@ class Runner:
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
         self.steps.install()
+        deepspeed.install(self.steps.whole_step)
         hook.install()
         torch.cuda._lazy_call(hook.track_memory)
 

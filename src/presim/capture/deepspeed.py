@@ -1,0 +1,45 @@
+"""What DeepSpeed does its own way: one step of its engine steps the optimizer inside it several times, or never.
+
+ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
+before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step. ZeRO-3 leaves
+empty tensors where parameters were and keeps their sizes and its own part of each in attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from presim.capture.after_import import when_imported
+
+
+def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have each step of a DeepSpeed engine run inside ``whole_step()``; nothing happens where none is imported."""
+
+    def wrap(module: Any) -> None:
+        engine = module.DeepSpeedEngine
+        take_step = engine._take_model_step
+
+        @functools.wraps(take_step)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with whole_step(), torch.profiler.record_function("Optimizer.step#DeepSpeedEngine.step"):
+                return take_step(self, *args, **kwargs)
+
+        engine._take_model_step = step
+
+    when_imported("deepspeed.runtime.engine", wrap)
+
+
+def elements(parameter: torch.Tensor) -> int:
+    """Elements of the whole parameter, whoever holds them."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def partition(parameter: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a parameter of ZeRO-3; any other parameter as it is."""
+    part = getattr(parameter, "ds_tensor", None)
+    return parameter if part is None else part

@@ -1,0 +1,110 @@
+"""DeepSpeed: steps are its engine's, each stage holds and sends what ZeRO's paper says, and its optimizer does run."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Copy, Gemm, Optimizer
+from support.captured import Job, run
+
+RANKS = 8
+LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY, TOKENS = 4, 512, 1376, 32000, 2048
+MATRICES = LAYERS * (4 * HIDDEN**2 + 3 * HIDDEN * FEED_FORWARD)
+PARAMETERS = 2 * VOCABULARY * HIDDEN + MATRICES + (2 * LAYERS + 1) * HIDDEN
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("deepspeed"), pytest.mark.slow]
+
+
+def zero(stage: int, *args: str) -> Job:
+    return run("deepspeed_zero.py", "--model", "tiny", "--stage", str(stage), *args, world_size=RANKS)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_the_model_is_counted_whole_and_by_what_a_rank_holds(stage: int) -> None:
+    model = zero(stage).trace.manifest.model
+    assert model["parameters"] == PARAMETERS
+    assert model["parameters_local"] == (PARAMETERS // RANKS if stage == 3 else PARAMETERS)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_products_are_the_model_s_whatever_is_sharded(stage: int) -> None:
+    job = zero(stage)
+    forward = 2 * TOKENS * (MATRICES + VOCABULARY * HIDDEN)
+    assert job.gemm_flops(Phase.FORWARD) == forward
+    assert job.gemm_flops(Phase.BACKWARD) == 2 * forward
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_the_optimizer_runs_on_a_rank_s_share_of_the_parameters(stage: int) -> None:
+    """No overflow is seen, so no step is skipped. One flat shard: each of foreach AdamW's kernels is launched once."""
+    job = zero(stage)
+    kernels = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    assert [one.operator for one in kernels] == [
+        "aten::_foreach_mul_",  # weight decay
+        "aten::_foreach_lerp_",
+        "aten::_foreach_mul_",
+        "aten::_foreach_addcmul_",
+        "aten::_foreach_sqrt",
+        "aten::_foreach_div_",
+        "aten::_foreach_add_",
+        "aten::_foreach_addcdiv_",
+    ]
+    assert {one.elements for one in kernels} == {PARAMETERS // RANKS}
+    assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 4 * PARAMETERS / RANKS, rel=0.01)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_gradients_are_reduced_whole_and_updated_shards_gathered(stage: int) -> None:
+    """This version reduces to the shard's owner by an all-reduce of its bucket; the scalars are norm and overflow."""
+    job = zero(stage)
+    reduced = sum(one.bytes for one in job.collectives() if one.kind == "all_reduce" and one.bytes > 8)
+    assert reduced == 2 * PARAMETERS
+    assert job.collective_bytes("all_gather") == (2 * PARAMETERS if stage else 0)
+
+
+def test_zero_3_scatters_gradients_and_gathers_parameters() -> None:
+    """Norms stay where they are (persistent parameters) and are gathered after the update, all others in forward."""
+    job = zero(3)
+    norms = 2 * (2 * LAYERS + 1) * HIDDEN
+    assert job.collective_bytes("reduce_scatter") == 2 * PARAMETERS
+    assert job.collective_bytes("all_gather", Phase.OPTIMIZER) == norms
+    assert job.collective_bytes("all_gather") == 2 * PARAMETERS
+
+
+def test_a_step_is_the_engine_s_where_the_optimizer_steps_once_a_group() -> None:
+    """The Trainer makes two groups of parameters, with and without weight decay; ZeRO-3 steps each by itself."""
+    job = run("hf_trainer.py", "--backend", "deepspeed", world_size=RANKS)
+    products = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Gemm)]
+    assert len(job.trace.steps()) == 3
+    assert len(products) == 8 * 7 + 1
+
+
+def test_gradient_accumulation_makes_one_step_of_several_passes() -> None:
+    once, twice = zero(2), zero(2, "--accumulate", "2")
+    assert twice.gemm_flops(Phase.FORWARD) == 2 * once.gemm_flops(Phase.FORWARD)
+    assert twice.trace.manifest.batch["tokens"] == 2 * TOKENS
+
+
+def test_checkpointing_recomputes_each_layer_once() -> None:
+    job = zero(3, "--checkpoint")
+    last = 2 * TOKENS * LAYERS * HIDDEN * FEED_FORWARD  # of each layer; what follows is not needed again
+    assert job.gemm_flops(Phase.RECOMPUTE) in (2 * TOKENS * MATRICES, 2 * TOKENS * MATRICES - last)
+
+
+def test_an_offloaded_optimizer_leaves_nothing_on_the_device_but_copies() -> None:
+    """The shard's gradients go to the host, where DeepSpeed's own Adam updates it, and the new values come back."""
+    job = zero(2, "--offload", "optimizer")
+    work = job.signatures(job.work())
+    assert not [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    assert not job.held_after_step()[Category.OPTIMIZER_STATE]
+    moved = {
+        way: sum(one.bytes for one in work if isinstance(one, Copy) and one.direction == way) for way in ("d2h", "h2d")
+    }
+    assert moved["d2h"] >= 2 * PARAMETERS // RANKS
+    assert moved["h2d"] >= 2 * PARAMETERS // RANKS
+
+
+def test_offloaded_parameters_leave_the_device_between_steps() -> None:
+    kept, offloaded = zero(3), zero(3, "--offload", "all")
+    assert offloaded.held_after_step()[Category.PARAMETER] < kept.held_after_step()[Category.PARAMETER]
