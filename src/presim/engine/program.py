@@ -19,6 +19,25 @@ from presim.trace.check import check
 
 Ints = NDArray[np.int64]
 
+# Columns of `RankOps` that the loop reads, with what they point to: there a number counts within the rank.
+OP_COLUMNS = {
+    "code": "", "host_ns": "", "slot": "slot", "following": "op", "duration": "", "resource": "", "target": "op",
+    "joins": "",
+}  # fmt: skip
+
+# Columns of `loop.State`: how many values each has, and what stands there before anything has happened.
+STATE_COLUMNS = {
+    "issue": ("op", -1), "start": ("op", -1), "end": ("op", -1), "waiter_first": ("op", -1), "match_next": ("op", -1),
+    "host_op": ("rank", 0), "host_time": ("rank", 0), "host_spent": ("rank", -1), "rank_outstanding": ("rank", 0),
+    "rank_last_end": ("rank", -1),
+    "outstanding": ("slot", 0), "last_end": ("slot", -1), "head": ("slot", -1), "head_state": ("slot", 0),
+    "in_flight": ("slot", 0), "pending": ("slot", 0), "waiter_next": ("slot", -1),
+    "running": ("resource", -1), "queued": ("resource", 0), "called": ("resource", 0), "is_called": ("resource", 0),
+    "arrived": ("match", 0), "match_first": ("match", -1),
+    "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
+    "counters": ("counter", 0), "horizon": ("one", 0),
+}  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class JobProgram:
@@ -40,7 +59,14 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
     matching = match_collectives([item.trace for item in priced])
     op_first = _offsets([len(rank.entries) for rank in ranks])
     slot_first = _offsets([len(rank.streams) for rank in ranks])
+    first = {"op": op_first, "slot": slot_first}
     columns = {
+        name: _shifted([getattr(rank, name) for rank in ranks], first[points_to])
+        if points_to
+        else _joined([getattr(rank, name) for rank in ranks])
+        for name, points_to in OP_COLUMNS.items()
+    }
+    columns |= {
         "stride": np.array([1]),
         "rank_end": op_first[1:],
         "rank_open": np.zeros(len(ranks), np.int64),
@@ -49,15 +75,7 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
         "slot_rank": np.repeat(np.arange(len(ranks)), np.diff(slot_first)),
         "slot_first": _shifted([rank.slot_first for rank in ranks], op_first),
         "slot_priority": _joined([rank.priority for rank in ranks]),
-        "code": _joined([rank.code for rank in ranks]),
-        "host_ns": _joined([rank.host_ns for rank in ranks]),
-        "slot": _shifted([rank.slot for rank in ranks], slot_first),
-        "following": _shifted([rank.following for rank in ranks], op_first),
-        "duration": _joined([rank.duration for rank in ranks]),
-        "resource": _joined([rank.resource for rank in ranks]),
-        "target": _shifted([rank.target for rank in ranks], op_first),
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
-        "joins": _joined([rank.joins for rank in ranks]),
         "match_needed": matching.needed,
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),
@@ -71,25 +89,26 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
 def initial_state(program: JobProgram) -> dict[str, Ints]:
     """The columns of `loop.State` before anything has happened."""
     columns = program.columns
-    ops, slots, matches = len(columns["code"]), len(columns["slot_rank"]), len(columns["match_needed"])
-    ranks = len(program.ranks)
-    resources = ranks * loop.EXCLUSIVE
-    # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
-    events = 2 * slots + int(columns["joins"].sum()) + 1
-    unset = {
-        "issue": ops, "start": ops, "end": ops, "host_spent": ranks, "last_end": slots, "rank_last_end": ranks,
-        "running": resources, "waiter_first": ops, "waiter_next": slots, "match_first": matches, "match_next": ops,
-    }  # fmt: skip
-    zero = {
-        "host_time": ranks, "outstanding": slots, "rank_outstanding": ranks, "head_state": slots, "in_flight": slots,
-        "pending": slots, "queued": resources, "called": resources, "is_called": resources, "arrived": matches,
-        "heap_time": events, "heap_key": events, "heap_item": events, "counters": 3, "horizon": 1,
-    }  # fmt: skip
-    state = {name: np.full(size, -1, np.int64) for name, size in unset.items()}
-    state |= {name: np.zeros(size, np.int64) for name, size in zero.items()}
+    sizes = state_sizes(
+        ops=len(columns["code"]),
+        slots=len(columns["slot_rank"]),
+        matches=len(columns["match_needed"]),
+        ranks=len(program.ranks),
+        joins=int(columns["joins"].sum()),
+    )
+    state = {name: np.full(sizes[axis], value, np.int64) for name, (axis, value) in STATE_COLUMNS.items()}
     state["host_op"] = program.first[:-1].copy()
     state["head"] = columns["slot_first"].copy()
     return {name: state[name] for name in loop.State._fields}
+
+
+def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int) -> dict[str, int]:
+    """Values that the columns of `loop.State` need."""
+    # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
+    events = 2 * slots + joins + 1
+    resources = ranks * loop.EXCLUSIVE
+    sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
+    return sizes | {"counter": 3, "one": 1}
 
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints) -> Timeline:
