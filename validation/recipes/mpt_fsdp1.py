@@ -21,20 +21,26 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, Sha
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+ATTENTION = {
+    "flash1": SDPBackend.EFFICIENT_ATTENTION,  # what PyTorch has that is nearest to FlashAttention 1, also in speed
+    "flash2": SDPBackend.FLASH_ATTENTION,
+}
+
 
 class Attention(nn.Module):
     """One fused projection, flash attention, one projection out."""
 
-    def __init__(self, hidden: int, heads: int) -> None:
+    def __init__(self, hidden: int, heads: int, backend: SDPBackend) -> None:
         super().__init__()
         self.heads = heads
+        self.backend = backend
         self.Wqkv = nn.Linear(hidden, 3 * hidden, bias=False)
         self.out_proj = nn.Linear(hidden, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, hidden = x.shape
         q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.Wqkv(x).chunk(3, dim=2))
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # FlashAttention 2 was what there was
+        with sdpa_kernel(self.backend):
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out_proj(out.transpose(1, 2).reshape(batch, length, hidden))
 
@@ -50,10 +56,10 @@ class LowPrecisionNorm(nn.LayerNorm):
 class Block(nn.Module):
     """Attention and MLP, each with its norm and residual."""
 
-    def __init__(self, hidden: int, heads: int, ffn: int) -> None:
+    def __init__(self, hidden: int, heads: int, ffn: int, backend: SDPBackend) -> None:
         super().__init__()
         self.norm_1 = LowPrecisionNorm(hidden, bias=False)
-        self.attn = Attention(hidden, heads)
+        self.attn = Attention(hidden, heads, backend)
         self.norm_2 = LowPrecisionNorm(hidden, bias=False)
         self.up_proj = nn.Linear(hidden, ffn, bias=False)
         self.down_proj = nn.Linear(ffn, hidden, bias=False)
@@ -70,7 +76,7 @@ class MPT(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(o.vocab, o.hidden)
         self.wpe = nn.Embedding(o.sequence, o.hidden)
-        self.blocks = nn.ModuleList(Block(o.hidden, o.heads, o.ffn) for _ in range(o.layers))
+        self.blocks = nn.ModuleList(Block(o.hidden, o.heads, o.ffn, ATTENTION[o.attention]) for _ in range(o.layers))
         self.norm_f = LowPrecisionNorm(o.hidden, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -131,6 +137,7 @@ def parse() -> argparse.Namespace:
     for name in ("layers", "hidden", "ffn", "heads", "vocab", "sequence", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--attention", choices=tuple(ATTENTION), default="flash1", help="published runs: before 2024")
     parser.add_argument("--checkpoint", action="store_true")
     parser.add_argument("--sharding", choices=("full", "grad"), default="full")
     parser.add_argument("--mixed-precision", choices=("default", "pure"), default="default")

@@ -25,6 +25,17 @@ def summary(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
+def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
+    """What buys accuracy: runs over the same cases side by side, in the cases that all of them predicted."""
+    predicted = [{row["id"] for row in rows if row["error"]} for rows in runs.values()]
+    common = set.intersection(*predicted)
+    lines = []
+    for name, rows in runs.items():
+        chosen = [row for row in rows if row["id"] in common]
+        lines.append([name, *_statistics(chosen)[:6]])
+    return "## What buys accuracy\n\n" + _markdown(["prices", *_HEADINGS[:6]], lines) + "\n"
+
+
 def source(row: Row) -> str:
     """Where the case comes from: the first part of its source, without line numbers."""
     text = row.get("source", "") or row["framework"]

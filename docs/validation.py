@@ -1,0 +1,94 @@
+"""Writes the page on accuracy from outputs of ``presim validate``: tables, pictures, and the predictions themselves.
+
+``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run).
+``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
+stands in ``validation/results/misses.md`` and goes in front of the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from presim.validation.summary import ablation, source, summary
+
+Row = Mapping[str, str]
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "validation.md"
+PICTURE = ROOT / "docs" / "pictures" / "validation.svg"
+RESULTS = ROOT / "validation" / "results"
+COLUMNS = (
+    *("id", "source", "framework", "model", "gpu", "n_gpus", "precision", "tp", "pp", "vp", "cp", "ep", "dp"),
+    *("step_time_s", "predicted_step_time_s", "low_step_time_s", "high_step_time_s", "error"),
+    *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
+    *("outcome", "provenance", "reason"),
+)
+_NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
+
+
+def read(names: Sequence[str]) -> list[Row]:
+    """The rows of all tables, a later one in the place of an earlier one with the same id."""
+    rows: dict[str, Row] = {}
+    for name in names:
+        with Path(name).open(newline="") as file:
+            rows.update({row["id"]: row for row in csv.DictReader(file, restval="")})
+    return list(rows.values())
+
+
+def write_predictions(rows: Sequence[Row], path: Path) -> None:
+    """What was predicted beside what was published, with its source, in the columns that a reader needs."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: row["id"]))
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Predicted over measured, a point a case: step times on the left, memory on the right."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "presim"  # the same bytes in every run
+    import matplotlib.pyplot as plt
+
+    figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
+    _scatter(times, rows, "step_time_s", "predicted_step_time_s", "step time, s")
+    _scatter(memory, rows, "peak_mem_gib", "predicted_peak_mem_gib", "peak memory, GiB")
+    handles, labels = times.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: str) -> None:
+    for name in sorted({source(row) for row in rows}):
+        points = [(row[measured], row[predicted]) for row in rows if source(row) == name]
+        both = [(float(x), float(y)) for x, y in points if x and y]
+        axes.plot([x for x, _ in both], [y for _, y in both], "o", markersize=4, alpha=0.7, label=name)
+    low, high = axes.get_xlim()
+    ends = [max(low, 1e-3), high]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.fill_between(ends, [0.8 * x for x in ends], [1.2 * x for x in ends], color="black", alpha=0.08, label="± 20 %")
+    axes.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel=f"predicted {title}")
+
+
+def main() -> None:
+    """Read the runs, write page, picture and table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN.csv")
+    parser.add_argument("--against", action="append", default=[], metavar="NAME=RUN.csv")
+    options = parser.parse_args()
+    rows = read(options.runs)
+    write_predictions(rows, RESULTS / "predictions.csv")
+    draw(rows, PICTURE)
+    runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
+    title, tables = summary(rows).split("\n", 1)
+    picture = f"![Predicted over measured step times and memory](pictures/{PICTURE.name})\n"
+    notes = (RESULTS / "misses.md").read_text()
+    compared = ablation({"as released": rows, **runs}) if runs else ""
+    PAGE.write_text(f"{_NOTICE}{title}\n\n{picture}\n{notes}\n{compared}{tables}")
+
+
+if __name__ == "__main__":
+    main()
