@@ -133,4 +133,5 @@ def evaluate_saved(
         world_size=world_size,
         cluster=cluster,
     )
-    return evaluate([job.traces[number] for number in sorted(job.traces)], target, rank=rank)
+    traces = [job.traces[number] for number in sorted(job.traces)]
+    return evaluate(traces, target, rank=rank, stands_for=captured.stands_for)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.summarise import Device, summarise
@@ -15,6 +15,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.result import Result
+from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
 
@@ -28,18 +29,26 @@ class Evaluation:
 
 
 def evaluate(
-    traces: Trace | Sequence[Trace], cluster: Cluster, options: Options | None = None, *, rank: int | None = None
+    traces: Trace | Sequence[Trace],
+    cluster: Cluster,
+    options: Options | None = None,
+    *,
+    rank: int | None = None,
+    stands_for: Mapping[int, Sequence[int]] | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
-    ``rank``: the global rank to report on; the lowest that was captured unless given.
+    ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
+    the other ranks that do as it does.
     """
     captured = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     options = options or Options()
     priced = {trace.manifest.rank: price_trace(trace, cluster) for trace in captured}
-    timeline = simulate_job(list(priced.values()), options=options)[chosen.manifest.rank]
+    representatives = Representatives(list(priced), stands_for)
+    timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
+    timeline = timelines[chosen.manifest.rank]
     mine = priced[chosen.manifest.rank]
     return Evaluation(mine, timeline, summarise(mine, timeline, device_of(cluster, chosen, options)))
 

@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 
 SCHEMA_VERSION = 1
-FAILURES = ("raised", "exited", "out_of_memory", "killed")  # ways to end that leave the last step unfinished
 OUTSIDE_MODULES = "(outside modules)"  # the path of work that belongs to no module
 
 

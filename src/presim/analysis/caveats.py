@@ -7,8 +7,8 @@ from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
-from presim.result import FAILURES, Flops, Memory
-from presim.trace.schema import Trace
+from presim.result import Flops, Memory
+from presim.trace.schema import FAILED, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
@@ -63,7 +63,7 @@ def _other_ranks(trace: Trace) -> list[str]:
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
     notes = list(trace.manifest.notes)
-    failed = trace.manifest.exit in FAILURES
+    failed = trace.manifest.exit in FAILED
     if not steps.counted:
         what = "no step was completed" if failed else "no optimizer step was seen"
         notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")

@@ -11,8 +11,8 @@ from presim.analysis.blocks import Blocks, Ints, allocated_bytes, find_blocks, r
 from presim.analysis.scopes import merge_numbers
 from presim.analysis.steps import Step
 from presim.engine.timeline import Timeline
-from presim.result import FAILURES, Estimate, Held, Memory, MemoryTimeline
-from presim.trace.schema import Category, Kind, Trace
+from presim.result import Estimate, Held, Memory, MemoryTimeline
+from presim.trace.schema import FAILED, Category, Kind, Trace
 from presim.units import gib, percent
 
 TIMELINE_POINTS = 128
@@ -94,7 +94,7 @@ def judge(
         return False, f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
     if not reserved and not allocated:
         return None, "Nothing was allocated on the device."
-    if manifest.exit in FAILURES:
+    if manifest.exit in FAILED:
         return (
             None,
             f"The script ended early, with {gib(reserved)} reserved and {gib(headroom)} left at the peak.",

@@ -20,9 +20,9 @@ from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.result import FAILURES, SCHEMA_VERSION, Flops, Job, Memory, Result, Time
+from presim.result import SCHEMA_VERSION, Flops, Job, Memory, Result, Time
 from presim.result import Steps as StepFigures
-from presim.trace.schema import Manifest
+from presim.trace.schema import FAILED, Manifest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _with_peak(flops: Flops, device: Device) -> Flops:
 
 def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
     """The steady step's time; None where nothing ran, or the script failed before its first step was over."""
-    failed = manifest.exit in FAILURES
+    failed = manifest.exit in FAILED
     if not steps.steady.duration_ns or (failed and not steps.counted):
         return None
     return steps.steady.duration_ns / 1e9

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from presim.errors import InputError
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, family
 
 _NAMED = 6  # entries in a message
+_RANKS_NAMED = 8
 
 
 class HangError(InputError):
@@ -23,10 +25,7 @@ class HangError(InputError):
 def describe(trace: Trace, entry: int) -> str:
     """One entry with its rank, so that a user finds it."""
     columns = trace.columns
-    where = f"rank {trace.manifest.rank}, entry {entry}"
-    scope = int(columns["scope"][entry])
-    if scope >= 0:
-        where += f" in {trace.scopes[scope]}"
+    where = f"rank {trace.manifest.rank}, entry {entry}{_place(trace, entry)}"
     kind = Kind(int(columns["kind"][entry]))
     index = int(columns["signature"][entry])
     if index < 0:
@@ -34,14 +33,80 @@ def describe(trace: Trace, entry: int) -> str:
     signature = trace.signatures[index]
     if not isinstance(signature, Collective):
         return f"{where}: {family(signature)}"
-    groups = trace.manifest.groups
-    group = groups[signature.group].name if 0 <= signature.group < len(groups) else f"group {signature.group}"
     peer = f" with its rank {signature.peer}" if signature.peer >= 0 else ""
-    return f"{where}: {signature.kind} of {signature.bytes} bytes on {group!r}{peer}"
+    dtype = f" ({signature.dtype})" if signature.dtype else ""
+    return f"{where}: {signature.kind} of {signature.bytes} bytes{dtype} on {_group(trace, signature)}{peer}"
 
 
-def hang(stuck: Sequence[tuple[Trace, int]]) -> HangError:
-    """The error for entries that began to wait and never went on."""
-    named = "; ".join(describe(trace, entry) for trace, entry in stuck[:_NAMED])
-    more = f"; and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
-    return HangError(f"nothing can end what these wait for: {named}{more}")
+def _place(trace: Trace, entry: int) -> str:
+    """Module and part of the step, where they are known."""
+    scope, phase = int(trace.columns["scope"][entry]), Phase(int(trace.columns["phase"][entry]))
+    place = f" in {trace.scopes[scope]}" if scope >= 0 else ""
+    return f"{place} ({phase.name.lower()})" if phase is not Phase.OTHER else place
+
+
+def _group(trace: Trace, signature: Collective) -> str:
+    groups = trace.manifest.groups
+    if not 0 <= signature.group < len(groups):
+        return f"'group {signature.group}'"
+    group: Group = groups[signature.group]
+    return f"{group.name!r} (ranks {name_ranks(group.ranks)})" if group.ranks else repr(group.name)
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Ranks in few words: ``0, 4, 8``, ``0 to 1023``, ``0 to 1016 in steps of 8``."""
+    if len(ranks) > 2:
+        step = ranks[1] - ranks[0]
+        if step > 0 and all(after - before == step for before, after in itertools.pairwise(ranks)):
+            return f"{ranks[0]} to {ranks[-1]}" + (f" in steps of {step}" if step > 1 else "")
+    more = ", …" if len(ranks) > _RANKS_NAMED else ""
+    return ", ".join(str(rank) for rank in ranks[:_RANKS_NAMED]) + more
+
+
+def disagreement(met: Sequence[tuple[Trace, int]]) -> HangError:
+    """The error for ranks that come to one rendezvous with different operations."""
+    return HangError(f"ranks meet for different operations: {_listed(met)}")
+
+
+def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, Trace]] = ()) -> HangError:
+    """The error for entries that began to wait and never went on.
+
+    ``absent``: of those, which wait for a rank that never calls what they wait in; the rest wait for these in turn.
+    """
+    if absent:
+        trace, entry, other = absent[0]
+        others = f" ({len(absent) - 1} more such waits)" if len(absent) > 1 else ""
+        who = f"rank {other.manifest.rank}, which {_never(trace, entry, other)}"
+        return HangError(f"{describe(trace, entry)} waits for {who}{others}")
+    return HangError(f"nothing can end what these wait for: {_listed(stuck)}")
+
+
+def _never(trace: Trace, entry: int, other: Trace) -> str:
+    """How far the other rank got on that communicator."""
+    signature = trace.signatures[int(trace.columns["signature"][entry])]
+    ranks = _ranks(trace, signature)
+    calls = [
+        at
+        for at in _collectives(other)
+        if _ranks(other, other.signatures[int(other.columns["signature"][at])]) == ranks and ranks
+    ]
+    if not calls:
+        return "never calls anything on it"
+    times = f"{len(calls)} call{'s' if len(calls) > 1 else ''}"
+    return f"makes {times} on it and not this one; its last is {describe(other, calls[-1])}"
+
+
+def _collectives(trace: Trace) -> list[int]:
+    return [index for index, kind in enumerate(trace.columns["kind"].tolist()) if kind == Kind.COLLECTIVE]
+
+
+def _ranks(trace: Trace, signature: object) -> tuple[int, ...]:
+    groups = trace.manifest.groups
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
+        return ()
+    return groups[signature.group].ranks
+
+
+def _listed(entries: Sequence[tuple[Trace, int]]) -> str:
+    named = "; ".join(describe(trace, entry) for trace, entry in entries[:_NAMED])
+    return named + (f"; and {len(entries) - _NAMED} more" if len(entries) > _NAMED else "")

@@ -1,26 +1,37 @@
 """Which collectives of different ranks are one and the same: the rendezvous of the simulation.
 
 NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
-match by order between their two ranks. A communicator is identified by its members and, where several have the same
-members, by its name if the ranks agree on those names, else by the order in which the ranks made them. (Names come
-first because communicators are made when they are first used, and pipeline stages use them in orders of their own.)
+match by order between their two ranks. Which communicators are one is `presim.trace.collate`'s to say.
 
-Ranks that are not simulated are taken to be at every rendezvous exactly when the simulated members are.
+Ranks that are not simulated, and that no simulated rank stands for, are taken to be at every rendezvous exactly when
+the simulated members are. So is the peer of a send for which the sending rank itself stands.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.engine.hang import HangError, describe
-from presim.trace.schema import Group, Kind, Trace
+from presim.engine.hang import disagreement
+from presim.trace.collate import Communicators, Place
+from presim.trace.representatives import Representatives
+from presim.trace.schema import FAILED, Kind, Trace
 from presim.trace.signatures import Collective, Signature
 
 Ints = NDArray[np.int64]
+_SAME_SIZE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+@dataclasses.dataclass(frozen=True)
+class Channel:
+    """A sequence of rendezvous between the same ranks: a communicator, or one direction of a pair in it."""
+
+    identity: Hashable
+    ranks: tuple[int, ...]  # the simulated ones, which all take part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,97 +40,59 @@ class Matching:
 
     match: list[Ints]  # by trace: match of each entry, -1 where no other simulated rank takes part
     needed: Ints  # by match: entries that meet
+    channel: Ints  # by match: index into `channels`
+    channels: tuple[Channel, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Channel:
-    """A sequence of rendezvous between the same ranks: a communicator, or one direction of a pair in it."""
-
-    identity: Hashable
-    members: int  # simulated ones
-
-
-def match_collectives(traces: Sequence[Trace]) -> Matching:
+def match_collectives(traces: Sequence[Trace], representatives: Representatives | None = None) -> Matching:
     """Number every rendezvous; ranks that meet for different operations are a `HangError`."""
-    simulated = {trace.manifest.rank for trace in traces}
-    channels: dict[_Channel, int] = {}
+    representatives = representatives or Representatives([trace.manifest.rank for trace in traces])
+    communicators = Communicators(traces, representatives)
+    channels: dict[Channel, int] = {}
     keys: list[Ints] = []
-    named = _named(traces)
     for trace in traces:
-        communicators = _communicators(trace.manifest.groups, named)
-        table = [_channel_id(signature, trace, communicators, simulated, channels) for signature in trace.signatures]
+        places = communicators.places(trace.manifest.rank)
+        found = [_channel(signature, places, communicators) for signature in trace.signatures]
+        table = [-1 if channel is None else channels.setdefault(channel, len(channels)) for channel in found]
         channel = np.array([*table, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
         channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
         keys.append(np.where(channel >= 0, channel << 32 | _occurrence(channel), -1))
     unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     numbers = np.asarray(inverse, np.int64).reshape(-1) - int(len(unique) > 0 and unique[0] == -1)
     match = np.split(numbers, np.cumsum([len(trace) for trace in traces])[:-1])
-    members = np.array([channel.members for channel in channels], np.int64)
-    result = Matching(match, members[unique[unique >= 0] >> 32])
+    of_match = unique[unique >= 0] >> 32
+    result = Matching(match, _needed(traces, numbers, of_match, channels), of_match, tuple(channels))
     _compare(traces, result)
     return result
 
 
-def _named(traces: Sequence[Trace]) -> set[tuple[int, ...]]:
-    """Members whose communicators have names that differ on each rank and agree between the ranks."""
-    names: dict[tuple[int, ...], list[list[str]]] = {}
-    for trace in traces:
-        here: dict[tuple[int, ...], list[str]] = {}
-        for group in trace.manifest.groups:
-            here.setdefault(group.ranks, []).append(group.name)
-        for ranks, found in here.items():
-            names.setdefault(ranks, []).append(found)
-    return {
-        ranks
-        for ranks, found in names.items()
-        if all(len(set(each)) == len(each) for each in found)
-        and len({name for each in found for name in each}) == max(map(len, found))
-    }
+def _needed(traces: Sequence[Trace], numbers: Ints, of_match: Ints, channels: Iterable[Channel]) -> Ints:
+    """Entries that meet: of all members, but where a rank failed, only of those that came so far."""
+    if any(trace.manifest.exit in FAILED for trace in traces):
+        return np.bincount(numbers[numbers >= 0], minlength=len(of_match)).astype(np.int64)
+    members = np.array([len(channel.ranks) for channel in channels], np.int64)
+    return members[of_match]
 
 
-def _communicators(groups: Sequence[Group], named: set[tuple[int, ...]]) -> list[Hashable]:
-    """What each group of a rank is known by among all ranks."""
-    return [
-        (group.ranks, group.name if group.ranks in named else _ordinal(groups, index))
-        for index, group in enumerate(groups)
-    ]
-
-
-def _channel_id(
-    signature: Signature,
-    trace: Trace,
-    communicators: Sequence[Hashable],
-    simulated: set[int],
-    channels: dict[_Channel, int],
-) -> int:
-    channel = _channel(signature, trace, communicators, simulated) if isinstance(signature, Collective) else None
-    return -1 if channel is None else channels.setdefault(channel, len(channels))
-
-
-def _channel(
-    signature: Collective, trace: Trace, communicators: Sequence[Hashable], simulated: set[int]
-) -> _Channel | None:
-    groups = trace.manifest.groups
-    if not 0 <= signature.group < len(groups) or not groups[signature.group].ranks:
+def _channel(signature: Signature, places: Sequence[Place | None], communicators: Communicators) -> Channel | None:
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(places):
         return None
-    ranks = groups[signature.group].ranks
-    communicator = communicators[signature.group]
+    place = places[signature.group]
+    if place is None:
+        return None
     if signature.kind not in ("send", "recv", "send_recv"):
-        members = len(simulated.intersection(ranks))
-        return _Channel(communicator, members) if members > 1 else None
-    if not 0 <= signature.peer < len(ranks):
+        ranks = communicators.members(place.communicator)
+        return Channel(place.communicator, ranks) if len(ranks) > 1 else None
+    if not 0 <= signature.peer < len(place.ranks):
         return None
-    here, there = trace.manifest.rank, ranks[signature.peer]
-    if here == there or there not in simulated:
+    here, there = communicators.own_seat(place), communicators.seat(place, signature.peer)
+    if there is None or here == there:
         return None
     if signature.kind == "send_recv":
-        return _Channel((communicator, "both", min(here, there), max(here, there)), 2)
-    pair = (here, there) if signature.kind == "send" else (there, here)
-    return _Channel((communicator, "from", *pair), 2)
-
-
-def _ordinal(groups: Sequence[Group], index: int) -> int:
-    return sum(group.ranks == groups[index].ranks for group in groups[:index])
+        ends = ("both", min(here, there), max(here, there))
+    else:
+        ends = ("from", *((here, there) if signature.kind == "send" else (there, here)))
+    return Channel((place.communicator, *ends), communicators.seated(place.communicator, here, there))
 
 
 def _occurrence(values: Ints) -> Ints:
@@ -134,7 +107,7 @@ def _occurrence(values: Ints) -> Ints:
 
 
 def _compare(traces: Sequence[Trace], matching: Matching) -> None:
-    """All members of a rendezvous must be there for the same operation."""
+    """Whoever comes to a rendezvous must come for the same operation; else a `HangError`."""
     contents: dict[Hashable, int] = {}
     lowest = np.full(len(matching.needed), np.iinfo(np.int64).max)
     highest = np.full(len(matching.needed), -1, np.int64)
@@ -146,17 +119,23 @@ def _compare(traces: Sequence[Trace], matching: Matching) -> None:
         np.maximum.at(highest, match[entries], content)
     wrong = np.flatnonzero(lowest < highest)
     if len(wrong):
-        first = {  # the earliest disagreement by entry, which is the cause of the others
-            number: min(int(np.argmax(match == number)) for match in matching.match if np.any(match == number))
-            for number in wrong[:1000].tolist()
-        }
-        number = min(first, key=lambda key: (first[key], key))
-        found = [
-            describe(trace, int(np.argmax(match == number)))
-            for trace, match in zip(traces, matching.match, strict=True)
-            if np.any(match == number)
-        ]
-        raise HangError(f"ranks meet for different operations: {'; '.join(found)}")
+        number = _earliest(wrong, matching)
+        raise disagreement(
+            [
+                (trace, int(np.argmax(match == number)))
+                for trace, match in zip(traces, matching.match, strict=True)
+                if np.any(match == number)
+            ]
+        )
+
+
+def _earliest(wrong: Ints, matching: Matching) -> int:
+    """The disagreement that some rank comes to first, which is the cause of the others."""
+    first = np.full(len(matching.needed), np.iinfo(np.int64).max)
+    for match in matching.match:
+        entries = np.flatnonzero(match >= 0)
+        np.minimum.at(first, match[entries], entries)
+    return int(wrong[np.argmin(first[wrong])])
 
 
 def _content(signature: Signature) -> Hashable:
@@ -165,5 +144,9 @@ def _content(signature: Signature) -> Hashable:
         return None
     if signature.kind in ("send", "recv"):
         return "send and recv"  # a receive may be posted for more than is sent
-    same_size = signature.kind in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
-    return (signature.kind, signature.bytes if same_size else 0)
+    return (
+        signature.kind,
+        signature.bytes if signature.kind in _SAME_SIZE else 0,
+        signature.dtype if signature.kind in _SAME_SIZE else "",
+        signature.peer if signature.kind in _ROOTED else -1,
+    )

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
-from presim.engine.matching import match_collectives
+from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.trace.check import check
+from presim.trace.representatives import Representatives
 
 Ints = NDArray[np.int64]
 
@@ -46,9 +47,12 @@ class JobProgram:
     ranks: tuple[RankOps, ...]
     first: Ints  # [rank] first op; one more at the end
     columns: dict[str, Ints]  # by the names of `loop.Program`
+    matching: Matching
 
 
-def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram:
+def build_program(
+    priced: Sequence[PricedTrace], options: Options, representatives: Representatives | None = None
+) -> JobProgram:
     """Arrays that the loop may index without looking."""
     names = [item.trace.manifest.rank for item in priced]
     if len(set(names)) != len(names):
@@ -56,7 +60,7 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
     for item in priced:
         check(item.trace)
     ranks = tuple(build_ops(item, options) for item in priced)
-    matching = match_collectives([item.trace for item in priced])
+    matching = match_collectives([item.trace for item in priced], representatives)
     op_first = _offsets([len(rank.entries) for rank in ranks])
     slot_first = _offsets([len(rank.streams) for rank in ranks])
     first = {"op": op_first, "slot": slot_first}
@@ -81,9 +85,8 @@ def build_program(priced: Sequence[PricedTrace], options: Options) -> JobProgram
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
     }
-    return JobProgram(
-        ranks, op_first, {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()}
-    )
+    whole = {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()}
+    return JobProgram(ranks, op_first, whole, matching)
 
 
 def initial_state(program: JobProgram) -> dict[str, Ints]:

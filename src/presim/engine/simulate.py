@@ -15,6 +15,7 @@ from presim.engine.hang import hang
 from presim.engine.options import Options
 from presim.engine.program import Ints, JobProgram, build_program, initial_state, timeline
 from presim.engine.timeline import Timeline
+from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
 # What it takes to import numba and load the cached loop, counted in interpreted ops: a process interprets until it
@@ -30,14 +31,19 @@ def simulate(priced: PricedTrace, *, options: Options | None = None, compiled: b
 
 
 def simulate_job(
-    priced: Sequence[PricedTrace], *, options: Options | None = None, compiled: bool | None = None
+    priced: Sequence[PricedTrace],
+    *,
+    options: Options | None = None,
+    compiled: bool | None = None,
+    representatives: Representatives | None = None,
 ) -> dict[int, Timeline]:
     """Timelines by rank of all ranks together, with their collectives as rendezvous.
 
-    ``compiled`` chooses between the compiled and the interpreted loop, which answer alike; None: whichever is sooner
-    done, or what the environment's PRESIM_ENGINE says. Raises `HangError` where ranks wait for each other for ever.
+    ``representatives`` says which of them stand for others; nobody, unless given. ``compiled`` chooses between the
+    compiled and the interpreted loop, which answer alike; None: whichever is sooner done, or what the environment's
+    PRESIM_ENGINE says. Raises `HangError` where ranks wait for each other for ever.
     """
-    program = build_program(priced, options or Options())
+    program = build_program(priced, options or Options(), representatives)
     state = initial_state(program)
     if _is_compiled(compiled, len(state["issue"])):
         compiled_run()(_record(loop.Program, program.columns), _record(loop.State, state))
@@ -85,7 +91,21 @@ def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
     open_ops = np.flatnonzero((state["end"] < 0) & (state["issue"] >= 0) & (program.columns["code"] == loop.MEET))
     _, first = np.unique(program.columns["slot"][open_ops], return_index=True)
     if len(open_ops):
-        raise hang(_located(program, open_ops[first]))
+        stuck = open_ops[first]
+        raise hang(_located(program, stuck), _absent(program, stuck))
+
+
+def _absent(program: JobProgram, stuck: Ints) -> list[tuple[Trace, int, Trace]]:
+    """Those of the stuck ops that wait for a rank which has no such call, each with that rank's trace."""
+    matching = program.matching
+    traces = {rank.trace.manifest.rank: index for index, rank in enumerate(program.ranks)}
+    found: list[tuple[Trace, int, Trace]] = []
+    for (trace, entry), op in zip(_located(program, stuck), stuck.tolist(), strict=True):
+        match = int(program.columns["match"][op])
+        wanted = matching.channels[int(matching.channel[match])].ranks if match >= 0 else ()
+        missing = [traces[rank] for rank in wanted if not np.any(matching.match[traces[rank]] == match)]
+        found += [(trace, entry, program.ranks[index].trace) for index in missing[:1]]
+    return found
 
 
 def _located(program: JobProgram, ops: Ints) -> list[tuple[Trace, int]]:

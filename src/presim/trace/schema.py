@@ -41,6 +41,9 @@ COLUMNS: dict[str, type] = {
 }
 
 
+FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that did not come to its end
+
+
 class Kind(enum.IntEnum):
     """What an entry asks for; ``object`` and ``value`` mean what each member says."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from golden.scenarios import kernel
 from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
 from presim.trace.builder import TraceBuilder
+from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective
 
@@ -108,9 +111,85 @@ def test_ranks_that_meet_for_different_operations_are_named() -> None:
     second = trace(1, [reduce(), reduce(size=16)], [(0, 1)])
     expected = (
         "the job would hang: ranks meet for different operations: "
-        "rank 0, entry 1 in layers.1: all_reduce of 4 bytes on 'g0 of 0'; "
-        "rank 1, entry 1: all_reduce of 16 bytes on 'g0 of 1'. "
+        "rank 0, entry 1 in layers.1: all_reduce of 4 bytes (uint8) on 'g0 of 0' (ranks 0, 1); "
+        "rank 1, entry 1: all_reduce of 16 bytes (uint8) on 'g0 of 1' (ranks 0, 1). "
         "Compare what these ranks call before; no rank's order may differ"
     )
     with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):
         match_collectives([first, second])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Collective("all_gather", 8, "uint8", 0),
+        Collective("all_reduce", 8, "float32", 0),
+        Collective("all_reduce", 16, "uint8", 0),
+    ],
+)
+def test_another_kind_type_or_size_is_a_disagreement(other: Collective) -> None:
+    with pytest.raises(HangError, match="ranks meet for different operations"):
+        match_collectives([trace(0, [reduce()], [(0, 1)]), trace(1, [other], [(0, 1)])])
+
+
+def test_another_root_is_a_disagreement() -> None:
+    first, second = (trace(rank, [message("broadcast", rank)], [(0, 1)]) for rank in (0, 1))
+    with pytest.raises(
+        HangError, match=re.escape("broadcast of 8 bytes (uint8) on 'g0 of 1' (ranks 0, 1) with its rank 1")
+    ):
+        match_collectives([first, second])
+
+
+def test_ranks_that_stand_for_others_meet_in_their_place() -> None:
+    """Two stages of four ranks, seen by rank 0 and by rank 6: pipeline groups (0, 4) and (2, 6)."""
+    representatives = Representatives([0, 6], {0: (1, 2, 3), 6: (4, 5, 7)})
+    first = trace(0, [message("send", 1), reduce(1), message("recv", 1)], [(0, 4), (0, 1, 2, 3)])
+    second = trace(6, [message("recv", 0), message("send", 0), reduce(1)], [(2, 6), (4, 5, 6, 7)])
+    matching = match_collectives([first, second], representatives)
+    assert [match.tolist() for match in matching.match] == [[0, -1, 1], [0, 1, -1]]
+    assert matching.needed.tolist() == [2, 2]
+
+
+def test_a_rank_that_stands_for_both_ends_of_a_message_waits_for_nobody() -> None:
+    """A ring within one stage."""
+    ring = trace(0, [message("send", 1), message("recv", 3)], [(0, 1, 2, 3)])
+    other = trace(4, [], [])
+    matching = match_collectives([ring, other], Representatives([0, 4], {0: (1, 2, 3)}))
+    assert matching.match[0].tolist() == [-1, -1]
+
+
+def test_the_uneven_last_shard_of_a_stage_meets_the_stage_before_as_well() -> None:
+    """Rank 0 sends for 1, too, which is the peer of rank 3: what it sends is there for both."""
+    representatives = Representatives([0, 2, 3], {0: (1,)})
+    sends = trace(0, [message("send", 1)], [(0, 2)])
+    even = trace(2, [message("recv", 0)], [(0, 2)])
+    uneven = trace(3, [message("recv", 0)], [(1, 3)])
+    matching = match_collectives([sends, even, uneven], representatives)
+    assert [match.tolist() for match in matching.match] == [[0], [0], [0]]
+    assert matching.needed.tolist() == [3]
+
+
+def test_what_came_before_a_failure_still_meets() -> None:
+    """A rank that ran out of memory is waited for no longer than it lived."""
+    survivor, failed = trace(0, [reduce(), reduce()], [(0, 1)]), trace(1, [reduce()], [(0, 1)])
+    manifest = msgspec.structs.replace(failed.manifest, exit="out_of_memory")
+    matching = match_collectives([survivor, dataclasses.replace(failed, manifest=manifest)])
+    assert matching.needed.tolist() == [2, 1]
+
+
+def test_a_hundred_thousand_ranks_cost_what_their_representatives_do() -> None:
+    """Four stages of 25,000 ranks, each with one that is captured: pairs meet along the pipeline, nobody else."""
+    world, stages = 100_000, 4
+    size = world // stages
+    captured = [stage * size for stage in range(stages)]
+    stands_for = {rank: range(rank + 1, rank + size) for rank in captured}
+    groups = [tuple(range(world)), tuple(captured)]
+    traces = []
+    for stage, rank in enumerate(captured):
+        own = [*groups, tuple(range(rank, rank + size))]
+        calls = [reduce(0), reduce(2)]
+        calls += [msgspec.structs.replace(message("recv", stage - 1), group=1)] if stage else []
+        calls += [msgspec.structs.replace(message("send", stage + 1), group=1)] if stage < stages - 1 else []
+        traces.append(trace(rank, calls, own))
+    matching = match_collectives(traces, Representatives(captured, stands_for))
+    assert matching.needed.tolist() == [4, 2, 2, 2]

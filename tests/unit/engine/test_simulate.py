@@ -19,7 +19,7 @@ from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Group
+from presim.trace.schema import Group, Phase
 from presim.trace.signatures import Collective, Gemm
 
 
@@ -101,8 +101,9 @@ def crossed_job() -> list[PricedTrace]:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_ranks_that_wait_for_each_other_are_a_hang_that_names_them(compiled: bool) -> None:
     expected = (
-        "the job would hang: nothing can end what these wait for: rank 0, entry 0: all_reduce of 8 bytes on 'world'; "
-        "rank 1, entry 0: all_reduce of 8 bytes on 'other'. "
+        "the job would hang: nothing can end what these wait for: "
+        "rank 0, entry 0: all_reduce of 8 bytes (uint8) on 'world' (ranks 0, 1); "
+        "rank 1, entry 0: all_reduce of 8 bytes (uint8) on 'other' (ranks 0, 1). "
         "Compare what these ranks call before; no rank's order may differ"
     )
     with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):
@@ -111,9 +112,23 @@ def test_ranks_that_wait_for_each_other_are_a_hang_that_names_them(compiled: boo
 
 def test_a_member_that_never_comes_is_a_hang() -> None:
     first, second = builder(0, 2), builder(1, 2)
-    first.work(reduce(0))
+    first.work(reduce(0), scope="head", phase=Phase.BACKWARD)
     second.work(kernel(1))
-    with pytest.raises(HangError, match="rank 0, entry 0: all_reduce of 8 bytes on 'world'"):
+    expected = (
+        "the job would hang: rank 0, entry 0 in head (backward): all_reduce of 8 bytes (uint8) on 'world' (ranks 0, 1) "
+        "waits for rank 1, which never calls anything on it. "
+        "Compare what these ranks call before; no rank's order may differ"
+    )
+    with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):
+        simulate_job([priced(first), priced(second)])
+
+
+def test_a_member_that_stops_coming_is_named_with_its_last_call() -> None:
+    first, second = builder(0, 2), builder(1, 2)
+    for build, calls in ((first, 3), (second, 2)):
+        for _ in range(calls):
+            build.work(reduce(0))
+    with pytest.raises(HangError, match="rank 1, which makes 2 calls on it and not this one; its last is rank 1"):
         simulate_job([priced(first), priced(second)])
 
 
