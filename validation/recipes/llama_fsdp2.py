@@ -6,6 +6,7 @@ shard. Parameters and gradients are reduced in fp32, computed with in bf16; the 
 
 import argparse
 import contextlib
+import dataclasses
 import os
 
 import torch
@@ -144,6 +145,16 @@ def split(model: Llama, mesh) -> None:
         parallelize_module(layer, mesh, plan)
 
 
+def convert(model: Llama, recipe: str) -> None:
+    """Products of the blocks in FP8, as torchtitan asks torchao for it; the output layer stays in bf16."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = Float8LinearConfig.from_recipe_name(recipe)
+    if recipe == "tensorwise":
+        config = dataclasses.replace(config, enable_fsdp_float8_all_gather=True)
+    convert_to_float8_training(model, config=config, module_filter_fn=lambda module, name: name != "output")
+
+
 _SAVED = {
     torch.ops.aten.mm.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -186,6 +197,13 @@ def shard(model: Llama, mesh) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
+def precompute_scales(model: Llama) -> None:
+    """One reduction for the scales of all weights, instead of one a weight."""
+    from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp as precompute
+
+    precompute(model)
+
+
 def clip(model: Llama) -> None:
     """To a norm of one over all parameters."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
@@ -203,6 +221,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--checkpoint", choices=("none", "selective", "full"), default="none")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--float8", choices=("tensorwise", "rowwise"), help="needs torchao")
     parser.add_argument("--steps", type=int, default=3)
     return parser.parse_args()
 
@@ -217,6 +236,8 @@ def main() -> None:
     mesh = init_device_mesh("cuda", (dist.get_world_size() // tp, tp), mesh_dim_names=("dp", "tp"))
     with torch.device("meta"):
         model = Llama(o)
+    if o.float8:
+        convert(model, o.float8)
     if tp > 1:
         split(model, mesh["tp"])
     checkpoint(model, o.checkpoint)
@@ -240,6 +261,8 @@ def main() -> None:
                 loss.backward()
         clip(model)
         optimizer.step()
+        if o.float8 == "tensorwise":
+            precompute_scales(model)
     torch.cuda.synchronize()
     dist.destroy_process_group()
 

@@ -121,9 +121,9 @@ class ModuleScopes:
 
     def tag(self, tensor: torch.Tensor, category: Category) -> None:
         """The block that holds this tensor is of a category; tensors that hold none (meta, empty) are passed over."""
-        local = local_tensor(tensor)
-        if local.is_cuda and (address := local.untyped_storage().data_ptr()):
-            self.hook.retag(address, int(category))
+        for part in _held(local_tensor(tensor)):
+            if part.is_cuda and (address := part.untyped_storage().data_ptr()):
+                self.hook.retag(address, int(category))
 
 
 def _time_calls() -> int:
@@ -143,6 +143,16 @@ def in_backward() -> bool:
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """A DTensor's own shard; any other tensor as it is."""
     return getattr(tensor, "_local_tensor", tensor)
+
+
+def _held(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+    """What holds a tensor's bytes: itself, or the tensors inside a wrapper (torchao's FP8 and quantised weights)."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+        return
+    for name in flatten()[0]:
+        yield from _held(getattr(tensor, name))
 
 
 def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron import plan_megatron
 from presim.validation.plan import Plan, Planner, accumulation, cluster_of, only_one, options, steps_for
@@ -35,8 +37,6 @@ def _shapes(case: Case) -> dict[str, int]:
 
 def _torchtitan(case: Case) -> Plan:
     only_one(case, "pp", "cp", "ep")
-    if case.text("precision").lower() != "bf16":
-        raise CannotBuildError(f"the recipe computes in bf16, and the case in {case.text('precision')!r}")
     if "async" in case.text("other").lower():
         raise CannotBuildError("the recipe has no asynchronous tensor parallelism")
     if "simple_fsdp" in case.text("sharding"):
@@ -53,10 +53,24 @@ def _torchtitan(case: Case) -> Plan:
             accumulate=micro_batches,
             checkpoint=_checkpointing(case),
             compile=case.text("compile").lower() == "true",
+            float8=_float8(case),
         ),
         cluster,
         steps=steps_for(micro_batches),
     )
+
+
+def _float8(case: Case) -> str | None:
+    """torchao's recipe, where the case has one."""
+    said = case.text("precision").lower()
+    for recipe in ("rowwise", "tensorwise"):
+        if "float8" in said and (recipe in said or recipe == "tensorwise"):
+            if importlib.util.find_spec("torchao") is None:
+                raise CannotBuildError("torchao is not installed: pip install --no-deps torchao")
+            return recipe
+    if said != "bf16":
+        raise CannotBuildError(f"the recipe computes in bf16 or float8, and the case in {case.text('precision')!r}")
+    return None
 
 
 def _checkpointing(case: Case) -> str:
