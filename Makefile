@@ -69,7 +69,10 @@ $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 	@echo "building the emulated CUDA libraries"
 	@$(CMAKE) -S . -B build/shim -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 		-DPRESIM_CUDA_INCLUDE=$(CURDIR)/$(CUDA_HEADERS)/nvidia/cu13/include >build/shim.log
-	@$(CMAKE) --build build/shim --parallel >>build/shim.log
+	@$(CMAKE) --build build/shim --parallel $$(nproc) >>build/shim.log
+	@mkdir -p $(SHIM)/lib
+	@for library in build/shim/lib/*; do \
+		cp $$library $(SHIM)/lib/.new && mv $(SHIM)/lib/.new $(SHIM)/lib/$$(basename $$library) || exit 1; done
 	@touch $@
 
 demo: venv shim  ## Llama 8B on 128 emulated H100s
