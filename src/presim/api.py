@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
+
+if TYPE_CHECKING:
+    from presim.capture.launchers.launch import Launch, Shape
+    from presim.hardware.cluster import Cluster
 
 
 def simulate(
@@ -49,6 +54,7 @@ def run(
 ) -> Result:
     """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
 
+    ``script`` with ``args`` may be a launch command: ``run("torchrun", "--nnodes", "16", "train.py", gpu=…)``.
     The script runs in a process of its own; ``quiet`` drops what it prints.
 
     Raises:
@@ -90,20 +96,42 @@ def evaluate_run(
     progress: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """`run` with all that reports are made of; ``script_to_stderr`` keeps standard output for the result."""
+    from presim.capture.launchers.launch import Shape
     from presim.capture.run import Request, capture
-    from presim.hardware.choose import choose_cluster
     from presim.trace import store
 
-    target = choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, world_size=world_size, cluster=cluster)
+    launch = _launch(os.fspath(script), args, module)
+    target = _target(launch, gpu, cluster, Shape(nodes, gpus_per_node, world_size))
     if save is not None:
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
-    request = Request(os.fspath(script), tuple(args), module, rank, steps, limit, stdout)
+    request = Request(launch, rank, steps, limit, stdout)
     trace = capture(request, target, progress)
     if save is not None:
         store.save([trace], save)
     progress("simulating")
     return evaluate(trace, target)
+
+
+def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:
+    """A launch command, or a script (a file of that name goes first) with its arguments."""
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.launchers.read import is_command, read_command
+
+    if module or os.path.isfile(script) or not is_command(script):
+        return Launch(script, args, module)
+    return read_command([script, *args])
+
+
+def _target(launch: Launch, gpu: str | None, cluster: str | None, asked: Shape) -> Cluster:
+    """The cluster that the options and the launch command describe together."""
+    from presim.capture.launchers.shape import agreed
+    from presim.hardware.choose import choose_cluster
+
+    shape = agreed(launch, asked, described=cluster is not None)
+    return choose_cluster(
+        gpu=gpu, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world, cluster=cluster
+    )
 
 
 def evaluate_saved(

@@ -102,3 +102,24 @@ def test_workers_and_subprocesses_of_a_script_run_and_leave_the_trace_alone(tmp_
     ended = presim("run", *ONE, "--steps", "0", "--json", tmp_path / "r.json", "-q", tmp_path / "workers.py")
     assert (ended.returncode, ended.stdout.split("\n")) == (0, ["subprocess", "child 0", "end", ""]), ended.stderr
     assert json.loads((tmp_path / "r.json").read_text())["steps"]["count"] == 4
+
+
+MEETS = """
+import os, sys, torch, torch.distributed as dist
+how, rank, world = sys.argv[1], int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+torch.cuda.set_device(int(os.environ["SLURM_LOCALID"]))
+dist.init_process_group("nccl", init_method=how, rank=rank, world_size=world)
+x = torch.ones(1 << 20, device="cuda")
+dist.all_reduce(x)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "env", os.environ.get("RANK"))
+"""
+
+
+@pytest.mark.parametrize("how", ["tcp://node0:29500", "file:///nowhere/at/all", "env://"])
+def test_a_slurm_script_meets_its_ranks_wherever_it_would(tmp_path: Path, how: str) -> None:
+    """The launcher's store answers at any address; the script's rank is the one that Slurm's variables say."""
+    script = tmp_path / "meets.py"
+    script.write_text(MEETS)
+    command = ("srun", "-N", "2", "--ntasks-per-node", "8", "python", script, how)
+    ended = presim("run", "--gpu", "h100-sxm", "-q", "--rank", "9", "--", *command)
+    assert (ended.returncode, ended.stdout) == (0, "rank 9 of 16 env None\n"), ended.stderr

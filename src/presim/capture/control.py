@@ -14,6 +14,7 @@ class Control(msgspec.Struct, frozen=True):
     steps: int  # stop after so many optimizer steps; 0: run to the end
     hook: str  # path of the operator hook
     outcome: str  # where the runner writes its `Outcome`
+    store: int = 0  # port of the rendezvous store on this machine
 
 
 class Outcome(msgspec.Struct):

@@ -133,7 +133,7 @@ def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
     with tempfile.TemporaryDirectory(prefix="presim-") as folder:
         device = Path(folder) / "device"
         device.write_text(device_config(catalogue.gpu(gpu), 1))
-        variables = environment(require_shim(), device, Path(folder), rank=0, world_size=1, per_node=1, port=0)
+        variables = environment(require_shim(), device, Path(folder), {})
         command = [sys.executable, "-c", _PROBE]
         try:
             ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)

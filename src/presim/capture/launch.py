@@ -10,9 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from presim.capture.launchers.deepspeed import deepspeed_variables
+from presim.capture.launchers.launch import Place, torchrun_variables
+from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
+from presim.capture.launchers.slurm import slurm_variables
 from presim.capture.whereabouts import ask
 from presim.errors import CaptureError
 
@@ -20,15 +24,21 @@ _ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
-def environment(
-    libraries: list[Path], device: Path, log: Path, *, rank: int, world_size: int, per_node: int, port: int
-) -> dict[str, str]:
-    """The script's environment: the shim before every other library, and what torchrun would set."""
-    local_world = min(per_node, world_size)
-    node, local = divmod(rank, local_world)
-    variables = dict(os.environ)
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        variables.pop(name, None)
+# Where launchers say a process's place. What this process's own launcher said is not for the script.
+PLACING = {
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    *(
+        name
+        for scheme in (torchrun_variables, deepspeed_variables, slurm_variables, open_mpi_variables, hydra_variables)
+        for name in scheme(Place(0, 1, 1, 0))
+        if name not in ("SLURM_JOB_ID", "SLURM_JOBID")
+    ),
+}
+
+
+def environment(libraries: list[Path], device: Path, log: Path, placed: Mapping[str, str]) -> dict[str, str]:
+    """The script's environment: the shim before every other library, and what its launcher would set (``placed``)."""
+    variables = {name: value for name, value in os.environ.items() if name not in PLACING}
     preload = [*(str(path) for path in libraries), *filter(None, [variables.get("LD_PRELOAD")])]
     paths = [str(_PACKAGE_ROOT), *filter(None, [variables.get("PYTHONPATH")])]
     variables |= {
@@ -37,21 +47,7 @@ def environment(
         "PYTHONPATH": ":".join(paths),
         "PRESIM_DEVICE": str(device),
         "PRESIM_LOG_DIR": str(log),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(local_world),
-        "GROUP_RANK": str(node),
-        "GROUP_WORLD_SIZE": str(-(-world_size // local_world)),
-        "ROLE_RANK": str(rank),
-        "ROLE_NAME": "default",
-        "ROLE_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "presim",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher hosts the store, for rank 0 too
+        **placed,
         "TORCH_NCCL_RANKS_PER_ROOT": "1000000",  # one unique id for any world
         "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody's heart beats at the other end
     }
@@ -65,6 +61,7 @@ def supervise(
     variables: dict[str, str],
     *,
     limit_s: float,
+    python: Sequence[str] = (),
     script_stdout: int | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> int:
@@ -72,11 +69,12 @@ def supervise(
 
     The process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, and
     when ``limit_s`` seconds have passed. What the script prints goes to ``script_stdout`` (None: where ours goes).
+    ``python``: options of the interpreter.
 
     Raises:
         CaptureError: the limit has passed.
     """
-    command = [sys.executable, "-m", "presim.capture.runner", str(control)]
+    command = [sys.executable, *python, "-m", "presim.capture.runner", str(control)]
     deadline = time.monotonic() + limit_s
     with _process(command, variables, script_stdout) as process:
         while True:

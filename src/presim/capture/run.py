@@ -18,6 +18,7 @@ from presim.capture.control import Control, Outcome
 from presim.capture.environment import require_shim, require_torch
 from presim.capture.hook_build import ensure_hook, hook_path
 from presim.capture.launch import environment, supervise
+from presim.capture.launchers.launch import Launch, Place
 from presim.capture.log import read_log
 from presim.capture.rendezvous import RendezvousServer
 from presim.errors import CaptureError, InputError
@@ -35,9 +36,7 @@ OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
 class Request:
     """What to capture."""
 
-    script: str  # path of a script, or name of a module
-    args: tuple[str, ...] = ()
-    module: bool = False  # run as ``python -m``
+    program: Launch
     rank: int = 0
     steps: int = 3  # stop after so many optimizer steps; 0: run to the end
     limit_s: float = 600.0  # end a script that takes longer
@@ -63,20 +62,19 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
         directory = Path(name)
         device = directory / "device"
         device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
-        control = _write_control(request, directory, hook)
+        place = Place(request.rank, cluster.world_size, cluster.gpus_per_node, store.port)
+        control = _write_control(request, directory, hook, place)
         variables = environment(
             libraries,
             device,
             directory,
-            rank=request.rank,
-            world_size=cluster.world_size,
-            per_node=cluster.gpus_per_node,
-            port=store.port,
+            request.program.variables_at(place),
         )
         code = supervise(
             control,
             variables,
             limit_s=request.limit_s,
+            python=request.program.python,
             script_stdout=request.script_stdout,
             progress=lambda: progress("running the script"),
         )
@@ -85,10 +83,11 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
 
 
 def _check(request: Request, cluster: Cluster) -> None:
-    if not request.module and not Path(request.script).is_file():
-        raise InputError(f"there is no script {request.script!r} (working directory {Path.cwd()})")
-    package = request.script.split(".")[0]
-    if request.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
+    program = request.program
+    if not program.module and not Path(program.script).is_file():
+        raise InputError(f"there is no script {program.script!r} (working directory {Path.cwd()})")
+    package = program.script.split(".")[0]
+    if program.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
         raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")
     gpu = cluster.gpu
     if (gpu.compute_major, gpu.compute_minor) < OLDEST_CAPABILITY:
@@ -104,14 +103,15 @@ def _check(request: Request, cluster: Cluster) -> None:
         )
 
 
-def _write_control(request: Request, directory: Path, hook: Path) -> Path:
+def _write_control(request: Request, directory: Path, hook: Path, place: Place) -> Path:
     control = Control(
-        script=request.script,
-        module=request.module,
-        args=request.args,
+        script=request.program.script,
+        module=request.program.module,
+        args=request.program.args_at(place),
         steps=request.steps,
         hook=str(hook),
         outcome=str(directory / "outcome.json"),
+        store=place.port,
     )
     path = directory / "control.json"
     path.write_bytes(msgspec.json.encode(control))
@@ -127,7 +127,7 @@ def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Tr
     trace = assemble(log, _manifest(request, cluster, outcome))
     if not trace.mask(Kind.WORK, Kind.COLLECTIVE).any() and outcome.exit in ("ok", "stopped"):
         raise CaptureError(
-            f"{request.script} ended without asking anything of the GPU: does it move its model to 'cuda'?"
+            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda'?"
         )
     return trace
 
@@ -146,12 +146,13 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
     facts = outcome.facts
     batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
     model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
+    program = request.program
     return Manifest(
         world_size=cluster.world_size,
         rank=request.rank,
         gpu=cluster.gpu.id,
         gpus_per_node=cluster.gpus_per_node,
-        script=" ".join(["-m"] * request.module + [request.script, *request.args]),
+        script=" ".join(["-m"] * program.module + [program.script, *program.args]),
         versions=outcome.versions,
         exit=outcome.exit,
         error=outcome.error,
@@ -161,4 +162,5 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
         batch=batch,
         model=model,
         allocator=outcome.allocator,
+        notes=program.notes,
     )

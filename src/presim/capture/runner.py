@@ -47,7 +47,7 @@ class Runner:
         hook = Hook(Path(self.control.hook))
         self.scopes = ModuleScopes(hook)
         self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
-        lone_rank.install()
+        lone_rank.install(self.control.store)
         transformers_values.install()
         TritonKernels(hook).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")

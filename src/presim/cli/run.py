@@ -36,8 +36,10 @@ from presim.cli.options import Outputs, cluster_options, output_options
 def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with ARGS on an emulated GPU and predict what the cluster would make of it.
 
-    The script runs unmodified in a process of its own, with the environment that torchrun would give rank R. Nothing
-    is computed on the device: what it was asked for is recorded, priced for the cluster and simulated.
+    SCRIPT ARGS may be a launch command: torchrun, accelerate launch, deepspeed, srun, mpirun, python. Its options say
+    how many ranks there are, and each rank finds the environment that the launcher would give it; without a launcher
+    that is torchrun's. The script runs unmodified in a process of its own. Nothing is computed on the device: what it
+    was asked for is recorded, priced for the cluster and simulated.
     """
     from presim.api import evaluate_run
     from presim.cli.progress import progress

@@ -12,6 +12,7 @@ import platformdirs
 
 import presim
 from presim.capture.environment import SHIM_DIRECTORY, find_torch, shim_paths
+from presim.capture.launchers.launch import Launch
 from presim.capture.run import Request, capture
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
@@ -45,7 +46,7 @@ class Captures:
         kept = self.folder / self._key(plan, script, rank)
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
-        request = Request(str(script), plan.args, False, rank, plan.steps, self.limit_s, subprocess.DEVNULL)
+        request = Request(Launch(str(script), plan.args), rank, plan.steps, self.limit_s, subprocess.DEVNULL)
         trace = capture(request, plan.cluster)
         kept.mkdir(parents=True, exist_ok=True)
         store.save([trace], kept)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture import launch
+from presim.capture.launchers.launch import Place, torchrun_variables
 from presim.errors import CaptureError
 
 LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
@@ -17,7 +18,7 @@ LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
 
 def environment(rank: int = 0, world_size: int = 1, per_node: int = 8) -> dict[str, str]:
     return launch.environment(
-        LIBRARIES, Path("/log/device"), Path("/log"), rank=rank, world_size=world_size, per_node=per_node, port=29400
+        LIBRARIES, Path("/log/device"), Path("/log"), torchrun_variables(Place(rank, world_size, per_node, 29400))
     )
 
 

@@ -1,0 +1,118 @@
+"""The file that ``accelerate config`` writes, as settings by the names of the command's options."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from presim.errors import InputError
+
+# Sections whose keys may lack the section's prefix.
+_PREFIXES = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
+_SECTIONS = (*_PREFIXES, "deepspeed_config", "megatron_lm_config", "parallelism_config", "mpirun_config")
+_MODES = {  # distributed_type -> the option that means the same
+    "NO": "",
+    "MULTI_GPU": "multi_gpu",
+    "FSDP": "use_fsdp",
+    "DEEPSPEED": "use_deepspeed",
+    "MEGATRON_LM": "use_megatron_lm",
+    "MULTI_CPU": "cpu",
+    "XLA": "tpu",
+    "TPU": "tpu",
+}
+_KNOWN = {
+    *(
+        "compute_environment",
+        "distributed_type",
+        "mixed_precision",
+        "use_cpu",
+        "debug",
+        "num_processes",
+        "machine_rank",
+    ),
+    *("num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend", "same_network", "fp16"),
+    *("main_training_function", "enable_cpu_affinity", "downcast_bf16", "tpu_name", "tpu_zone", "tpu_use_cluster"),
+    *("tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env", "dynamo_backend", "num_cpu_threads_per_process"),
+}
+
+
+def read_config(path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Settings of a file, or of the one that accelerate looks for by itself, and what was not understood.
+
+    Raises:
+        InputError: there is no such file, or it does not say what to do.
+    """
+    file = Path(path) if path else _default()
+    if file is None:
+        return {}, ()
+    described = _load(file)
+    if described.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        raise InputError(f"{file}: compute_environment {described['compute_environment']} is none that presim knows")
+    unknown = sorted(set(described) - _KNOWN - set(_SECTIONS))
+    notes = (f"Of {file} presim does not know: {', '.join(unknown)}.",) if unknown else ()
+    return _settings(described, file), notes
+
+
+def _default() -> Path | None:
+    """Where ``accelerate config`` saves: under HF_HOME, else in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = Path(os.environ.get("HF_HOME", cache / "huggingface")) / "accelerate"
+    return next(
+        (folder / name for name in ("default_config.json", "default_config.yaml") if (folder / name).is_file()), None
+    )
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise InputError(f"accelerate launch: cannot read the config file {file}: {error.strerror}") from error
+    try:
+        found = json.loads(text) if file.suffix == ".json" else _yaml(text)
+    except ValueError as error:
+        raise InputError(f"{file} is neither YAML nor JSON that accelerate could read: {error}") from error
+    if not isinstance(found, dict) or "distributed_type" not in found:
+        raise InputError(f"{file} names no distributed_type; write it with `accelerate config`")
+    return found
+
+
+def _yaml(text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")  # accelerate needs it, presim does not
+    except ImportError as error:
+        raise InputError("reading accelerate's config file takes PyYAML: pip install pyyaml") from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from error
+
+
+def _settings(described: Mapping[str, Any], file: Path) -> dict[str, str]:
+    kind = str(described["distributed_type"]).removeprefix("DistributedType.")
+    if kind not in _MODES:
+        raise InputError(f"{file}: distributed_type {kind} is none of {', '.join(_MODES)}; presim emulates GPUs")
+    settings = {_MODES[kind]: "true"} if _MODES[kind] else {}
+    for key, value in described.items():
+        if key in _SECTIONS:
+            prefix = _PREFIXES.get(key, "")
+            for inner, content in (value or {}).items():
+                settings[inner if inner.startswith(prefix) else prefix + inner] = _text(content)
+        elif value is not None:
+            settings[key] = _text(value)
+    if described.get("parallelism_config"):
+        settings["use_parallelism_config"] = "true"
+    if described.get("use_cpu"):
+        settings["cpu"] = "true"
+    return settings
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,117 @@
+"""The ``deepspeed`` launcher: its options and variables (deepspeed/launcher, runner.py and launch.py, 0.19)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.capture.launchers.python import read_program
+from presim.errors import InputError
+
+GRAMMAR = Grammar(
+    "deepspeed",
+    names(
+        "module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid bind-cores-to-rank quiet "
+        "elastic-training",
+        q="quiet",
+    ),
+    names(
+        "hostfile include exclude num-nodes num-gpus master-port master-addr node-rank launcher launcher-args "
+        "enable-each-rank-log autotuning bind-core-list venv-script log-level min-elastic-nodes max-elastic-nodes "
+        "ssh-port",
+        H="hostfile",
+        i="include",
+        e="exclude",
+        num_accelerators="num-gpus",
+        p="ssh-port",
+    ),
+)
+
+
+def deepspeed_variables(place: Place) -> dict[str, str]:
+    """What each process finds."""
+    return {
+        **meeting_point(place),
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_SIZE": str(place.local_world),
+        "CROSS_RANK": str(place.node),
+        "CROSS_SIZE": str(place.nodes),
+    }
+
+
+def read_deepspeed(words: Sequence[str]) -> Launch:
+    """Options and program behind ``deepspeed``.
+
+    Raises:
+        InputError: an option's value makes no sense, or the nodes differ in their number of GPUs.
+    """
+    options = parse(GRAMMAR, words)
+    if options.has("autotuning"):
+        raise InputError("deepspeed --autotuning starts many jobs; give presim the command of one of them")
+    launch = Launch(
+        options.program[0],
+        tuple(options.program[1:]),
+        options.has("module"),
+        launcher="deepspeed",
+        said=_shape(options),
+        otherwise=Shape(nodes=1),
+        schemes=(deepspeed_variables,),
+        local_rank="" if options.has("no-local-rank") else "--local_rank",
+        notes=options.notes(),
+    )
+    return read_program(options.program, launch) if options.has("no-python") else launch
+
+
+def _shape(options: Options) -> Shape:
+    hosts = read_hostfile(options.text("hostfile"), "deepspeed") if options.has("hostfile") else {}
+    hosts = _filtered(hosts, options)
+    if not hosts:
+        return Shape(options.count("num-nodes"), options.count("num-gpus"))
+    nodes = min(options.count("num-nodes") or len(hosts), len(hosts))
+    slots = set(list(hosts.values())[:nodes])
+    per_node = options.count("num-gpus") or (slots.pop() if len(slots) == 1 else None)
+    if per_node is None:
+        raise InputError(
+            f"deepspeed: nodes with {sorted(slots)} GPUs in one job; presim wants equal ones, use --num_gpus"
+        )
+    return Shape(nodes, per_node or None)
+
+
+def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
+    """``--include``/``--exclude`` ``host1@host2:0,1``."""
+    found = dict(hosts)
+    if options.has("include"):
+        found = {}
+        for part in options.text("include").split("@"):
+            host, _, slots = part.strip().partition(":")
+            count = len(slots.split(",")) if slots else hosts.get(host)
+            found[host] = count or 0
+    for part in filter(None, options.text("exclude").split("@")):
+        host, _, slots = part.strip().partition(":")
+        if host in found:
+            found[host] -= len(slots.split(",")) if slots else found[host]
+    return {host: count for host, count in found.items() if count or (options.has("include") and host not in hosts)}
+
+
+def read_hostfile(path: str, launcher: str) -> dict[str, int]:
+    """Lines ``host slots=8``; a host without slots has 0, which means as many as it has GPUs.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise InputError(f"{launcher}: cannot read the host file {path}: {error.strerror}; correct the path") from error
+    hosts: dict[str, int] = {}
+    for words in (line.split("#")[0].split() for line in lines):
+        if words:
+            slots = next(
+                (word.partition("=")[2] for word in words[1:] if word.startswith(("slots=", "max_slots="))), ""
+            )
+            hosts[words[0]] = int(slots) if slots.isdigit() else 0
+    return hosts

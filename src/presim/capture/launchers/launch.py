@@ -1,0 +1,101 @@
+"""What a launch command comes to: a program, the world's shape, and the variables of each rank."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """How many processes run where; None: not said."""
+
+    nodes: int | None = None
+    per_node: int | None = None
+    world: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One rank's place in a world that fills its nodes one after the other."""
+
+    rank: int
+    world_size: int
+    per_node: int
+    port: int  # of the store that ranks meet at, on this machine
+
+    @property
+    def local_world(self) -> int:
+        """Ranks on each node."""
+        return min(self.per_node, self.world_size)
+
+    @property
+    def node(self) -> int:
+        """Number of the rank's node."""
+        return self.rank // self.local_world
+
+    @property
+    def local(self) -> int:
+        """The rank's number within its node."""
+        return self.rank % self.local_world
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in the world."""
+        return -(-self.world_size // self.local_world)
+
+
+Scheme = Callable[[Place], dict[str, str]]  # the variables that a launcher gives to the process at a place
+
+
+def torchrun_variables(place: Place) -> dict[str, str]:
+    """What torchrun sets (PyTorch, torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
+    return {
+        **meeting_point(place),
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_WORLD_SIZE": str(place.local_world),
+        "GROUP_RANK": str(place.node),
+        "GROUP_WORLD_SIZE": str(place.nodes),
+        "ROLE_RANK": str(place.rank),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(place.world_size),
+        "TORCHELASTIC_RUN_ID": "presim",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+
+
+def meeting_point(place: Place) -> dict[str, str]:
+    """Where ``env://`` finds the store."""
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(place.port)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """A launch command, understood."""
+
+    script: str  # path of a script, or name of a module
+    args: tuple[str, ...] = ()
+    module: bool = False  # run as ``python -m``
+    launcher: str = ""  # its name, for messages; empty: presim's own options said everything
+    said: Shape = Shape()  # by the command's options
+    otherwise: Shape = Shape()  # what the launcher does where neither its options nor presim's say
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # for every rank
+    schemes: tuple[Scheme, ...] = (torchrun_variables,)  # for each rank; the last one wins
+    python: tuple[str, ...] = ()  # options of the interpreter
+    local_rank: str = ""  # option that the script gets its local rank by, before its own arguments
+    notes: tuple[str, ...] = ()  # what was not understood or not followed, as sentences
+
+    def variables_at(self, place: Place) -> dict[str, str]:
+        """The environment that the launcher adds for one rank."""
+        found = dict(self.variables)
+        for scheme in self.schemes:
+            found |= scheme(place)
+        return found
+
+    def args_at(self, place: Place) -> tuple[str, ...]:
+        """The script's arguments on one rank."""
+        return (f"{self.local_rank}={place.local}", *self.args) if self.local_rank else self.args

@@ -1,0 +1,129 @@
+"""``mpirun`` and ``mpiexec`` of Open MPI and of Hydra (MPICH, Intel MPI, MVAPICH): options and variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from presim.capture.launchers.deepspeed import read_hostfile
+from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.errors import InputError
+
+GRAMMAR = Grammar(
+    "mpirun",
+    names(
+        "allow-run-as-root oversubscribe nooversubscribe display-map display-allocation report-bindings tag-output "
+        "timestamp-output bynode byslot verbose quiet use-hwthread-cpus do-not-launch genvall genvnone envall envnone "
+        "prepend-rank pernode nolocal merge-stderr-to-stdout",
+        v="verbose",
+        q="quiet",
+        l="prepend-rank",
+    ),
+    names(
+        "np npernode N host hostfile x bind-to map-by rank-by wdir path prefix output-filename report-uri timeout tune "
+        "stdin ppn genvlist envlist launcher bootstrap iface rmk personality am display output runtime-options",
+        n="np",
+        c="np",
+        H="host",
+        hosts="host",
+        machinefile="hostfile",
+        f="hostfile",
+        wd="wdir",
+        perhost="ppn",
+        bind_to_core="bind-to",
+    ),
+    names("mca gmca pmca prtemca env genv"),
+)
+_HYDRA = {"ppn", "genv", "env", "genvall", "genvnone", "genvlist", "envlist", "launcher", "bootstrap", "iface", "rmk"}
+
+
+def open_mpi_variables(place: Place) -> dict[str, str]:
+    """Open MPI's names; the meeting point is what ``-x MASTER_ADDR`` would have handed on."""
+    return {
+        **meeting_point(place),
+        "OMPI_COMM_WORLD_RANK": str(place.rank),
+        "OMPI_COMM_WORLD_SIZE": str(place.world_size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(place.local_world),
+        "OMPI_COMM_WORLD_NODE_RANK": str(place.local),
+        "OMPI_UNIVERSE_SIZE": str(place.world_size),
+    }
+
+
+def hydra_variables(place: Place) -> dict[str, str]:
+    """Hydra's names, and MVAPICH's for those who look there."""
+    return {
+        **meeting_point(place),
+        "PMI_RANK": str(place.rank),
+        "PMI_SIZE": str(place.world_size),
+        "MPI_LOCALRANKID": str(place.local),
+        "MPI_LOCALNRANKS": str(place.local_world),
+        "MV2_COMM_WORLD_RANK": str(place.rank),
+        "MV2_COMM_WORLD_SIZE": str(place.world_size),
+        "MV2_COMM_WORLD_LOCAL_RANK": str(place.local),
+        "MV2_COMM_WORLD_LOCAL_SIZE": str(place.local_world),
+    }
+
+
+def read_mpirun(words: Sequence[str]) -> tuple[Launch, list[str]]:
+    """Options behind ``mpirun``, and the program that each process runs.
+
+    Raises:
+        InputError: an option's value makes no sense, or several programs are started.
+    """
+    options = parse(GRAMMAR, words)
+    if ":" in options.program:
+        raise InputError("mpirun starts several programs (a lone `:`); give presim the command of one of them")
+    hydra = not _HYDRA.isdisjoint(options.given)
+    launch = Launch(
+        "",
+        launcher="mpirun",
+        said=_shape(options),
+        variables=_variables(options),
+        schemes=(hydra_variables if hydra else open_mpi_variables,),
+        notes=options.notes(),
+    )
+    return launch, options.program
+
+
+def _shape(options: Options) -> Shape:
+    world = options.count("np")
+    per_node = options.count("npernode") or options.count("N") or options.count("ppn") or _ppr(options.text("map-by"))
+    if options.has("pernode"):
+        per_node = 1
+    hosts = _hosts(options)
+    slots = set(hosts.values())
+    if hosts and per_node is None and len(slots) == 1:
+        per_node = slots.pop() or None
+    if hosts and per_node and world is None:
+        return Shape(len(hosts), per_node)
+    if world is None and not hosts:
+        world = 1
+    return Shape(None, per_node, world)
+
+
+def _ppr(text: str) -> int | None:
+    """``ppr:8:node``."""
+    found = re.match(r"ppr:(\d+):node", text)
+    return int(found.group(1)) if found else None
+
+
+def _hosts(options: Options) -> dict[str, int]:
+    """``-H host1:8,host2:8`` or a host file."""
+    if options.has("hostfile"):
+        return read_hostfile(options.text("hostfile"), "mpirun")
+    hosts = [part.partition(":") for part in options.text("host").split(",") if part]
+    return {host: int(slots) if slots.isdigit() else 0 for host, _, slots in hosts}
+
+
+def _variables(options: Options) -> dict[str, str]:
+    """``-x NAME=value`` and ``-genv NAME value``; ``-x NAME`` hands on what is there already."""
+    found: dict[str, str] = {}
+    for name in ("x", "genv", "env"):
+        for text in options.given.get(name, []):
+            key, equals, value = text.partition("=")
+            if equals or key in os.environ:
+                found[key] = value if equals else os.environ[key]
+    return found

@@ -1,0 +1,133 @@
+"""``srun``: options of Slurm's srun(1), variables that it gives to each task."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.options import Grammar, Options, names, parse
+from presim.errors import InputError
+
+GRAMMAR = Grammar(
+    "srun",
+    names(
+        "label unbuffered exclusive overlap overcommit quiet verbose no-kill exact contiguous preserve-env pty hold "
+        "spread-job use-min-nodes disable-status multi-prog wait-all-nodes",
+        l="label",
+        u="unbuffered",
+        O="overcommit",
+        Q="quiet",
+        v="verbose",
+        k="no-kill",
+        s="overcommit",
+        K="no-kill",
+    ),
+    names(
+        "nodes ntasks ntasks-per-node gpus gpus-per-node gpus-per-task gres cpus-per-task partition account time "
+        "job-name nodelist exclude output error chdir export mpi cpu-bind gpu-bind mem mem-per-cpu mem-per-gpu "
+        "mem-bind container-image container-mounts container-workdir container-name container-env container-save "
+        "constraint qos reservation jobid kill-on-bad-exit distribution input signal wait tasks-per-node network "
+        "accel-bind accelerators comment dependency licenses ntasks-per-gpu ntasks-per-socket ntasks-per-core "
+        "threads-per-core prolog epilog task-prolog task-epilog het-group pack-group open-mode propagate",
+        N="nodes",
+        n="ntasks",
+        G="gpus",
+        c="cpus-per-task",
+        p="partition",
+        A="account",
+        t="time",
+        J="job-name",
+        w="nodelist",
+        x="exclude",
+        o="output",
+        e="error",
+        D="chdir",
+        C="constraint",
+        q="qos",
+        m="distribution",
+        i="input",
+        W="wait",
+    ),
+)
+
+
+def slurm_variables(place: Place) -> dict[str, str]:
+    """What srun gives to each task; the meeting point is what the batch script would have exported."""
+    each = str(place.local_world)
+    return {
+        **meeting_point(place),
+        "SLURM_PROCID": str(place.rank),
+        "SLURM_LOCALID": str(place.local),
+        "SLURM_NODEID": str(place.node),
+        "SLURM_NTASKS": str(place.world_size),
+        "SLURM_NPROCS": str(place.world_size),
+        "SLURM_NNODES": str(place.nodes),
+        "SLURM_JOB_NUM_NODES": str(place.nodes),
+        "SLURM_STEP_NUM_TASKS": str(place.world_size),
+        "SLURM_STEP_NUM_NODES": str(place.nodes),
+        "SLURM_NTASKS_PER_NODE": each,
+        "SLURM_TASKS_PER_NODE": f"{each}(x{place.nodes})" if place.nodes > 1 else each,
+        "SLURM_STEP_TASKS_PER_NODE": f"{each}(x{place.nodes})" if place.nodes > 1 else each,
+        "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
+        "SLURM_JOBID": os.environ.get("SLURM_JOB_ID", "1"),
+        "SLURM_STEP_ID": "0",
+        "SLURM_JOB_NODELIST": _nodelist(place.nodes),
+        "SLURM_NODELIST": _nodelist(place.nodes),
+        "SLURM_STEP_NODELIST": _nodelist(place.nodes),
+        "SLURMD_NODENAME": f"node{place.node}",
+        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+    }
+
+
+def _nodelist(nodes: int) -> str:
+    return f"node[0-{nodes - 1}]" if nodes > 1 else "node0"
+
+
+def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
+    """Options behind ``srun``, and the program that each task runs.
+
+    Raises:
+        InputError: an option's value makes no sense.
+    """
+    options = parse(GRAMMAR, words)
+    if options.has("multi-prog"):
+        raise InputError("srun --multi-prog starts different programs; give presim the command of one of them")
+    launch = Launch("", launcher="srun", said=_shape(options), schemes=(slurm_variables,), notes=options.notes())
+    return launch, options.program
+
+
+def _shape(options: Options) -> Shape:
+    """Tasks are ranks; without any count of tasks there is one on each node."""
+    nodes = _most(options.text("nodes", os.environ.get("SLURM_NNODES", "")))
+    world = options.count("ntasks") or _number(os.environ.get("SLURM_NTASKS", ""))
+    per_node = options.count("ntasks-per-node") or options.count("tasks-per-node")
+    per_node = per_node or _number(os.environ.get("SLURM_NTASKS_PER_NODE", ""))
+    if world and nodes and not per_node and world % nodes == 0:
+        per_node = world // nodes
+    if world and not nodes and not per_node:
+        per_node = _gpus_per_node(options)
+    if not world and nodes and not per_node:
+        per_node = 1
+    if not (world or nodes or per_node):
+        world = 1
+    return Shape(nodes, per_node, world)
+
+
+def _gpus_per_node(options: Options) -> int | None:
+    """``--gpus-per-node 8``, ``h100:8``, ``--gres gpu:h100:8``: with one task for each GPU."""
+    for name in ("gpus-per-node", "gres"):
+        found = re.search(r"(\d+)$", options.text(name).split(",")[0])
+        if found:
+            return int(found.group(1))
+    return None
+
+
+def _most(text: str) -> int | None:
+    """``16`` or ``8-16``: as many as there may be."""
+    return _number(text.split("-")[-1])
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,213 @@
+"""Launch commands: which launcher, which program, what shape, what each rank finds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from presim.capture.launchers.launch import Launch, Place, Shape
+from presim.capture.launchers.read import is_command, read_command
+from presim.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither Slurm, nor torchrun's or accelerate's defaults of this machine; ``python`` is ours."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    for name in ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "PET_NNODES", "PET_NPROC_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+
+def read(command: str) -> Launch:
+    return read_command(command.split())
+
+
+def program(launch: Launch) -> str:
+    return " ".join(["-m"] * launch.module + [launch.script, *launch.args])
+
+
+@pytest.mark.parametrize(
+    ("command", "shape", "started"),
+    [
+        ("torchrun --nnodes 16 --nproc-per-node 8 train.py --batch 2", Shape(16, 8), "train.py --batch 2"),
+        ("torchrun --nnodes=16 --nproc_per_node=8 -m pkg.train -q", Shape(16, 8), "-m pkg.train -q"),
+        ("torchrun --nnodes 2:4 --nproc-per gpu train.py", Shape(4), "train.py"),
+        ("torchrun --standalone --nproc-per-node 4 --rdzv-backend c10d train.py", Shape(1, 4), "train.py"),
+        ("torchrun --nproc-per-node 2 --no-python python -u train.py a", Shape(None, 2), "train.py a"),
+        ("/venv/bin/torchrun --nnodes 3 ./train.py", Shape(3), "./train.py"),
+        ("python -m torch.distributed.run --nnodes 2 --nproc-per-node 8 train.py", Shape(2, 8), "train.py"),
+        ("python3.11 -m torch.distributed.launch --nproc_per_node 8 train.py", Shape(None, 8), "train.py"),
+        ("python train.py --nnodes 4", Shape(), "train.py --nnodes 4"),
+        ("python -u -X dev -m pkg.train --lr 1", Shape(), "-m pkg.train --lr 1"),
+        ("env A=1 B=2 python train.py", Shape(), "train.py"),
+        ("accelerate launch --num_processes 16 --num_machines 2 train.py x", Shape(2, 8, 16), "train.py x"),
+        ("accelerate launch --num-processes 4 -m pkg.train", Shape(None, None, 4), "-m pkg.train"),
+        ("accelerate launch --multi_gpu train.py", Shape(), "train.py"),
+        (
+            "deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed ds.json",
+            Shape(2, 8),
+            "train.py --deepspeed ds.json",
+        ),
+        ("deepspeed --include localhost:0,1,2 train.py", Shape(1, 3), "train.py"),
+        ("deepspeed --module pkg.train", Shape(), "-m pkg.train"),
+        ("srun -N16 --ntasks-per-node=8 --gres gpu:8 python train.py", Shape(16, 8), "train.py"),
+        ("srun -n 32 -N 4 python -m pkg.train", Shape(4, 8, 32), "-m pkg.train"),
+        ("srun --ntasks 32 --gpus-per-node h100:8 python train.py", Shape(None, 8, 32), "train.py"),
+        ("srun --nodes 4 torchrun --nproc-per-node 8 train.py", Shape(4, 8), "train.py"),
+        ("srun --nodes 4 torchrun --nnodes 4 --nproc-per-node 8 train.py", Shape(4, 8), "train.py"),
+        ("mpirun -np 16 -npernode 8 --bind-to none -mca btl ^openib python train.py", Shape(None, 8, 16), "train.py"),
+        ("mpirun -np 16 --map-by ppr:4:node -x A=1 python3 train.py", Shape(None, 4, 16), "train.py"),
+        ("mpirun -H a:8,b:8 python train.py", Shape(2, 8), "train.py"),
+        ("mpiexec -n 8 -ppn 4 -genv A 1 python train.py", Shape(None, 4, 8), "train.py"),
+    ],
+)
+def test_a_command_says_what_runs_and_how_often(command: str, shape: Shape, started: str) -> None:
+    launch = read(command)
+    assert (launch.said, program(launch)) == (shape, started)
+    assert launch.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("torchrun --nnodes 2", "the torchrun command names no program to start; put it behind the options"),
+        ("torchrun --nnodes two train.py", "torchrun: --nnodes two must be a number or MIN:MAX; correct it"),
+        ("torchrun --nproc-per-node 0 train.py", "must be a number of GPUs, gpu or auto; correct it"),
+        ("torchrun --nnodes", "torchrun: option --nnodes lacks its value; add it"),
+        ("torchrun --no-python bash train.sh", "torchrun starts 'bash', which presim cannot run"),
+        ("srun -N 2 bash -c train", "srun starts 'bash', which presim cannot run"),
+        (
+            "srun -N 4 torchrun --nnodes 2 train.py",
+            "srun starts 4 torchruns, and these are told of 2 nodes: correct one",
+        ),
+        ("srun --multi-prog programs.conf", "srun --multi-prog starts different programs"),
+        ("mpirun -np 2 python a.py : -np 2 python b.py", "mpirun starts several programs (a lone `:`)"),
+        ("accelerate test", "accelerate test: presim takes the place of `accelerate launch` only"),
+        ("accelerate launch --cpu train.py", "presim emulates GPUs; leave --cpu and --tpu out"),
+        ("accelerate launch --num_machines 3 --num_processes 8 train.py", "8 processes on 3 machines"),
+        ("deepspeed --autotuning run train.py", "deepspeed --autotuning starts many jobs"),
+        ("deepspeed --hostfile nowhere train.py", "deepspeed: cannot read the host file nowhere"),
+        ("python -c pass", "python -c: presim runs scripts and modules (-m), nothing else; put it into a file"),
+        ("python -u", "`python -u` names no script or module to run"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_sentence(command: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(command)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "ignored"),
+    [
+        ("torchrun --frobnicate train.py", "--frobnicate"),
+        ("torchrun --frobnicate=3 --nnodes 2 train.py", "--frobnicate=3"),
+        ("srun --frobnicate 3 -N 2 python train.py", "--frobnicate 3"),
+    ],
+)
+def test_options_that_are_not_known_are_named(command: str, ignored: str) -> None:
+    launch = read(command)
+    (note,) = launch.notes
+    assert note == f"presim does not know, and ignored, of {command.split()[0]}: {ignored}."
+    assert program(launch) == "train.py"
+
+
+PLACE = Place(rank=13, world_size=32, per_node=8, port=29400)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (
+            "torchrun --role r --rdzv-id 7 train.py",
+            {"RANK": "13", "LOCAL_RANK": "5", "GROUP_RANK": "1", "ROLE_NAME": "r"},
+        ),
+        ("torchrun --virtual-local-rank train.py", {"RANK": "13", "LOCAL_RANK": "0"}),
+        (
+            "deepspeed train.py",
+            {"RANK": "13", "LOCAL_RANK": "5", "LOCAL_SIZE": "8", "CROSS_RANK": "1", "CROSS_SIZE": "4"},
+        ),
+        ("srun -N 4 python train.py", {"SLURM_PROCID": "13", "SLURM_LOCALID": "5", "SLURM_TASKS_PER_NODE": "8(x4)"}),
+        ("mpirun -np 32 python train.py", {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_LOCAL_RANK": "5"}),
+        ("mpiexec -n 32 -ppn 8 python train.py", {"PMI_RANK": "13", "MPI_LOCALRANKID": "5"}),
+        ("mpirun -np 32 -x A=1 -x B=2 python train.py", {"A": "1", "B": "2"}),
+        ("env A=1 torchrun train.py", {"A": "1", "RANK": "13"}),
+        ("srun -N 4 torchrun train.py", {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "RANK": "13", "LOCAL_RANK": "5"}),
+        ("accelerate launch --use_fsdp train.py", {"ACCELERATE_USE_FSDP": "true", "LOCAL_RANK": "5"}),
+    ],
+)
+def test_a_rank_finds_what_its_launcher_would_have_set(command: str, found: dict[str, str]) -> None:
+    variables = read(command).variables_at(PLACE)
+    assert {name: variables.get(name) for name in found} == found
+    assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("127.0.0.1", "29400")
+
+
+@pytest.mark.parametrize("command", ["srun -N 4 python train.py", "mpirun -np 32 python train.py"])
+def test_launchers_that_know_nothing_of_torch_set_nothing_of_it(command: str) -> None:
+    """The script has to find its rank where it would there."""
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"} & set(read(command).variables_at(PLACE))
+
+
+def test_a_lone_python_process_is_told_nothing() -> None:
+    assert read("python train.py").variables_at(Place(0, 1, 1, 29400)) == {}
+    assert read("python train.py").variables_at(PLACE)["RANK"] == "13"
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("deepspeed train.py --x", ("--local_rank=5", "--x")),
+        ("deepspeed --no_local_rank train.py --x", ("--x",)),
+        ("python -m torch.distributed.launch train.py --x", ("--local-rank=5", "--x")),
+        ("python -m torch.distributed.launch --use-env train.py --x", ("--x",)),
+        ("torchrun train.py --x", ("--x",)),
+    ],
+)
+def test_some_launchers_give_the_local_rank_as_an_argument(command: str, args: tuple[str, ...]) -> None:
+    assert read(command).args_at(PLACE) == args
+
+
+def test_options_of_the_interpreter_are_handed_on_or_named() -> None:
+    assert read("python -u -OO -W ignore -Xdev train.py").python == ("-u", "-OO", "-W", "ignore", "-Xdev")
+    assert read("python -I train.py").notes == (
+        "Option -I of python is not followed: the emulation needs its environment.",
+    )
+
+
+def test_another_interpreter_than_ours_is_named() -> None:
+    assert read(f"{sys.executable} train.py").notes == ()
+    assert read("/elsewhere/bin/python3 train.py").notes == (
+        f"The script ran with presim's own interpreter, {sys.executable}, not with /elsewhere/bin/python3.",
+    )
+
+
+def test_hosts_and_slots_come_from_a_host_file(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# ours\nworker-0 slots=4\nworker-1 slots=4  # new\n\nworker-2 slots=4\n")
+    assert read(f"deepspeed --hostfile {hosts} train.py").said == Shape(3, 4)
+    assert read(f"deepspeed --hostfile {hosts} --num_nodes 2 --num_gpus 2 train.py").said == Shape(2, 2)
+    assert read(f"deepspeed --hostfile {hosts} --exclude worker-1 train.py").said == Shape(2, 4)
+    assert read(f"mpirun --hostfile {hosts} python train.py").said == Shape(3, 4)
+
+
+def test_hosts_with_different_counts_are_refused(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a slots=4\nb slots=8\n")
+    with pytest.raises(InputError, match=r"nodes with \[4, 8\] GPUs in one job"):
+        read(f"deepspeed --hostfile {hosts} train.py")
+
+
+def test_torchrun_reads_its_environment_where_the_command_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NNODES", "4")
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "8")
+    assert read("torchrun train.py").said == Shape(4, 8)
+    assert read("torchrun --nnodes 2 train.py").said == Shape(2, 8)
+
+
+def test_scripts_are_no_commands() -> None:
+    assert [is_command(word) for word in ("torchrun", "/x/python3", "train.py", "python_train.py", "pythonic")] == [
+        *(True, True, False, False, False)
+    ]
