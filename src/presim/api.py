@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from presim.engine.options import Options
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
 
@@ -24,6 +25,8 @@ def simulate(
     world_size: int | None = None,
     cluster: str | None = None,
     rank: int | None = None,
+    contention: bool = True,
+    host_factor: float = 1.0,
 ) -> Result:
     """Price and simulate a saved trace; the arguments are the options of ``presim simulate``."""
     return evaluate_saved(
@@ -34,6 +37,8 @@ def simulate(
         world_size=world_size,
         cluster=cluster,
         rank=rank,
+        contention=contention,
+        host_factor=host_factor,
     ).result
 
 
@@ -50,6 +55,8 @@ def run(
     limit: float = 600.0,
     save: str | os.PathLike[str] | None = None,
     module: bool = False,
+    contention: bool = True,
+    host_factor: float = 1.0,
     quiet: bool = False,
 ) -> Result:
     """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
@@ -74,6 +81,8 @@ def run(
         limit=limit,
         save=save,
         module=module,
+        contention=contention,
+        host_factor=host_factor,
         drop_output=quiet,
     ).result
 
@@ -91,6 +100,8 @@ def evaluate_run(
     limit: float = 600.0,
     save: str | os.PathLike[str] | None = None,
     module: bool = False,
+    contention: bool = True,
+    host_factor: float = 1.0,
     script_to_stderr: bool = False,
     drop_output: bool = False,
     progress: Callable[[str], None] = lambda text: None,
@@ -110,7 +121,7 @@ def evaluate_run(
     if save is not None:
         store.save([trace], save)
     progress("simulating")
-    return evaluate(trace, target)
+    return evaluate(trace, target, Options(host_factor=host_factor, contention=contention))
 
 
 def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:
@@ -143,6 +154,8 @@ def evaluate_saved(
     world_size: int | None = None,
     cluster: str | None = None,
     rank: int | None = None,
+    contention: bool = True,
+    host_factor: float = 1.0,
 ) -> Evaluation:
     """`simulate` with all that reports are made of; what is not given is as it was captured."""
     from presim.hardware.choose import choose_cluster
@@ -162,4 +175,5 @@ def evaluate_saved(
         cluster=cluster,
     )
     traces = [job.traces[number] for number in sorted(job.traces)]
-    return evaluate(traces, target, rank=rank, stands_for=captured.stands_for)
+    options = Options(host_factor=host_factor, contention=contention)
+    return evaluate(traces, target, options, rank=rank, stands_for=captured.stands_for)

@@ -68,6 +68,7 @@ def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
         context_bytes=gpu.context_bytes,
         context_source=context.text if context else f"hardware catalogue, {gpu.id}",
         peak_flops=peaks,
+        contention=options.contention,
         launch_latency_ns=options.launch_latency_ns,
     )
 

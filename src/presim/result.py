@@ -99,6 +99,13 @@ class Time(msgspec.Struct, frozen=True):
             "Nothing runs for another reason: launch latency after a wait, the host returning from a synchronisation."
         ),
     ]
+    contention_s: Annotated[
+        float,
+        says(
+            "The part of compute_s, exposed_communication_s and exposed_copy_s by which work took longer because of "
+            "what ran beside it."
+        ),
+    ]
     compute_streams: Annotated[list[int], says("Indices of the streams taken as compute streams.")]
     by_phase: Annotated[
         list[Slice],

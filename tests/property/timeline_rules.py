@@ -34,6 +34,8 @@ class Rules:
         self.issue: list[int] = timeline.issue_ns.tolist()
         self.start: list[int] = timeline.start_ns.tolist()
         self.end: list[int] = timeline.end_ns.tolist()
+        self.slowed: list[int] = timeline.slowed_ns.tolist()
+        self.contended = bool(priced.demands) and options.contention
         self.entries = range(len(self.trace))
 
     def check(self) -> None:
@@ -48,7 +50,8 @@ class Rules:
         for at in self.entries:
             assert 0 <= self.issue[at] <= self.start[at] <= self.end[at]
             if self.kind[at] is Kind.WORK:
-                assert self.end[at] - self.start[at] == self.duration[at]
+                assert self.end[at] - self.start[at] == self.duration[at] + self.slowed[at]
+                assert self.slowed[at] == 0 or self.contended
 
     def joins(self, at: int) -> bool:
         """Whether a send or receive is part of one launch with what stands before it on its stream."""
@@ -167,8 +170,13 @@ class Rules:
                 assert self.start[at] in [self.end[one] for one in rivals]
 
 
-def check_meetings(priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], options: Options) -> None:
-    """The n-th collective of a group starts and ends at once on all simulated members, as soon as the last is ready."""
+def check_meetings(
+    priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], options: Options
+) -> list[list[tuple[int, int]]]:
+    """The n-th collective of a group starts and ends at once on all simulated members, as soon as the last is ready.
+
+    Returns the (rank, entry) of each meeting.
+    """
     meetings: dict[tuple[object, ...], list[tuple[Rules, int]]] = {}
     for rank, item in priced.items():
         rules = Rules(item, timelines[rank], options)
@@ -183,6 +191,7 @@ def check_meetings(priced: Mapping[int, PricedTrace], timelines: Mapping[int, Ti
         start = max(rules.ready(at) for rules, at in members)
         assert {rules.start[at] for rules, at in members} == {start}
         assert len({rules.end[at] for rules, at in members}) == 1
+    return [[(rules.trace.manifest.rank, at) for rules, at in members] for members in meetings.values()]
 
 
 def _key(trace: Trace, at: int, simulated: set[int]) -> tuple[object, ...]:

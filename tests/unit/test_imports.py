@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "hardware": set(),
     "result": set(),
     "cost": {"presim.trace", "presim.hardware"},
-    "engine": {"presim.trace", "presim.cost.price", "presim.hardware"},
+    "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {"presim.trace", "presim.cost.price", "presim.hardware", "presim.engine.timeline", "presim.result"},
     "report": {
         "presim.trace",

@@ -45,6 +45,7 @@ class Breakdown:
     copy_ns: int  # some copy between host and device or between devices runs, hidden or not
     compute_streams: tuple[int, ...]
     critical_ns: Floats  # per trace entry: its part of the compute, exposed communication and exposed copy
+    contention_ns: float  # the part of those by which entries that overlapped others took longer than alone
 
 
 def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_ns: int = 0) -> Breakdown:
@@ -79,6 +80,7 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
         segments.total(running["copy"]),
         classes.compute_streams,
         critical,
+        float((critical * timeline.slowed_ns / np.maximum(end - start, 1)).sum()),
     )
 
 

@@ -13,12 +13,12 @@ from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 
-def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
-    """What happens on a cluster and is in none of the figures."""
+def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, contention: bool) -> list[str]:
+    """What happens on a cluster and is in none of the figures; ``contention``: whether that of overlapping work is."""
     return [
         *_unmodelled_calls(priced.trace),
         *_guesses(priced, breakdown, step),
-        *_overlap(breakdown),
+        *([] if contention else _overlap(breakdown)),
         *_other_ranks(priced.trace),
     ]
 

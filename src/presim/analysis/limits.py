@@ -48,6 +48,7 @@ def find_limits(
     found = [
         *_kernel_limits(priced, breakdown, step_ns, flops),
         _communication(breakdown, step_ns, collectives),
+        _contention(breakdown, step_ns),
         _host(breakdown, step_ns),
         _copies(breakdown, step_ns),
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
@@ -123,6 +124,15 @@ def _communication(breakdown: Breakdown, step_ns: int, collectives: list[Collect
         "buckets, more micro-batches per exchange, or a smaller group within a node."
     )
     return _limit("communication", exposed, step_ns, statement, advice)
+
+
+def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    statement = "Work that overlaps slows each other: {figures} more than alone (part of the figures above)."
+    advice = (
+        "Fewer channels (NCCL_MAX_NCHANNELS) leave more of the GPU to compute where communication is hidden anyway; "
+        "--no-contention shows the step without it."
+    )
+    return _limit("contention", breakdown.contention_ns, step_ns, statement, advice)
 
 
 def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:

@@ -37,6 +37,7 @@ class Device:
     context_bytes: int
     context_source: str  # where that figure comes from
     peak_flops: dict[str, float]  # dense peak per second by dtype
+    contention: bool = True  # whether the simulation let overlapping work slow each other
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
@@ -73,7 +74,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
-        not_modelled=not_modelled(priced, parts, step),
+        not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=reader_notes(trace, steps, flops, memory),
     )
 
@@ -126,6 +127,7 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
         exposed_copy_s=spent[Instant.EXPOSED_COPY],
         host_bound_s=spent[Instant.HOST_BOUND],
         idle_s=spent[Instant.IDLE],
+        contention_s=parts.contention_ns / 1e9,
         compute_streams=list(parts.compute_streams),
         by_phase=by_phase(priced.trace, parts, steps.steady),
     )

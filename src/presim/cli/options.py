@@ -30,6 +30,32 @@ def cluster_options(function: _Function) -> _Function:
     return function
 
 
+def engine_options(function: _Function) -> _Function:
+    """``--no-contention --host-factor``: what the simulation takes for granted."""
+    for option in reversed(
+        (
+            click.option(
+                "--no-contention",
+                "contention",
+                is_flag=True,
+                default=True,
+                flag_value=False,
+                help="Let kernels and collectives that overlap not slow each other, to compare.",
+            ),
+            click.option(
+                "--host-factor",
+                type=click.FloatRange(0),
+                default=1.0,
+                metavar="X",
+                show_default=True,
+                help="CPU time on the cluster's hosts over that on this machine.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 def output_options(function: _Function) -> _Function:
     """``--json --perfetto --memory-snapshot --quiet``: where the result goes."""
     for option in reversed(

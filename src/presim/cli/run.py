@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presim.cli.options import Outputs, cluster_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -30,6 +30,7 @@ from presim.cli.options import Outputs, cluster_options, output_options
 )
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
+@engine_options
 @output_options
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

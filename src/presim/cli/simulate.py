@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from presim.cli.options import Outputs, cluster_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
 
 @click.command("simulate")
 @click.argument("directory", metavar="DIR")
 @cluster_options
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Report on this captured rank; default: the lowest.")
+@engine_options
 @output_options
 def command(directory: str, rank: int | None, **options: Any) -> None:
     """Price and simulate the trace in DIR, which `presim run --save` made.

@@ -39,6 +39,7 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep captures here, and use those that are here whichever version of presim made them.",
 )
+@click.option("--no-contention", is_flag=True, help="Let kernels and collectives that overlap not slow each other.")
 @click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
     table: Path,
@@ -49,6 +50,7 @@ def command(
     only: str | None,
     recipes: Path,
     captures: Path | None,
+    no_contention: bool,
     again: bool,
 ) -> int:
     """Run published cases and write what presim says beside what was measured.
@@ -58,6 +60,7 @@ def command(
     or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
     """
     from presim.cli.progress import progress
+    from presim.engine.options import Options
     from presim.validation.captures import Captures
     from presim.validation.cases import read_cases, select
     from presim.validation.results import ResultTable
@@ -67,8 +70,9 @@ def command(
     cases = read_cases(table)
     results = ResultTable(out or Path(f"{table.stem}.predicted.csv"), cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
+    solved = solve_all(chosen, Captures(recipes, captures), jobs, Options(contention=not no_contention))
     with progress() as say:
-        for number, (case, prediction) in enumerate(solve_all(chosen, Captures(recipes, captures), jobs), start=1):
+        for number, (case, prediction) in enumerate(solved, start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
     if report:

@@ -20,6 +20,7 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.analytic.kernel import guess
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import CollectiveModel
+from presim.cost.demand import demand
 from presim.cost.price import Estimator, Price, PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -77,7 +78,10 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None) -> P
     complete = tuple(
         guess(signature, chain.device) if price is None else price for signature, price in zip(trace.signatures, prices)
     )
-    return PricedTrace(trace, complete, uncovered)
+    demands = tuple(
+        demand(signature, price, trace.manifest.groups, cluster) for signature, price in zip(trace.signatures, complete)
+    )
+    return PricedTrace(trace, complete, uncovered, demands)
 
 
 def _check_size(manifest: Manifest, cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.cost.overlap import Demand
 from presim.trace.schema import Trace
 from presim.trace.signatures import Signature
 
@@ -54,6 +55,7 @@ class PricedTrace:
     trace: Trace
     prices: tuple[Price, ...]
     uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
+    demands: tuple[Demand, ...] = ()  # what each signature asks of its GPU while it runs; none: nothing slows anything
 
     def durations_ns(self) -> NDArray[np.int64]:
         """Duration of each entry, 0 for entries that are no device work."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
+from presim.engine.contention import Classes
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
@@ -52,10 +53,11 @@ class RankOps:
     resource: Ints
     target: Ints
     joins: Ints
+    contends: Ints  # class of contention
 
 
-def build_ops(priced: PricedTrace, options: Options) -> RankOps:
-    """One rank's ops."""
+def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = None) -> RankOps:
+    """One rank's ops; ``classes``: those of the whole job, which grow by this rank's."""
     trace = priced.trace
     columns = trace.columns
     all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
@@ -88,6 +90,7 @@ def build_ops(priced: PricedTrace, options: Options) -> RankOps:
         resource=resources[signature],
         target=_targets(code, serial),
         joins=joins,
+        contends=(classes or Classes()).of(priced)[signature],
     )
 
 

@@ -1,4 +1,4 @@
-"""What the simulation takes for granted about hosts."""
+"""What the simulation takes for granted about hosts, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Options:
     launch_latency_ns: int = 3_000  # from a launch to its earliest start on the device
     sync_latency_ns: int = 3_000  # from an end on the device to the host that waits for it
     queue_depth: int = 1024  # launches a stream holds before the next one blocks the host
+    contention: bool = True  # what runs at the same time slows each other, as the prices' demands say
 
     def __post_init__(self) -> None:
         times = (self.launch_overhead_ns, self.event_overhead_ns, self.launch_latency_ns, self.sync_latency_ns)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
 from presim.engine import loop
+from presim.engine.contention import Classes
 from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
@@ -23,7 +24,7 @@ Ints = NDArray[np.int64]
 # Columns of `RankOps` that the loop reads, with what they point to: there a number counts within the rank.
 OP_COLUMNS = {
     "code": "", "host_ns": "", "slot": "slot", "following": "op", "duration": "", "resource": "", "target": "op",
-    "joins": "",
+    "joins": "", "contends": "",
 }  # fmt: skip
 
 # Columns of `loop.State`: how many values each has, and what stands there before anything has happened.
@@ -34,6 +35,8 @@ STATE_COLUMNS = {
     "outstanding": ("slot", 0), "last_end": ("slot", -1), "head": ("slot", -1), "head_state": ("slot", 0),
     "in_flight": ("slot", 0), "pending": ("slot", 0), "waiter_next": ("slot", -1),
     "running": ("resource", -1), "queued": ("resource", 0), "called": ("resource", 0), "is_called": ("resource", 0),
+    "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
+    "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
     "counters": ("counter", 0), "horizon": ("one", 0),
@@ -59,7 +62,8 @@ def build_program(
         raise InputError(f"a job has one trace for each of its ranks, got ranks {names}; leave one of each")
     for item in priced:
         check(item.trace)
-    ranks = tuple(build_ops(item, options) for item in priced)
+    classes = Classes()
+    ranks = tuple(build_ops(item, options, classes) for item in priced)
     matching = match_collectives([item.trace for item in priced], representatives)
     op_first = _offsets([len(rank.entries) for rank in ranks])
     slot_first = _offsets([len(rank.streams) for rank in ranks])
@@ -81,6 +85,7 @@ def build_program(
         "slot_priority": _joined([rank.priority for rank in ranks]),
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
         "match_needed": matching.needed,
+        **classes.columns(wanted=options.contention),
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
@@ -114,7 +119,7 @@ def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int) -
     return sizes | {"counter": 3, "one": 1}
 
 
-def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints) -> Timeline:
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) -> Timeline:
     """One rank's timeline from the times of its ops; what is no op lies where the host was then."""
     is_sync = rank.code > loop.WAIT
     goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
@@ -124,7 +129,9 @@ def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints) -> Timeline:
     times = [host.copy(), host.copy(), host]
     for whole, of_ops in zip(times, (issue, start, end), strict=True):
         whole[rank.entries] = of_ops
-    return Timeline(*times)
+    slowed = np.zeros(len(rank.trace), np.int64)
+    slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - alone, 0)
+    return Timeline(times[0], times[1], times[2], slowed)
 
 
 def _offsets(sizes: list[int]) -> Ints:

@@ -53,7 +53,7 @@ def simulate_job(
     first = program.first
     return {
         rank.trace.manifest.rank: timeline(
-            rank, *(state[name][first[index] : first[index + 1]] for name in ("issue", "start", "end"))
+            rank, *(state[name][first[index] : first[index + 1]] for name in ("issue", "start", "end", "alone"))
         )
         for index, rank in enumerate(program.ranks)
     }

@@ -16,6 +16,7 @@ class Timeline:
     ``start_ns``, ``end_ns``: of device work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host
     synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
     the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
+    ``slowed_ns``: how much longer device work took than it would have with nothing beside it.
 
     Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
     one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
@@ -25,6 +26,7 @@ class Timeline:
     issue_ns: NDArray[np.int64]
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
+    slowed_ns: NDArray[np.int64]
 
     @property
     def makespan_ns(self) -> int:

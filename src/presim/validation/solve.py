@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
+from presim.engine.options import Options
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import evaluate
 from presim.result import Result
@@ -19,13 +20,13 @@ GIB = 2**30
 _captures: Captures | None = None  # of this worker process
 
 
-def solve(case: Case, captures: Captures) -> Prediction:
+def solve(case: Case, captures: Captures, options: Options | None = None) -> Prediction:
     """What presim says about the case; why not, where it cannot."""
     begun = time.perf_counter()
     try:
         planned = plan(case)
         traces = captures.traces(planned)
-        results = [evaluate(traces, planned.cluster, rank=rank).result for rank in planned.ranks]
+        results = [evaluate(traces, planned.cluster, options, rank=rank).result for rank in planned.ranks]
         prediction = _prediction(case, results)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
@@ -71,13 +72,15 @@ def _one_line(error: object) -> str:
     return text if len(text) <= 300 else text[:300] + " …"
 
 
-def solve_all(cases: Sequence[Case], captures: Captures, jobs: int) -> Iterator[tuple[Case, Prediction]]:
+def solve_all(
+    cases: Sequence[Case], captures: Captures, jobs: int, options: Options | None = None
+) -> Iterator[tuple[Case, Prediction]]:
     """The cases with their predictions, as they come about."""
     if jobs == 1:
-        yield from ((case, solve(case, captures)) for case in cases)
+        yield from ((case, solve(case, captures, options)) for case in cases)
         return
     with _pool(captures, jobs) as pool:
-        pending = {pool.submit(_solve_here, case): case for case in cases}
+        pending = {pool.submit(_solve_here, case, options): case for case in cases}
         for future in as_completed(pending):
             yield pending[future], future.result()
 
@@ -98,7 +101,7 @@ def _start_worker(captures: Captures) -> None:
     _captures = captures
 
 
-def _solve_here(case: Case) -> Prediction:
+def _solve_here(case: Case, options: Options | None) -> Prediction:
     if _captures is None:
         raise PresimError("a worker was not set up")
-    return solve(case, _captures)
+    return solve(case, _captures, options)

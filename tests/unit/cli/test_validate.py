@@ -21,7 +21,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Ids of the cases that were predicted; the table lies in the working directory."""
     ids: list[str] = []
 
-    def predict(cases: Sequence[Case], captures: object, jobs: int) -> Iterator[tuple[Case, Prediction]]:
+    def predict(
+        cases: Sequence[Case], captures: object, jobs: int, options: object
+    ) -> Iterator[tuple[Case, Prediction]]:
         for case in cases:
             ids.append(case.id)
             yield case, Prediction(1.1, outcome="ok")

@@ -1,0 +1,122 @@
+"""From a priced signature to what it asks of its GPU: the features that `presim.cost.overlap` goes by."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from presim.cost.collectives.channels import channels
+from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
+from presim.cost.overlap import NOTHING, Demand
+from presim.cost.price import Price
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import (
+    Attention,
+    Collective,
+    Convolution,
+    Copy,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    Kernel,
+    MemoryBound,
+    Signature,
+    dtype_bytes,
+)
+
+_STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class
+_MEMORY_REACHED = 0.9  # of the datasheet's bandwidth; copies of all GPU generations reach about as much
+_WIRES_REACHED = 0.8  # the same of links and ports, for large messages
+_ARITHMETIC = {"compute": 1.0, "": 0.5}  # by what bounds a kernel; the others do with the SMs that are left
+
+# Accesses of memory for each byte that a rank sends: received data is written, and read again to be sent on; a
+# reduction reads an operand too. "At least 2x, with user data 3x": NCCL's maintainer, NVIDIA/nccl issue 1428.
+_ACCESSES = {"all_gather": 2.0, "reduce_scatter": 3.0, "all_reduce": 2.5, "reduce": 3.0, "send": 1.0, "recv": 1.0}
+_PASSES = {"all_reduce": 2.0, "barrier": 0.0}
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+def demand(signature: Signature, price: Price, groups: tuple[Group, ...], cluster: Cluster) -> Demand:
+    """What the work takes of its GPU while it runs alone; figures rounded to 1/64."""
+    seconds = max(price.duration_ns, 1) * 1e-9
+    if isinstance(signature, Collective):
+        found = _of_collective(signature, price, groups[signature.group], cluster, seconds)
+    else:
+        memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
+        found = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic(price), memory=memory)
+        if isinstance(signature, Copy) and signature.direction == "peer":
+            found = dataclasses.replace(found, link_out=1.0)
+    return _rounded(found)
+
+
+def _arithmetic(price: Price) -> float:
+    return _ARITHMETIC.get(price.bound, 0.0)
+
+
+def _of_collective(collective: Collective, price: Price, group: Group, cluster: Cluster, seconds: float) -> Demand:
+    layout = layout_of(collective, group, cluster)
+    if layout.ranks <= 1:
+        memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
+        return Demand(memory=memory)
+    links = links_of(cluster, layout)
+    sent = _sent(collective, layout)
+    out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
+    accesses = _ACCESSES.get(collective.kind, 2.0) * sent
+    link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")
+    port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
+    return Demand(
+        channels=channels(collective, layout, links) / cluster.gpu.sm_count,
+        memory=accesses / seconds / (links.memory_Bps * _MEMORY_REACHED),
+        link_out=out / link,
+        link_in=into / link,
+        port_out=out / port,
+        port_in=into / port,
+    )
+
+
+def _sent(collective: Collective, layout: Layout) -> float:
+    """Bytes that one rank passes on."""
+    whole = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
+    if collective.kind in ("send", "recv", "send_recv", *_ROOTED):
+        return whole
+    return whole * (layout.ranks - 1) / layout.ranks
+
+
+def _port_Bps(links: Links, layout: Layout) -> float:
+    """Ports that carry what one rank of a ring passes on: all of its node's members take their part."""
+    return links.network_Bps * layout.per_node
+
+
+def _moved(signature: Signature) -> float:
+    """Bytes to and from memory, each operand once."""
+    match signature:
+        case MemoryBound() | Fused() | Kernel():
+            return float(signature.bytes)
+        case Copy():
+            return signature.bytes * (2.0 if signature.direction == "d2d" else 1.0)
+        case Gemm():
+            elements = signature.m * signature.k + signature.k * signature.n + signature.m * signature.n
+            return float(elements * signature.batch * dtype_bytes(signature.dtype))
+        case GroupedGemm():
+            elements = signature.m * (signature.k + signature.n) + signature.groups * signature.k * signature.n
+            return float(elements * dtype_bytes(signature.dtype))
+        case Attention():
+            queries = signature.heads * signature.q_len * (signature.head_dim + signature.v_head_dim)
+            keys = signature.kv_heads * signature.kv_len * (signature.head_dim + signature.v_head_dim)
+            passes = 1 if signature.direction == "forward" else 3
+            return float(passes * signature.batch * (queries + keys) * dtype_bytes(signature.dtype))
+        case Convolution():
+            points = functools.partial(functools.reduce, lambda left, right: left * right)
+            images = signature.in_channels * points(signature.input_size)
+            images += signature.out_channels * points(signature.output_size)
+            return float(signature.batch * images * dtype_bytes(signature.dtype))
+    return 0.0
+
+
+def _rounded(found: Demand) -> Demand:
+    values = {
+        field.name: min(round(getattr(found, field.name) * _STEPS), _STEPS) / _STEPS
+        for field in dataclasses.fields(Demand)
+    }
+    return Demand(**values) if any(values.values()) else NOTHING

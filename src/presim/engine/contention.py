@@ -1,0 +1,34 @@
+"""From the demands of priced work to what the loop reads: a class for each op, and what classes add to each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost import overlap
+from presim.cost.price import PricedTrace
+from presim.engine import state
+
+Ints = NDArray[np.int64]
+
+
+class Classes:
+    """The classes of contention of a job: work of one class asks the same of its GPU."""
+
+    def __init__(self) -> None:
+        # Class 0 asks for nothing: ops without a signature, and traces without demands.
+        self._numbers: dict[overlap.Demand, int] = {overlap.NOTHING: 0}
+
+    def of(self, priced: PricedTrace) -> Ints:
+        """The class of each signature of the trace's table, and last that of entries without any."""
+        demands = priced.demands or (overlap.NOTHING,) * len(priced.prices)
+        return np.array([*(self._numbers.setdefault(one, len(self._numbers)) for one in demands), 0], np.int64)
+
+    def columns(self, *, wanted: bool) -> dict[str, Ints]:
+        """``classes`` and ``slows`` of the loop's program, for all classes seen so far.
+
+        No classes at all where contention is not wanted, or nothing slows anything: the loop then keeps no account.
+        """
+        slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
+        count = len(self._numbers) if wanted and slows.any() else 0
+        return {"classes": np.array([count], np.int64), "slows": slows.reshape(-1) if count else np.zeros(0, np.int64)}

@@ -1,0 +1,74 @@
+"""Hosts: each walks its trace until something blocks it."""
+
+from __future__ import annotations
+
+from presim.engine.heap import wake
+from presim.engine.state import EVENT_SYNC, STREAM_SYNC, WAIT, Program, State
+
+
+def walk_host(p: Program, s: State, rank: int, now: int) -> None:
+    """Let the host go on until an op blocks it that depends on ends not simulated yet."""
+    op = s.host_op[rank]
+    time = s.host_time[rank]
+    while op < p.rank_end[rank]:
+        if s.host_spent[rank] != op:
+            s.host_spent[rank] = op
+            time += p.host_ns[op]
+        if p.code[op] <= WAIT:
+            slot = p.slot[op]
+            if s.outstanding[slot] >= p.queue_depth[0] and p.joins[op] == 0:
+                break
+            time = max(time, now)  # no change, unless the host was blocked until now by a full queue
+            issue(p, s, op, slot, time)
+        else:
+            s.issue[op] = time
+            s.start[op] = time
+            seen = sync_seen(p, s, op, rank)
+            if seen < 0:
+                break
+            time = max(time, seen)
+            s.end[op] = time
+        op += p.stride[0]
+    s.host_op[rank] = op
+    s.host_time[rank] = time
+    if p.rank_open[rank] == 1 and op >= p.rank_end[rank]:
+        s.horizon[0] = min(s.horizon[0], time)
+
+
+def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
+    """Put an op on its stream."""
+    s.issue[op] = time
+    s.outstanding[slot] += 1
+    s.rank_outstanding[p.slot_rank[slot]] += 1
+    if s.head[slot] == op and (s.in_flight[slot] == 0 or p.joins[op] == 1):
+        wake(s, slot, time + p.launch_latency[0])
+
+
+def sync_seen(p: Program, s: State, op: int, rank: int) -> int:
+    """When the host can know that what `op` waits for has ended; -1: not yet, 0: there is nothing to wait for."""
+    if p.code[op] == EVENT_SYNC:
+        target = p.target[op]
+        if target < 0:
+            return 0
+        ended = s.end[target]
+        if ended < 0:
+            return -1
+    elif p.code[op] == STREAM_SYNC:
+        ended = s.last_end[p.slot[op]]
+        if s.outstanding[p.slot[op]] > 0:
+            return -1
+    else:
+        ended = s.rank_last_end[rank]
+        if s.rank_outstanding[rank] > 0:
+            return -1
+    return ended + p.sync_latency[0] if ended >= 0 else 0
+
+
+def host_can_go(p: Program, s: State, rank: int) -> bool:
+    """Whether what blocks the host is over."""
+    op = s.host_op[rank]
+    if op >= p.rank_end[rank]:
+        return False
+    if p.code[op] <= WAIT:
+        return s.outstanding[p.slot[op]] < p.queue_depth[0]
+    return sync_seen(p, s, op, rank) >= 0
