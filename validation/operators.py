@@ -63,7 +63,7 @@ def compare(cases: Iterable[tables.Case]) -> dict[Key, Line]:
     for case in cases:
         by_gpu[case.gpu].append(case)
     for gpu, members in by_gpu.items():
-        estimator = AnalyticEstimator(hardware.gpu(gpu))
+        estimator = AnalyticEstimator(hardware.gpu(gpu), burst=True)
         for start in range(0, len(members), 500):
             batch = members[start : start + 500]
             flat = [part for case in batch for part in case.signatures]

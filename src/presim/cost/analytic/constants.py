@@ -23,7 +23,7 @@ class GemmConstants(Calibration, frozen=True, kw_only=True):
     """See `gemm.seconds` for the formula these enter."""
 
     sustained: float  # share of the datasheet's peak that a long, power-limited product keeps
-    rise: float  # a short product reaches `sustained * rise`
+    rise: float  # a short product on a GPU that has rested reaches `sustained * rise`
     crossover_TFLOP: float  # work at which half of that rise is gone
     small_tile: float  # tile side (elements) below which tensor cores starve
     quantisation: float  # 1: whole waves of tiles only, 0: perfectly shared out

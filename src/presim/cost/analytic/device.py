@@ -48,6 +48,7 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
+    burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones run at high clocks
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
 
     def peak(self, kind: str) -> float:
@@ -64,8 +65,11 @@ _MEASURED = frozenset(("h100-sxm", "h200", "h800", "a100-40gb-sxm", "a100-80gb-s
 _DOUBT = 1.5  # another GPU of a measured generation; a guess until somebody measures one
 
 
-def device_of(gpu: Gpu) -> Device:
+def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     """The figures of a catalogue entry.
+
+    A step of a job keeps the GPU busy, and its power limit holds the clocks where long products have them. ``burst``
+    is for kernels that run by themselves, which is how the tables were made that the constants are fitted to.
 
     A GPU with less power for its peak than the one its generation was measured on sustains less. The exponent was
     chosen between an A100 PCIe (SimuMax) and an L4 (NeuSight): doubt stays.
@@ -86,5 +90,6 @@ def device_of(gpu: Gpu) -> Device:
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
         sustained=1.0 if measured else share,
+        burst=burst,
         doubt=1.0 if measured else _DOUBT,
     )

@@ -25,8 +25,8 @@ class AnalyticEstimator:
 
     name = "analytic"
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.device = device_of(gpu)
+    def __init__(self, gpu: Gpu, *, burst: bool = False) -> None:
+        self.device = device_of(gpu, burst=burst)
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
