@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from presim.capture import library_calls
+from presim.capture import library_calls, norm_kernels
 from presim.capture.log import Descriptor
-from presim.capture.operators import Operand, Operator
+from presim.capture.operators import Operator
+from presim.capture.traffic import traffic
 from presim.trace.signatures import (
     Elementwise,
     Fused,
@@ -26,7 +27,6 @@ from presim.trace.signatures import (
     Signature,
     Softmax,
     Sort,
-    dtype_bytes,
 )
 
 _Family: TypeAlias = type[Elementwise | Reduction | Normalization | Softmax | Optimizer | Index | Sort | Random]
@@ -86,7 +86,6 @@ _FAMILIES: dict[_Family, tuple[str, ...]] = {
     ),
 }
 _WHOLE_NAME = {Reduction, Random}  # families whose words are too short to look for inside a name
-_WRITE_ONLY = ("zero", "fill", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "zeros", "empty")
 
 
 def classify_launch(work: Descriptor, operator: Operator | None, share: float) -> Signature:
@@ -98,6 +97,8 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
     if operator.name.startswith("triton::"):
         return _triton_kernel(work, operator, share)
     special = library_calls.kernel_signature(work, operator)
+    if special is None and memory_family(operator.base_name) is Normalization:
+        special = norm_kernels.signature(work, operator)
     return special or _memory_bound(operator, share)
 
 
@@ -135,7 +136,7 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
 
 def _memory_bound(operator: Operator, share: float) -> Signature:
     family = memory_family(operator.base_name)
-    read, written = _traffic(operator, family)
+    read, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
     return family(
         bytes_read=round(read * share),
@@ -145,60 +146,3 @@ def _memory_bound(operator: Operator, share: float) -> Signature:
         fused_tensors=max(1, round(largest.tensors * share)),
         operator=operator.name,
     )
-
-
-def _traffic(operator: Operator, family: _Family) -> tuple[int, int]:
-    """Bytes read and written by the operator as a whole, each operand once."""
-    inputs = [operand for operand in operator.inputs if operand.on_device]
-    outputs = [operand for operand in operator.outputs if operand.on_device]
-    if family is Optimizer:
-        return _optimizer_traffic(operator, inputs, outputs)
-    if family is Index and len(inputs) > 1:
-        return _index_traffic(operator, inputs, outputs)
-    if "nll_loss" in operator.base_name:
-        return _picked_traffic(inputs, outputs)
-    if _overwrites(operator):
-        inputs = inputs[1:]
-    return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
-
-
-def _overwrites(operator: Operator) -> bool:
-    """Writes its first input without reading it."""
-    return operator.in_place and operator.base_name.removeprefix("_foreach_").startswith(_WRITE_ONLY)
-
-
-def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """Multi-tensor operators return nothing: they write lists they were given.
-
-    A fused Adam reads and writes parameters and both moments and reads the gradients; a fused SGD parameters,
-    gradients and, with momentum, the buffers. Other in-place operators write their first list.
-    """
-    lists = [operand for operand in inputs if operand.tensors > 1 or operand.elements > 1] or inputs
-    read = sum(operand.bytes for operand in (lists[1:] if _overwrites(operator) else lists))
-    if outputs:
-        return read, sum(operand.bytes for operand in outputs)
-    if "fused" in operator.base_name:
-        return read, sum(operand.bytes for position, operand in enumerate(lists) if position != 1)
-    return read, lists[0].bytes if lists and operator.in_place else 0
-
-
-def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """Only the rows that are addressed move: the result of a gather, the values of a scatter."""
-    addresses = sum(operand.bytes for operand in inputs[1:] if operand.dtype in ("int64", "int32", "bool"))
-    if "backward" in operator.base_name:  # each row of the gradient is added to the row it came from
-        return inputs[0].bytes + addresses, min(inputs[0].bytes, sum(operand.bytes for operand in outputs))
-    if operator.in_place or (outputs and outputs[0].shape == inputs[0].shape):
-        moved = sum(operand.bytes for operand in inputs[1:] if operand.dtype not in ("int64", "int32", "bool"))
-        moved = moved or (inputs[1].elements if len(inputs) > 1 else 0) * dtype_bytes(inputs[0].dtype)
-    else:
-        moved = sum(operand.bytes for operand in outputs)
-    return moved + addresses, moved
-
-
-def _picked_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """One number of each row, picked by its label; what else the gradient holds was zeroed before."""
-    labels = [operand for operand in inputs if operand.dtype in ("int64", "uint8")]
-    rows = labels[0].elements if labels else 0
-    largest = max(inputs + outputs, key=lambda operand: operand.elements)
-    moved = rows * dtype_bytes(largest.dtype)
-    return moved + sum(operand.bytes for operand in labels), min(moved, sum(operand.bytes for operand in outputs))

@@ -37,6 +37,7 @@ class ModuleScopes:
         self._depth = 0
         self._calling_ns = 0  # what PyTorch spends to call both hooks of a module
         self._counted_ns = 0  # what the hooks themselves have spent
+        self._embeds = False  # that module looks tokens up
         self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
 
     def install(self) -> None:
@@ -100,6 +101,7 @@ class ModuleScopes:
         own = [deepspeed.partition(local_tensor(parameter)) for parameter in parameters]
         if elements > self.parameters:
             self._counted = id(module)
+            self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
             self.parameters = elements
             self.parameters_local = sum(tensor.numel() for tensor in own)
             self.tokens = self.samples = 0
@@ -114,15 +116,16 @@ class ModuleScopes:
         """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor."""
         tensors = [tensor for tensor in (*_tensors(args), *_tensors(kwargs.values())) if tensor.dim() > 0]
         ids = [tensor for tensor in tensors if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
+        ids = ids if self._embeds else []  # a graph's edges, too, are two rows of integers
         if tensors:
             self.samples += (ids or tensors)[0].shape[0]
         if ids:
             self.tokens += ids[0].numel()
 
     def tag(self, tensor: torch.Tensor, category: Category) -> None:
-        """The block that holds this tensor is of a category; tensors that hold none (meta, empty) are passed over."""
+        """The block that holds this tensor is of a category; tensors without one (meta, empty, sparse) are left out."""
         for part in _held(local_tensor(tensor)):
-            if part.is_cuda and (address := part.untyped_storage().data_ptr()):
+            if part.is_cuda and part.layout == torch.strided and (address := part.untyped_storage().data_ptr()):
                 self.hook.retag(address, int(category))
 
 

@@ -131,6 +131,11 @@ def test_addressing_moves_only_the_rows_that_are_addressed(by: Operator, expecte
     assert traffic(by) == expected
 
 
+def test_a_bag_reads_each_row_that_is_in_it() -> None:
+    by = operator("aten::_embedding_bag", "Float[1000;8],Long[60],Long[20]", "Float[20;8],Long[60]")
+    assert traffic(by) == (60 * 32 + 480, 640 + 480)
+
+
 def test_launches_of_one_operator_share_its_bytes() -> None:
     by = operator("aten::sum", "Float[1000000]", "Float[]")
     parts = [launched(by, share=share) for share in (0.75, 0.25)]
