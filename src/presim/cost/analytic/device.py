@@ -48,7 +48,7 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
-    burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones run at high clocks
+    burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
 
     def peak(self, kind: str) -> float:
