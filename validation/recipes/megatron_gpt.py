@@ -16,8 +16,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 megatron_layers.install_weight_gradient_fusion()
+megatron_layers.install_masked_softmax_fusion()
 
-from megatron.core import parallel_state  # noqa: E402 - looks for the fusion when it is imported
+from megatron.core import parallel_state  # noqa: E402 - looks for the fusions when it is imported
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -83,7 +84,7 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         activation_func=F.silu if llama else F.gelu,
         bias_activation_fusion=True,
         bias_dropout_fusion=True,
-        masked_softmax_fusion=False,
+        masked_softmax_fusion=o.attention == "unfused",
         gradient_accumulation_fusion=not o.no_weight_gradient_fusion,
         normalization="RMSNorm" if llama else "LayerNorm",
         hidden_dropout=0.0 if llama else 0.1,
@@ -152,10 +153,7 @@ def forward_step(o, batches, model):
     """One micro-batch: the output and what makes a loss of it."""
     tokens = next(batches)
     positions = torch.arange(tokens.shape[1], device="cuda").expand_as(tokens)
-    mask = None
-    if o.attention == "unfused":
-        mask = torch.triu(torch.ones(1, 1, o.sequence, o.sequence, dtype=torch.bool, device="cuda"), 1)
-    output = model(tokens, positions, mask, labels=tokens)
+    output = model(tokens, positions, None, labels=tokens)
     return output, lambda out: (out.float().mean(), {"loss": out.detach().mean()})
 
 

@@ -22,9 +22,38 @@ def install_weight_gradient_fusion() -> None:
         else:
             torch.addmm(main_grad, rows.t(), columns, main_grad.dtype, out=main_grad)
 
-    module = types.ModuleType("fused_weight_gradient_mlp_cuda")
-    module.wgrad_gemm_accum_fp32 = module.wgrad_gemm_accum_fp16 = accumulate
-    sys.modules.setdefault(module.__name__, module)
+    _offer("fused_weight_gradient_mlp_cuda", wgrad_gemm_accum_fp32=accumulate, wgrad_gemm_accum_fp16=accumulate)
+
+
+def install_masked_softmax_fusion() -> None:
+    """Megatron's extensions for softmax: scaling, causal mask and softmax are one kernel, and so is their backward.
+
+    Inductor makes those kernels here.
+    """
+
+    @torch.compile(dynamic=False)
+    def forward(scores: torch.Tensor, scale: float) -> torch.Tensor:
+        above = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        return torch.softmax((scores * scale).masked_fill(above, -10000.0), -1)
+
+    @torch.compile(dynamic=False)
+    def backward(gradients: torch.Tensor, results: torch.Tensor, scale: float) -> torch.Tensor:
+        product = gradients.float() * results
+        return gradients.copy_((product - results * product.sum(-1, keepdim=True)) * scale)
+
+    _offer(
+        "scaled_upper_triang_masked_softmax_cuda",
+        forward=lambda scores, scale: forward(scores, float(scale)),
+        backward=lambda gradients, results, scale: backward(gradients, results, float(scale)),
+    )
+    _offer("scaled_masked_softmax_cuda", get_batch_per_block=lambda *sizes: 1)
+
+
+def _offer(name: str, **functions) -> None:
+    """A module of this name for whoever imports it, unless there is one."""
+    module = types.ModuleType(name)
+    vars(module).update(functions)
+    sys.modules.setdefault(name, module)
 
 
 def block_spec(config, engine: str, attention: str, vp_stage: int | None):
