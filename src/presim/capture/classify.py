@@ -92,6 +92,8 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
     """The signature of one device call; ``share`` is its part of its operator's bytes (0 to 1]."""
     if work.family != "kernel":
         return library_calls.signature(work, operator)
+    if operator is not None and operator.work is not None:
+        return library_calls.signature(operator.work, operator)
     if operator is None or not operator.inputs + operator.outputs:
         return _bare_kernel(work, operator)
     if operator.name.startswith("triton::"):

@@ -26,5 +26,5 @@ class Outcome(msgspec.Struct):
     steps: int = 0
     used_cuda: bool = False
     versions: dict[str, str] = {}
-    facts: dict[str, int] = {}  # tokens, samples (of all steps together), parameters, parameters_local
+    facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them

@@ -30,6 +30,7 @@ class ModuleScopes:
         self.hook = hook
         self.tokens = 0
         self.samples = 0
+        self.steps_with_input = 0  # a step that replays a CUDA graph calls no module
         self.parameters = 0
         self.parameters_local = 0
         self._names: dict[int, int] = {}  # id(module) -> scope id
@@ -38,6 +39,7 @@ class ModuleScopes:
         self._calling_ns = 0  # what PyTorch spends to call both hooks of a module
         self._counted_ns = 0  # what the hooks themselves have spent
         self._embeds = False  # that module looks tokens up
+        self._input_before = 0  # tokens and samples when the last step ended
         self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
 
     def install(self) -> None:
@@ -104,7 +106,7 @@ class ModuleScopes:
             self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
             self.parameters = elements
             self.parameters_local = sum(tensor.numel() for tensor in own)
-            self.tokens = self.samples = 0
+            self.tokens = self.samples = self.steps_with_input = self._input_before = 0
         for tensor in own:
             self.tag(tensor, Category.PARAMETER)
         for buffer in nn.Module.buffers(module):
@@ -121,6 +123,11 @@ class ModuleScopes:
             self.samples += (ids or tensors)[0].shape[0]
         if ids:
             self.tokens += ids[0].numel()
+
+    def step_ends(self) -> None:
+        """Note whether the batch was seen in this step."""
+        self.steps_with_input += self.samples + self.tokens != self._input_before
+        self._input_before = self.samples + self.tokens
 
     def tag(self, tensor: torch.Tensor, category: Category) -> None:
         """The block that holds this tensor is of a category; tensors without one (meta, empty, sparse) are left out."""

@@ -54,6 +54,7 @@ class Operator:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     scalars: tuple[int, ...] = ()
+    work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
 
     @property
     def base_name(self) -> str:
@@ -74,11 +75,13 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     if descriptor.fields.get("writes") == "argument" and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they had their size
+    known = descriptor.fields.get("is")
     return Operator(
         name=descriptor.fields.get("name", ""),
         inputs=inputs,
         outputs=outputs,
         scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
+        work=Descriptor(known, descriptor.fields) if known else None,
     )
 
 

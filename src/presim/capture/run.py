@@ -142,8 +142,8 @@ def _read_outcome(path: Path, code: int) -> Outcome:
 
 
 def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
-    steps = max(1, outcome.steps)
     facts = outcome.facts
+    steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)
     batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
     model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
     program = request.program

@@ -38,7 +38,7 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import deepspeed, lone_rank, transformers_values
+        from presim.capture import autotuning, deepspeed, flex_attention, lone_rank, transformers_values
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
@@ -49,6 +49,8 @@ class Runner:
         self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
         lone_rank.install(self.control.store)
         transformers_values.install()
+        autotuning.install()
+        flex_attention.install()
         TritonKernels(hook).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
@@ -132,6 +134,7 @@ class Runner:
         outcome.facts = {
             "tokens": self.scopes.tokens,
             "samples": self.scopes.samples,
+            "steps_with_input": self.scopes.steps_with_input,
             "parameters": self.scopes.parameters,
             "parameters_local": self.scopes.parameters_local,
         }

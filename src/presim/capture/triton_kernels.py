@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from presim.capture import flex_attention
 from presim.capture.after_import import when_imported
 from presim.capture.hook import Hook
 
@@ -52,11 +53,14 @@ class TritonKernels:
         key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
-            self._ids[key] = self.hook.operator_id(_describe(kernel.fn.__name__, tensors))
+            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors))
         return self._ids[key]
 
 
-def _describe(name: str, tensors: list[tuple[str, Any]]) -> str:
+def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
+    name = kernel.fn.__name__
+    if flex_attention.is_one(name, tensors):
+        return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
     read = [tensor for parameter, tensor in tensors if not parameter.startswith(_WRITES)]
     written = [tensor for parameter, tensor in tensors if parameter.startswith((_WRITES, _BOTH))]
     return f"op name=triton::{name} in={_list(read)} out={_list(written)} args="

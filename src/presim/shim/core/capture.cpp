@@ -171,6 +171,7 @@ bool capture_entry(Stream& stream, Entry entry, NodeType type) {
   if (capture == nullptr) return false;
   entry.origin = capture->origin == &stream;
   entry.stream = stream.index;
+  if (entry.work >= 0) entry.captured = remember_captured();
   entry.node = add_node(*capture->graph, type, stream.last);
   stream.last.assign(1, entry.node);
   capture->graph->entries.push_back(std::move(entry));

@@ -33,6 +33,7 @@ struct Entry {
   uint16_t stream = 0;
   int32_t work = -1;
   int64_t object = 0;      // event records and waits: token within the graph; collectives: launch group
+  uint64_t captured = UINT64_MAX;  // work and collectives: the record of their capture, with operator, scope and phase
   Event* external = nullptr;    // an event that the world outside of the graph sees
   std::function<void()> effect; // what the replay does for real: a small copy, a host function
   Node* node = nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 
 #include "clock.h"
@@ -58,11 +59,24 @@ bool is_open(Recorder& log) {
   return state == State::Open || (state == State::Unopened && open_once(log));
 }
 
-void fill(Record& to, int64_t cpu_ns, const Context& from) {
-  to.cpu_ns = cpu_ns;
-  to.op = -1;
-  to.scope = from.scope;
-  to.phase = from.phase;
+constexpr uint64_t kCaptured = uint64_t(1) << 63;  // an index into what streams captured
+
+struct Captured {
+  std::mutex mutex;
+  std::deque<Record> records;  // their addresses stay
+};
+
+Captured& captured() {
+  static auto* instance = [] {
+    auto* made = new Captured;
+    hold_across_fork(made->mutex, ForkOrder::Log);
+    return made;
+  }();
+  return *instance;
+}
+
+void claim_later(Context& here, uint64_t index) {
+  if (here.op_depth > 0) here.op_records.push_back(index);
 }
 
 }  // namespace
@@ -81,11 +95,20 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     Header& header = log.file.header();
     index = header.count.load(std::memory_order_relaxed);
     Record& record = *log.file.record(index);
-    record = Record{0, object, value, work, -1, -1, stream, kind, Phase::Other, tag, {}};
-    fill(record, log.now(), here);
+    record = Record{log.now(), object, value, work, -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
   }
-  if (here.op_depth > 0) here.op_records.push_back(index);
+  claim_later(here, index);
+  return index;
+}
+
+uint64_t remember_captured() {
+  Context& here = context();
+  Captured& all = captured();
+  std::lock_guard lock(all.mutex);
+  uint64_t index = kCaptured | all.records.size();
+  all.records.push_back(Record{0, 0, 0, -1, -1, here.scope, 0, Kind::Work, here.phase, 0, {}});
+  claim_later(here, index);
   return index;
 }
 
@@ -101,13 +124,19 @@ void append_batch(const Record* records, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     Record& record = *log.file.record(first + i);
     record = records[i];
-    fill(record, now, here);
-    if (here.op_depth > 0) here.op_records.push_back(first + i);
+    record.cpu_ns = now;
+    if (record.op < 0) claim_later(here, first + i);
   }
   header.count.store(first + count, std::memory_order_release);
 }
 
 Record* record_at(uint64_t index) {
+  if (index != UINT64_MAX && (index & kCaptured) != 0) {
+    Captured& all = captured();
+    std::lock_guard lock(all.mutex);
+    size_t place = index & ~kCaptured;
+    return place < all.records.size() ? &all.records[place] : nullptr;
+  }
   Recorder& log = recorder();
   if (log.state.load(std::memory_order_acquire) != State::Open) return nullptr;
   return index < log.file.header().count.load(std::memory_order_acquire) ? log.file.record(index) : nullptr;

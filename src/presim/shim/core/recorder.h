@@ -89,8 +89,12 @@ PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
 
-// Append records at one moment, without host time between them: kind, stream, object, value, work and tag are the
-// caller's, the rest is filled in.
+// The same for work that a stream captures instead of running it: the record is kept beside the log, and each replay
+// of the graph logs what has become of it. Its index is valid for record_at, too.
+uint64_t remember_captured();
+
+// Append records at one moment, without host time between them. Each is as the caller has filled it but for the time;
+// one without an operator is claimed by the operator that runs now.
 PRESIM_API void append_batch(const Record* records, size_t count);
 
 // Open the log now if this process may have one (append and intern do so by themselves). The first process that

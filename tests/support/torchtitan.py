@@ -1,0 +1,59 @@
+"""torchtitan's trainer as its users start it, with what its log says."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from presim import api
+from support.captured import EXAMPLES, Job
+from support.command import presim
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One captured rank of a training run, and the trainer's own log."""
+
+    job: Job
+    log: str
+
+    @property
+    def parameters(self) -> int:
+        """The model's size as the trainer counts it."""
+        return int(re.search(r"size: ([\d,]+) total parameters", self.log)[1].replace(",", ""))  # type: ignore[index]
+
+    @property
+    def reserved_GiB(self) -> float:
+        """The most memory that its allocator had reserved in the first step."""
+        return float(re.search(r"memory: +([\d.]+)GiB", self.log)[1])  # type: ignore[index]
+
+
+@functools.cache
+def folder() -> Path:
+    """A folder with tokenizer and text, for this test session."""
+    path = Path(tempfile.mkdtemp(prefix="presim-torchtitan-"))
+    with mock.patch.object(sys, "argv", ["torchtitan_assets.py", str(path)]):
+        runpy.run_path(str(EXAMPLES / "torchtitan_assets.py"), run_name="__main__")
+    return path
+
+
+@functools.cache
+def train(config: str, *options: str, module: str = "llama3", gpus: int = 8, rank: int = 0, steps: int = 3) -> Training:
+    """``torchrun -m torchtitan.train`` under presim; the same call gives the same capture again."""
+    saved = Path(tempfile.mkdtemp(dir=folder()))
+    done = presim(
+        *("run", "--quiet", "--gpu", "h100-sxm", "--rank", str(rank), "--steps", str(steps), "--save", saved / "job"),
+        *("--", "torchrun", "--nnodes", str(max(1, gpus // 8)), "--nproc-per-node", str(min(gpus, 8))),
+        *("-m", "torchtitan.train", "--module", module, "--config", config, "--dump_folder", saved / "outputs"),
+        *("--hf_assets_path", folder() / "tokenizer", "--dataloader.dataset", "c4_test"),
+        *("--dataloader.dataset_path", folder() / "c4_test", "--training.steps", str(steps + 1), *options),
+        cwd=saved,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Training(Job(api.evaluate_saved(saved / "job")), done.stderr + done.stdout)
