@@ -17,6 +17,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
     """What happens on a cluster and is in none of the figures; ``contention``: whether that of overlapping work is."""
     return [
         *_unmodelled_calls(priced.trace),
+        *priced.notes,
         *_guesses(priced, breakdown, step),
         *([] if contention else _overlap(breakdown)),
         *_other_ranks(priced.trace),

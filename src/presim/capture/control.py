@@ -27,4 +27,5 @@ class Outcome(msgspec.Struct):
     used_cuda: bool = False
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
+    nccl: dict[str, str] = {}  # NCCL's environment variables
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them

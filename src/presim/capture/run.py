@@ -161,6 +161,7 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
         context_bytes=cluster.gpu.context_bytes,
         batch=batch,
         model=model,
+        nccl=outcome.nccl,
         allocator=outcome.allocator,
         notes=program.notes,
     )

@@ -138,6 +138,7 @@ class Runner:
             "parameters": self.scopes.parameters,
             "parameters_local": self.scopes.parameters_local,
         }
+        outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

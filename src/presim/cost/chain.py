@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.analytic.kernel import guess
+from presim.cost.collectives.environment import unread
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.demand import demand
@@ -37,9 +38,9 @@ class Chain:
     device: Device  # for the guess where nobody answers
 
     @classmethod
-    def default(cls, cluster: Cluster) -> Chain:
-        """The chain used where the caller names none: analytic only."""
-        return cls((AnalyticEstimator(cluster.gpu),), (Hierarchical(),), device_of(cluster.gpu))
+    def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None) -> Chain:
+        """The chain used where the caller names none: analytic only. ``nccl``: NCCL's variables in the script."""
+        return cls((AnalyticEstimator(cluster.gpu),), (Hierarchical(nccl),), device_of(cluster.gpu))
 
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None where nobody in the chain covers it."""
@@ -72,16 +73,22 @@ class Chain:
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None) -> PricedTrace:
     """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed."""
     _check_size(trace.manifest, cluster)
-    chain = chain or Chain.default(cluster)
+    chain = chain or Chain.default(cluster, trace.manifest.nccl)
     prices = chain.price(trace.signatures, trace.manifest.groups, cluster)
     uncovered = tuple(place for place, price in enumerate(prices) if price is None)
     complete = tuple(
         guess(signature, chain.device) if price is None else price for signature, price in zip(trace.signatures, prices)
     )
     demands = tuple(
-        demand(signature, price, trace.manifest.groups, cluster) for signature, price in zip(trace.signatures, complete)
+        demand(signature, price, trace.manifest.groups, cluster, trace.manifest.nccl)
+        for signature, price in zip(trace.signatures, complete)
     )
-    return PricedTrace(trace, complete, uncovered, demands)
+    return PricedTrace(trace, complete, uncovered, demands, _notes({**cluster.nccl, **trace.manifest.nccl}))
+
+
+def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:
+    names = unread(nccl)
+    return (f"What {', '.join(names)} changes in NCCL is not modelled.",) if names else ()
 
 
 def _check_size(manifest: Manifest, cluster: Cluster) -> None:

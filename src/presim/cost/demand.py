@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 
 from presim.cost.collectives.channels import channels
+from presim.cost.collectives.environment import Tuning, tuning_of
 from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
@@ -37,11 +39,21 @@ _PASSES = {"all_reduce": 2.0, "barrier": 0.0}
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
-def demand(signature: Signature, price: Price, groups: tuple[Group, ...], cluster: Cluster) -> Demand:
-    """What the work takes of its GPU while it runs alone; figures rounded to 1/64."""
+def demand(
+    signature: Signature,
+    price: Price,
+    groups: tuple[Group, ...],
+    cluster: Cluster,
+    environment: Mapping[str, str] | None = None,
+) -> Demand:
+    """What the work takes of its GPU while it runs alone; figures rounded to 1/64.
+
+    ``environment``: NCCL's variables as the script had them.
+    """
     seconds = max(price.duration_ns, 1) * 1e-9
     if isinstance(signature, Collective):
-        found = _of_collective(signature, price, groups[signature.group], cluster, seconds)
+        tuning = tuning_of(cluster.nccl, environment or {})
+        found = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
     else:
         memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
         found = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic(price), memory=memory)
@@ -54,19 +66,19 @@ def _arithmetic(price: Price) -> float:
     return _ARITHMETIC.get(price.bound, 0.0)
 
 
-def _of_collective(collective: Collective, price: Price, group: Group, cluster: Cluster, seconds: float) -> Demand:
+def _of_collective(collective: Collective, group: Group, cluster: Cluster, tuning: Tuning, seconds: float) -> Demand:
     layout = layout_of(collective, group, cluster)
     if layout.ranks <= 1:
         memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
         return Demand(memory=memory)
-    links = links_of(cluster, layout)
+    links = links_of(cluster, layout, tuning)
     sent = _sent(collective, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
     link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")
     port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
     return Demand(
-        channels=channels(collective, layout, links) / cluster.gpu.sm_count,
+        channels=channels(collective, layout, links, tuning) / cluster.gpu.sm_count,
         memory=accesses / seconds / (links.memory_Bps * _MEMORY_REACHED),
         link_out=out / link,
         link_in=into / link,

@@ -56,6 +56,7 @@ class PricedTrace:
     prices: tuple[Price, ...]
     uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
     demands: tuple[Demand, ...] = ()  # what each signature asks of its GPU while it runs; none: nothing slows anything
+    notes: tuple[str, ...] = ()  # what the prices leave out, as sentences
 
     def durations_ns(self) -> NDArray[np.int64]:
         """Duration of each entry, 0 for entries that are no device work."""

@@ -14,7 +14,8 @@ from presim.hardware.schema import Gpu, Sourced
 
 P = TypeVar("P", bound=Sourced)
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
-_KEYS = ("gpu", "node", "fabric", *_COUNTS)
+_TABLES = ("nccl", "collectives")
+_KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES)
 
 
 def choose_cluster(
@@ -45,7 +46,8 @@ def choose_cluster(
     node_part = _part(Node, chosen.get("node", gpu_part.default_node), where)
     fabric_part = _part(Fabric, chosen.get("fabric", node_part.default_fabric), where)
     count, per_node = _shape(node_part, *(chosen.get(key) for key in _COUNTS))
-    return Cluster(gpu_part, node_part, fabric_part, count, per_node)
+    variables = {name: str(value) for name, value in described.get("nccl", {}).items()}
+    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, described.get("collectives", {}))
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -56,6 +58,9 @@ def _described(path: Path) -> dict[str, Any]:
     for key in _COUNTS:
         if key in table and (type(table[key]) is not int or table[key] < 1):
             raise InputError(f"{path}: {key} = {table[key]!r} must be a whole number of at least 1; correct it.")
+    for key in _TABLES:
+        if not isinstance(table.get(key, {}), dict):
+            raise InputError(f"{path}: {key} = {table[key]!r} must be a table; see {GUIDE}.")
     for key in ("gpu", "node", "fabric"):
         if isinstance(table.get(key), str) and table[key].endswith(".toml"):
             table[key] = str(path.parent / table[key])

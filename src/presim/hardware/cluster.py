@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Cluster(msgspec.Struct, frozen=True):
     fabric: Fabric
     nodes: int
     gpus_per_node: int  # those used: may be fewer than the node has; as many as its domain where hosts share one
+    nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
+    collectives: dict[str, Any] = {}  # constants of the model of collectives that were fitted to this cluster
 
     @property
     def world_size(self) -> int:

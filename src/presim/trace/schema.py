@@ -115,6 +115,7 @@ class Manifest(msgspec.Struct, frozen=True):
     context_bytes: int = 0  # held by the driver's context
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
+    nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
 
 

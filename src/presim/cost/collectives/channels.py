@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.placement import Layout, Links
 from presim.trace.signatures import Collective
 
@@ -18,14 +19,20 @@ _MESSAGE = 4  # send and receive: a message is cut into few parts
 _BYTES_EACH = 512 * 64  # less than this for each channel and NCCL takes fewer (threads x threadThreshold of Simple)
 
 
-def channels(collective: Collective, layout: Layout, links: Links) -> int:
+def channels(collective: Collective, layout: Layout, links: Links, tuning: Tuning) -> int:
     """Channels of one call; at least 1."""
+    most = most_channels(collective.kind, layout, links, tuning)
+    return max(1, min(most, math.ceil(max(collective.bytes, 0) / _BYTES_EACH)))
+
+
+def most_channels(kind: str, layout: Layout, links: Links, tuning: Tuning) -> int:
+    """Channels of a large call."""
     if not links.nvlink and layout.nodes == 1:
         most = _PCIE
     elif layout.nodes == 1:
         most = _ONE_NODE.get(links.generation, _ONE_NODE_DEFAULT)
     else:
         most = max(2, min(_SEVERAL_NODES, 2 * layout.per_node))
-    if collective.kind in ("send", "recv", "send_recv"):
+    if kind in ("send", "recv", "send_recv"):
         most = min(most, _MESSAGE)
-    return max(1, min(most, math.ceil(max(collective.bytes, 0) / _BYTES_EACH)))
+    return min(max(most, tuning.fewest_channels), tuning.most_channels)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from presim.cost.analytic.constants import Calibration
+from presim.errors import InputError
 
+_Kind = TypeVar("_Kind", bound=Calibration)
 Three = tuple[float, float, float]  # NCCL's protocols: LL (lowest latency), LL128, Simple (full bandwidth)
 
 
@@ -25,6 +28,7 @@ class LinkConstants(Calibration, frozen=True, kw_only=True):
     direct_step_us: float  # of each further peer
     direct_efficiency: Three
     crowd: float = 1.0  # share of that with more than two ranks (PCIe boxes without a switch)
+    channel_GBps: float  # what one channel, a thread block, can move at full bandwidth
     multicast_us: float = 0.0  # NVLS: reduction in the switch; 0: the generation has none
     multicast_efficiency: float = 0.0  # in units of the equivalent ring's bandwidth
     multicast_ranks: int = 0  # from so many ranks of one node on
@@ -45,17 +49,26 @@ def table() -> dict[str, Any]:
     return tomllib.loads(resources.files("presim.cost.collectives").joinpath("efficiency.toml").read_text())
 
 
-@functools.cache
-def link_constants(generation: str, nvlink: bool) -> LinkConstants:
-    """Constants of a GPU generation's NVLink, or of PCIe."""
+def link_constants(generation: str, nvlink: bool, own: Mapping[str, Any] | None = None) -> LinkConstants:
+    """Constants of a GPU generation's NVLink, or of PCIe; ``own``: what a cluster's file says instead, by key."""
     entries = table()["link"]
     name = generation if nvlink else "pcie"
-    nearest = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
-    return msgspec.convert(entries.get(name) or entries[nearest.get(name, "hopper")], LinkConstants)
+    nearest = {"turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
+    entry = entries.get(name) or entries[nearest.get(name, "hopper")]
+    return _converted(entry, own, "link", LinkConstants)
 
 
-@functools.cache
-def fabric_constants(kind: str) -> FabricConstants:
-    """Constants of a kind of fabric: infiniband, roce or ethernet."""
+def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricConstants:
+    """Constants of a kind of fabric (infiniband, roce, efa, ethernet); ``own`` as in `link_constants`."""
     entries = table()["fabric"]
-    return msgspec.convert(entries.get(kind) or entries["ethernet"], FabricConstants)
+    return _converted(entries.get(kind) or entries["ethernet"], own, "fabric", FabricConstants)
+
+
+def _converted(entry: dict[str, Any], own: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:
+    said = (own or {}).get(part, {})
+    try:
+        return msgspec.convert({**entry, **said}, kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(
+            f"the cluster's [collectives.{part}] cannot be used: {error}; make it anew with `presim fit --nccl-tests`"
+        ) from error

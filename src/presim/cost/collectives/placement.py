@@ -7,6 +7,8 @@ import dataclasses
 import functools
 import itertools
 
+from presim.cost.collectives.environment import Tuning
+from presim.cost.collectives.rings import count_rings
 from presim.hardware import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
@@ -20,6 +22,7 @@ class Layout:
     nodes: int
     per_node: int  # ranks on the fullest node
     known: bool = True  # False: the group's ranks are not in the trace, consecutive ones were assumed
+    places: tuple[int, ...] = dataclasses.field(default=(), compare=False)  # GPUs of the fullest node that take part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +38,17 @@ class Links:
     fabric: str  # infiniband, roce, ethernet, efa
     hop_s: float  # one small message between GPUs of two nodes
     memory_Bps: float  # of one GPU
+    rings: float = 0.0  # of a mesh whose links are not all alike: how many rings fit through the group's GPUs
+    rings_of_all: int = 0  # the same through all GPUs of the node
 
 
-def links_of(cluster: Cluster, layout: Layout) -> Links:
-    """The wires that a group with this layout uses.
+_DETOUR = 1.65  # rings where one has to go through a GPU that takes no part: five of eight V100 (vTrain f8dda84)
+_SOCKET_HOP_S = 15e-6  # a small message over sockets. A guess
+_SHARED_MEMORY = 0.5  # of PCIe's bandwidth where GPUs meet in the host's memory. A guess
+
+
+def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> Links:
+    """The wires that a group with this layout uses, as far as NCCL is allowed to.
 
     Bridged pairs help no group of more than two: it goes over PCIe. An oversubscribed fabric counts against all
     that leaves a node, because which switch a node hangs on is not known.
@@ -46,16 +56,22 @@ def links_of(cluster: Cluster, layout: Layout) -> Links:
     interconnect = cluster.node.interconnect
     linked = interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
     linked = linked and (interconnect != "nvlink-pairs" or layout.per_node <= 2)
+    tuning = tuning or Tuning()
+    linked = linked and tuning.peer_to_peer
+    pcie_Bps = cluster.pcie_bytes_per_s * (1.0 if tuning.peer_to_peer else _SHARED_MEMORY)
+    mesh = cluster.node.links if linked else ()
     return Links(
         generation=cluster.gpu.architecture,
         nvlink=linked,
         switched=linked and cluster.node.reduces_in_network,
-        link_Bps=cluster.link_bytes_per_s if linked else cluster.pcie_bytes_per_s,
+        link_Bps=cluster.link_bytes_per_s if linked else pcie_Bps,
         mesh=cluster.node.gpus if linked and interconnect.endswith("mesh") else 0,
         network_Bps=cluster.network_bytes_per_s / cluster.fabric.oversubscription,
-        fabric=cluster.fabric.kind,
-        hop_s=cluster.fabric.latency_ns * 1e-9,
+        fabric=cluster.fabric.kind if tuning.rdma else "ethernet",
+        hop_s=max(cluster.fabric.latency_ns * 1e-9, 0.0 if tuning.rdma else _SOCKET_HOP_S),
         memory_Bps=cluster.gpu.memory_bytes_per_s,
+        rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
+        rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
     )
 
 
@@ -67,15 +83,16 @@ def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
         ranks = tuple(range(group.size))
     if collective.kind in ("send", "recv", "send_recv") and len(ranks) > 2:
         return _message(ranks, collective.peer, cluster, known)
-    nodes, fullest = _spread(ranks, cluster.domain_size)
-    return Layout(len(ranks), nodes, fullest, known)
+    nodes, places = _spread(ranks, cluster.domain_size)
+    return Layout(len(ranks), nodes, max(len(places), 1), known, places)
 
 
 @functools.lru_cache(maxsize=512)  # groups of 16,384 ranks come once per collective: 2 ms each without
-def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, int]:
-    """How many domains the ranks are on, and how many of them the fullest one holds."""
+def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
+    """How many domains the ranks are on, and which places of the fullest one they take."""
     domains = collections.Counter(rank // domain_size for rank in ranks)
-    return max(len(domains), 1), max(domains.values(), default=1)
+    fullest = max(sorted(domains), key=lambda domain: domains[domain], default=0)
+    return max(len(domains), 1), tuple(rank % domain_size for rank in ranks if rank // domain_size == fullest)
 
 
 def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -> Layout:
@@ -85,4 +102,5 @@ def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -
     """
     pairs = [(ranks[peer - 1], ranks[peer])] if 0 <= peer < len(ranks) else list(itertools.pairwise(ranks))
     apart = any(cluster.domain(one) != cluster.domain(other) for one, other in pairs)
-    return Layout(2, 2 if apart else 1, 1 if apart else 2, known)
+    places = tuple(rank % cluster.domain_size for rank in pairs[0])
+    return Layout(2, 2 if apart else 1, 1 if apart else 2, known, places[:1] if apart else places)

@@ -1,0 +1,158 @@
+"""NCCL's algorithms as formulas: rings, trees, in-switch reduction, PAT and direct exchange, each in three protocols.
+
+A collective takes its latency (base, steps along its path, network hops) plus the slower of its traffic over the
+links within a node and over the ports between nodes. Each is linear in the size, so that their minimum, as measured,
+bends from latency to bandwidth. Volumes per algorithm: Table 10 of the TorchSim paper has the same steps; Hu et al.,
+Demystifying NCCL (2025), section 5, has the algorithms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from presim.cost.collectives.constants import FabricConstants, LinkConstants
+from presim.cost.collectives.placement import Layout, Links
+
+SIMPLE = 2  # the protocol with full bandwidth; LL (0) and LL128 (1) pay latency for it
+_MESSAGE = 0.22  # latency of one message, in that of an all-to-all (vidur: send/receive within A100, H100 nodes)
+DIRECT = ("all_to_all", "send", "recv", "send_recv")
+_REDUCED_EVERYWHERE = ("all_reduce", "barrier")
+_SCATTERED = ("all_gather", "reduce_scatter")
+_CHAINED = ("broadcast", "reduce")
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One collective on its wires."""
+
+    kind: str
+    size: float  # bytes, as `Collective` counts them
+    layout: Layout
+    links: Links
+    link: LinkConstants
+    fabric: FabricConstants
+    channels: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """How a call would run, and how long."""
+
+    seconds: float
+    latency: float  # the part of it that does not grow with the size, s
+    algorithm: str
+    protocol: int
+
+
+Formula = Callable[[Call, int], Run | None]  # a call, its protocol; None: not for this call
+
+
+def ring(call: Call, protocol: int) -> Run | None:
+    """A ring (a chain for rooted collectives) through all nodes; neighbours on one node are NVLink neighbours."""
+    if call.kind in DIRECT:
+        return None
+    ranks, rounds = call.layout.ranks, 2 if call.kind in _REDUCED_EVERYWHERE else 1
+    share = 1.0 if call.kind in _CHAINED else (ranks - 1) / ranks
+    volume = rounds * share * call.size
+    inside = rounds * (ranks - call.layout.nodes)
+    return _run(call, protocol, "ring", volume, volume, inside, rounds * (call.layout.nodes - 1))
+
+
+def tree(call: Call, protocol: int) -> Run | None:
+    """A double binary tree between nodes, chains within: up and down once.
+
+    Two nodes need to send everything once only; at full bandwidth (Simple) public logs show no such gain.
+    """
+    if call.kind not in _REDUCED_EVERYWHERE or call.layout.nodes == 1:
+        return None
+    between = (1 if call.layout.nodes == 2 and protocol != SIMPLE else 2) * call.size
+    inside, hops = 2 * (call.layout.per_node - 1), 2 * math.ceil(math.log2(call.layout.nodes))
+    return _run(call, protocol, "tree", 2 * call.size, between, inside, hops)
+
+
+def nvls(call: Call, protocol: int) -> Run | None:
+    """NVLS and NVLSTree: the switch reduces and multicasts; a tree between nodes.
+
+    Two nodes send everything once; among more, an inner node passes on what its two children sent.
+    """
+    layout, links, link, fabric = call.layout, call.links, call.link, call.fabric
+    fits = 0 < link.multicast_ranks <= layout.per_node and links.switched
+    if call.kind != "all_reduce" or protocol != SIMPLE or not fits:
+        return None
+    within = 2 * (layout.per_node - 1) / layout.per_node * call.size / (links.link_Bps * link.multicast_efficiency)
+    latency = link.multicast_us * 1e-6
+    if layout.nodes == 1:
+        return Run(latency + within, latency, "nvls", protocol)
+    hops = 2 * math.ceil(math.log2(layout.nodes))
+    latency += fabric.entry_us[SIMPLE] * 1e-6 + fabric.hops * links.hop_s * hops
+    between = (1 if layout.nodes == 2 else 2) * call.size / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
+    return Run(latency + max(within, between), latency, "nvlstree", protocol)
+
+
+def pat(call: Call, protocol: int) -> Run | None:
+    """Parallel aggregated trees (NCCL 2.23): logarithmic steps where each node holds one rank."""
+    if call.kind not in _SCATTERED or call.layout.per_node > 1 or protocol != SIMPLE:
+        return None
+    volume = (call.layout.ranks - 1) / call.layout.ranks * call.size
+    return _run(call, protocol, "pat", volume, volume, 0, math.ceil(math.log2(call.layout.nodes)))
+
+
+def direct(call: Call, protocol: int) -> Run | None:
+    """Every pair at once: all-to-all by all links and ports, a message by one of them."""
+    if call.kind not in DIRECT:
+        return None
+    layout, link, fabric = call.layout, call.link, call.fabric
+    everyone = call.kind == "all_to_all"
+    peers = layout.ranks - 1 if everyone else 1
+    near = min(peers, layout.per_node - 1)
+    far = peers - near
+    each = call.size / layout.ranks if everyone else call.size
+    reach = _within_Bps(call) * link.direct_efficiency[protocol]
+    reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
+    latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
+    between = 0.0
+    if far:
+        slower = fabric.efficiency[protocol] / fabric.efficiency[SIMPLE]
+        between = far * each / (call.links.network_Bps * fabric.direct_efficiency * slower)
+        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + fabric.hops * call.links.hop_s
+    return Run(latency + max(near * each / reach, between), latency, "direct", protocol)
+
+
+# By the names that NCCL_ALGO has for them; what it has no name for is always allowed.
+FORMULAS: dict[str, Formula] = {"ring": ring, "tree": tree, "nvls": nvls, "pat": pat, "direct": direct}
+
+
+def _run(call: Call, protocol: int, algorithm: str, volume: float, between: float, inside: int, hops: int) -> Run:
+    """Latency of the steps, plus the slower of the traffic within (per rank) and between nodes (per node), in bytes."""
+    link, fabric, layout = call.link, call.fabric, call.layout
+    latency = (link.base_us[protocol] + link.step_us[protocol] * inside) * 1e-6
+    within = volume / _channels_Bps(call, protocol)
+    if layout.per_node > 1:
+        reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
+        within = max(within, volume / (_within_Bps(call) * reach))
+    if layout.nodes == 1:
+        return Run(latency + within, latency, algorithm, protocol)
+    latency += fabric.entry_us[protocol] * 1e-6 + fabric.hops * call.links.hop_s * hops
+    outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
+    return Run(latency + max(within, outside), latency, algorithm, protocol)
+
+
+def _channels_Bps(call: Call, protocol: int) -> float:
+    """What the thread blocks of all channels can move, and reduce."""
+    return call.channels * call.link.channel_GBps * 1e9 * (0.25, 0.9, 1.0)[protocol]
+
+
+def _ports_Bps(call: Call) -> float:
+    """The ports of a node that its members of the group use: one each."""
+    return call.links.network_Bps * call.layout.per_node
+
+
+def _within_Bps(call: Call) -> float:
+    """What one rank has towards the others of its node: in a mesh, only the links to those that take part."""
+    layout, links = call.layout, call.links
+    if links.rings:
+        return links.link_Bps * links.rings / links.rings_of_all
+    share = (max(layout.per_node, 2) - 1) / (links.mesh - 1) if links.mesh > 1 else 1.0
+    return links.link_Bps * share * (call.link.crowd if layout.per_node > 2 else 1.0)

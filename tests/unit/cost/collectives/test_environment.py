@@ -1,0 +1,96 @@
+"""NCCL's environment variables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from presim import hardware
+from presim.cost.collectives.environment import Tuning, tuning_of, unread
+from presim.cost.collectives.hierarchical import Hierarchical, call_of, fastest
+from presim.cost.collectives.placement import layout_of, links_of
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective
+
+MIB = 1 << 20
+
+
+def cluster(nodes: int = 1) -> Cluster:
+    return hardware.choose_cluster(gpu="h100-sxm", nodes=nodes)
+
+
+def chosen(kind: str, size: int, ranks: range, *, nodes: int = 1, **environment: str) -> tuple[str, int]:
+    """Algorithm and protocol."""
+    collective = Collective(kind=kind, bytes=size, dtype="bfloat16", group=0)
+    tuning, where = tuning_of(environment), cluster(nodes)
+    layout = layout_of(collective, Group("g", tuple(ranks), len(ranks)), where)
+    call = call_of(collective, layout, links_of(where, layout, tuning), tuning, where)
+    run = fastest(call, tuning)
+    return run.algorithm, run.protocol
+
+
+def duration(size: int, **environment: str) -> int:
+    collective = Collective(kind="all_reduce", bytes=size, dtype="bfloat16", group=0)
+    return Hierarchical(environment).price(collective, Group("g", tuple(range(8)), 8), cluster()).duration_ns
+
+
+def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
+    assert chosen("all_reduce", 1024, range(8)) == ("ring", 0)
+    assert chosen("all_reduce", MIB, range(8)) == ("ring", 1)
+    assert chosen("all_reduce", 1024 * MIB, range(8)) == ("nvls", 2)
+    assert chosen("all_gather", 1024 * MIB, range(8)) == ("ring", 2)
+    assert chosen("all_reduce", 1024, range(512), nodes=64) == ("tree", 0)
+    assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64) == ("pat", 2)
+
+
+def test_what_is_forbidden_is_not_taken() -> None:
+    assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_NVLS_ENABLE="0")[0] == "ring"
+    assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_ALGO="^nvls,nvlstree")[0] == "ring"
+    assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("ring", 2)
+    assert chosen("all_reduce", 1024, range(512), nodes=64, NCCL_ALGO="Ring")[0] == "ring"
+    assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, NCCL_PAT_ENABLE="0")[0] == "ring"
+
+
+def test_algorithms_may_be_named_for_one_function() -> None:
+    said = {"NCCL_ALGO": "allreduce:ring;allgather:pat"}
+    assert chosen("all_reduce", 1024 * MIB, range(8), **said)[0] == "ring"
+    assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, **said)[0] == "pat"
+
+
+def test_where_nothing_is_left_the_ring_runs_all_the_same() -> None:
+    assert chosen("all_gather", MIB, range(8), NCCL_ALGO="tree")[0] == "ring"
+
+
+def test_few_channels_cost_bandwidth() -> None:
+    few, many = duration(1024 * MIB, NCCL_MAX_NCHANNELS="2", NCCL_ALGO="ring"), duration(1024 * MIB, NCCL_ALGO="ring")
+    assert few > 4 * many
+    assert duration(1024, NCCL_MAX_NCHANNELS="2") == duration(1024)
+
+
+def test_without_peer_to_peer_everything_goes_through_the_host() -> None:
+    assert duration(1024 * MIB, NCCL_P2P_DISABLE="1") > 8 * duration(1024 * MIB)
+
+
+def test_the_script_comes_before_the_cluster() -> None:
+    assert tuning_of({"NCCL_MAX_NCHANNELS": "4"}, {"NCCL_MAX_NCHANNELS": "8"}).most_channels == 8
+    assert tuning_of({}, {}) == Tuning()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("NCCL_ALGO", "rign", "NCCL_ALGO=rign: rign is none of ring, tree, collnetdirect, collnetchain, nvls"),
+        ("NCCL_MAX_NCHANNELS", "many", "NCCL_MAX_NCHANNELS=many must be a whole number; correct the variable"),
+        ("NCCL_MAX_CTAS", "0", "NCCL is asked for at least 1 and at most 0 channels; correct NCCL_*_NCHANNELS"),
+    ],
+)
+def test_what_nccl_would_not_take_is_refused_in_a_sentence(name: str, value: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        tuning_of({name: value})
+
+
+def test_variables_that_change_speed_and_are_not_modelled_are_named() -> None:
+    assert unread({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
