@@ -40,6 +40,13 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
     help="Keep captures here, and use those that are here whichever version of presim made them.",
 )
 @click.option("--no-contention", is_flag=True, help="Let kernels and collectives that overlap not slow each other.")
+@click.option(
+    "--kind",
+    type=click.Choice(["runs", "collectives"]),
+    default="runs",
+    show_default=True,
+    help="What a row is: a run of training, or one time of a collective.",
+)
 @click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
     table: Path,
@@ -51,6 +58,7 @@ def command(
     recipes: Path,
     captures: Path | None,
     no_contention: bool,
+    kind: str,
     again: bool,
 ) -> int:
     """Run published cases and write what presim says beside what was measured.
@@ -59,6 +67,9 @@ def command(
     script, and goes through the same line as `presim run`. The output has the input's columns and the prediction's,
     or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
     """
+    out = out or Path(f"{table.stem}.predicted.csv")
+    if kind == "collectives":
+        return _collectives(table, out, report)
     from presim.cli.progress import progress
     from presim.engine.options import Options
     from presim.validation.captures import Captures
@@ -68,7 +79,7 @@ def command(
     from presim.validation.summary import write_summary
 
     cases = read_cases(table)
-    results = ResultTable(out or Path(f"{table.stem}.predicted.csv"), cases)
+    results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     solved = solve_all(chosen, Captures(recipes, captures), jobs, Options(contention=not no_contention))
     with progress() as say:
@@ -80,4 +91,16 @@ def command(
     rows = results.rows()
     known = [row for row in rows if row["error"]]
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
+    return 0
+
+
+def _collectives(table: Path, out: Path, report: Path | None) -> int:
+    from presim.validation import collectives
+
+    rows = collectives.predict(collectives.read_rows(table))
+    collectives.write_rows(rows, out)
+    if report:
+        report.write_text(collectives.report(rows))
+    known = sum(bool(row["error"]) for row in rows)
+    click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
     return 0

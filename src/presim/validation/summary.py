@@ -33,7 +33,7 @@ def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
     for name, rows in runs.items():
         chosen = [row for row in rows if row["id"] in common]
         lines.append([name, *_statistics(chosen)[:6]])
-    return "## What buys accuracy\n\n" + _markdown(["prices", *_HEADINGS[:6]], lines) + "\n"
+    return "## What buys accuracy\n\n" + markdown(["prices", *_HEADINGS[:6]], lines) + "\n"
 
 
 def source(row: Row) -> str:
@@ -71,12 +71,12 @@ def _statistics(rows: Sequence[Row]) -> list[str]:
     cells = [str(len(times))]
     if times:
         covered = [_within(row) for row in rows if _number(row["error"]) is not None]
-        cells += [_percent(quantile(sizes, 0.5)), _percent(quantile(sizes, 0.9)), _signed(quantile(times, 0.5))]
-        cells += [_percent(sum(size <= 0.2 for size in sizes) / len(sizes)), _percent(sum(covered) / len(covered))]
+        cells += [percent(quantile(sizes, 0.5)), percent(quantile(sizes, 0.9)), signed(quantile(times, 0.5))]
+        cells += [percent(sum(size <= 0.2 for size in sizes) / len(sizes)), percent(sum(covered) / len(covered))]
     else:
         cells += [""] * 5
-    cells += [str(len(memory)), _percent(quantile([abs(error) for error in memory], 0.5)) if memory else ""]
-    return [*cells, _signed(quantile(memory, 0.5)) if memory else ""]
+    cells += [str(len(memory)), percent(quantile([abs(error) for error in memory], 0.5)) if memory else ""]
+    return [*cells, signed(quantile(memory, 0.5)) if memory else ""]
 
 
 def _within(row: Row) -> bool:
@@ -87,11 +87,13 @@ def _within(row: Row) -> bool:
     return low is not None and high is not None and measured is not None and low <= measured <= high
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """0.123 as 12.3%."""
     return f"{value:.1%}"
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """0.123 as +12.3%."""
     return f"{value:+.1%}"
 
 
@@ -115,7 +117,7 @@ def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
             groups.setdefault(key(row), []).append(row)
     lines = [[name, *_statistics(groups[name])] for name in sorted(groups)]
     lines.append(["all", *_statistics([row for group in groups.values() for row in group])])
-    return _markdown([title, *_HEADINGS], lines)
+    return markdown([title, *_HEADINGS], lines)
 
 
 def _worst(rows: Sequence[Row]) -> str:
@@ -129,12 +131,12 @@ def _worst(rows: Sequence[Row]) -> str:
             row["gpu"],
             row["step_time_s"],
             row["predicted_step_time_s"],
-            _signed(float(row["error"])),
+            signed(float(row["error"])),
             row["provenance"],
         ]
         for row in worst
     ]
-    return _markdown(["case", "source", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
+    return markdown(["case", "source", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
 
 
 def _coverage(rows: Sequence[Row]) -> str:
@@ -150,9 +152,10 @@ def _reasons(rows: Sequence[Row]) -> str:
             text = re.sub(r"\d+(\.\d+)?", "N", row["reason"])[:160].replace("|", "/")
             counts[text] = counts.get(text, 0) + 1
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return _markdown(["cases", "reason"], [[str(count), text] for text, count in ordered])
+    return markdown(["cases", "reason"], [[str(count), text] for text, count in ordered])
 
 
-def _markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table."""
     rule = ["---"] * len(headings)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *lines)) + "\n"

@@ -1,0 +1,58 @@
+"""Rows of nccl-tests logs beside what presim says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.validation.collectives import predict, read_rows, report, write_rows
+
+ROW = {
+    "source": "a log", "gpu": "H100 SXM 80GB (a server)", "n_gpus": "16", "nodes": "2",
+    "inter_link": "8x CX-7 NDR 400 Gb/s IB per node", "collective": "all_reduce", "dtype": "float32",
+    "size_bytes": "1073741824", "time_us": "4800",
+}  # fmt: skip
+
+
+def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
+    (row,) = predict([ROW])
+    assert row["reason"] == ""
+    assert float(row["low_time_us"]) < float(row["predicted_time_us"]) < float(row["high_time_us"])
+    assert float(row["error"]) == pytest.approx(float(row["predicted_time_us"]) / 4800 - 1, abs=1e-4)
+    assert abs(float(row["error"])) < 0.2  # 16 H100 on eight 400 Gb/s ports a node: 450 GB/s or so
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"collective": "deepep_ll_combine"}, "presim has no model of 'deepep_ll_combine'"),
+        ({"time_us": ""}, "time_us is not given"),
+        ({"size_bytes": "0"}, "size_bytes is not given"),
+        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+        ({"nodes": "3"}, "16 GPUs cannot be spread over 3 nodes evenly"),
+        (
+            {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet"},
+            "the hardware catalogue has no fabric for 'GPUDirect-TCPXO 8x200 Gb/s Ethernet'",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:
+    (row,) = predict([{**ROW, **change}])
+    assert (row["predicted_time_us"], row["reason"]) == ("", reason)
+
+
+def test_the_table_and_its_report(tmp_path: Path) -> None:
+    rows = predict([ROW, {**ROW, "size_bytes": "1048576", "time_us": "100"}])
+    write_rows(rows, tmp_path / "out.csv")
+    assert read_rows(tmp_path / "out.csv") == rows
+    assert "| a log | H100 SXM 80GB (a server) | all_reduce | 2 | 16 | 2 |" in report(rows)
+
+
+def test_a_table_without_times_is_none_of_collectives(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("gpu,n_gpus,collective,size_bytes\n")
+    with pytest.raises(InputError) as raised:
+        read_rows(table)
+    assert str(raised.value) == f"{table} has no column 'time_us'; docs/guide/validate.md lists what a collective has"
