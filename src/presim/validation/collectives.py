@@ -140,8 +140,9 @@ def _cluster(case: Case) -> Cluster:
     nodes, gpus = case.count("nodes", 1), case.count("n_gpus")
     if gpus % nodes:
         raise CannotBuildError(f"{gpus} GPUs cannot be spread over {nodes} nodes evenly")
+    fabric = _fabric(case, nodes)
     try:
-        return choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus // nodes, fabric=_fabric(case, nodes))
+        return choose_cluster(gpu=gpu, nodes=nodes, gpus_per_node=gpus // nodes, fabric=fabric)
     except PresimError as error:
         raise CannotBuildError(f"no such cluster: {error}") from None
 
