@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
@@ -57,6 +57,7 @@ def run(
     module: bool = False,
     contention: bool = True,
     host_factor: float = 1.0,
+    values: Sequence[str] = (),
     quiet: bool = False,
 ) -> Result:
     """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
@@ -83,6 +84,7 @@ def run(
         module=module,
         contention=contention,
         host_factor=host_factor,
+        values=values,
         drop_output=quiet,
     ).result
 
@@ -102,6 +104,7 @@ def evaluate_run(
     module: bool = False,
     contention: bool = True,
     host_factor: float = 1.0,
+    values: Sequence[str] = (),
     script_to_stderr: bool = False,
     drop_output: bool = False,
     progress: Callable[[str], None] = lambda text: None,
@@ -116,7 +119,7 @@ def evaluate_run(
     if save is not None:
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
-    request = Request(launch, rank, steps, limit, stdout)
+    request = Request(launch, rank, steps, limit, stdout, tuple(values))
     trace = capture(request, target, progress)
     if save is not None:
         store.save([trace], save)

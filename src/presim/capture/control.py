@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from presim.trace.schema import ReadBack
+
 
 class Control(msgspec.Struct, frozen=True):
     """Launcher to runner."""
@@ -13,6 +15,7 @@ class Control(msgspec.Struct, frozen=True):
     args: tuple[str, ...]
     steps: int  # stop after so many optimizer steps; 0: run to the end
     hook: str  # path of the operator hook
+    values: dict[str, str] | None  # policies as `presim.capture.values.parse` checked them; None: no values at all
     outcome: str  # where the runner writes its `Outcome`
     store: int = 0  # port of the rendezvous store on this machine
 
@@ -20,7 +23,7 @@ class Control(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct):
     """Runner to launcher. Written at the end of the script, however it ends."""
 
-    exit: str = "ok"  # ok, stopped, raised, out_of_memory, exited
+    exit: str = "ok"  # ok, stopped, raised, out_of_memory, exited, endless (a loop on a value that never changes)
     code: int = 0  # the process's exit code
     error: str = ""  # the exception's last line
     steps: int = 0
@@ -28,4 +31,5 @@ class Outcome(msgspec.Struct):
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     nccl: dict[str, str] = {}  # NCCL's environment variables
+    read_backs: tuple[ReadBack, ...] = ()
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+OnRead = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)  # operator, origin, first bytes
+
 
 class Hook:
     """Loads the hook into this process; torch must be imported before."""
@@ -19,6 +21,13 @@ class Hook:
         library.presim_launch_begins.restype = ctypes.c_int64
         library.presim_launch_ends.argtypes = [ctypes.c_int64, ctypes.c_int32]
         library.presim_add_own_time.argtypes = [ctypes.c_int64]
+        library.presim_values_enable.argtypes = [ctypes.c_char_p, OnRead]
+        library.presim_values_origin.argtypes = [ctypes.c_int64, ctypes.c_int64]
+        library.presim_values_know.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32]
+        self.enable_values = library.presim_values_enable
+        self.origin_of = library.presim_values_origin  # (address, bytes) -> presim.capture.values.Origin
+        self.know = library.presim_values_know
+        self.descriptions = library.presim_interned  # how many distinct things the program has asked for
         self.enter_scope = library.presim_enter_scope
         self.leave_scope = library.presim_leave_scope
         self.retag = library.presim_retag

@@ -92,9 +92,9 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
         compiler,
         *("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
         "-DNDEBUG",  # RecordFunction has one more member without it
-        *(f"-I{path}" for path in (SHIM_DIRECTORY / "core", SOURCES / "cuda_headers", include)),
+        *(f"-I{path}" for path in (SOURCES, SHIM_DIRECTORY / "core", SOURCES / "cuda_headers", include)),
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
-        *(str(path) for path in sorted(SOURCES.glob("*.cpp"))),
+        *(str(path) for path in sorted(SOURCES.rglob("*.cpp"))),
         *("-o", str(target), f"-L{libraries}", "-lc10_cuda", "-lc10", "-ltorch_cpu"),
     ]
 

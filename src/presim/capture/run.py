@@ -21,6 +21,7 @@ from presim.capture.launch import environment, supervise
 from presim.capture.launchers.launch import Launch, Place
 from presim.capture.log import read_log
 from presim.capture.rendezvous import RendezvousServer
+from presim.capture.values import OFF, parse
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
@@ -41,6 +42,7 @@ class Request:
     steps: int = 3  # stop after so many optimizer steps; 0: run to the end
     limit_s: float = 600.0  # end a script that takes longer
     script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
+    values: tuple[str, ...] = ()  # policies, as --values takes them
 
 
 def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Trace:
@@ -53,6 +55,7 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
         CaptureError: it cannot be run here, took too long, or never used CUDA.
     """
     _check(request, cluster)
+    values = parse(request.values)
     torch, libraries = require_torch(), require_shim()
     if hook_path(torch) is None:
         progress("compiling the operator hook for this PyTorch (once)")
@@ -63,7 +66,7 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
         device = directory / "device"
         device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
         place = Place(request.rank, cluster.world_size, cluster.gpus_per_node, store.port)
-        control = _write_control(request, directory, hook, place)
+        control = _write_control(request, directory, hook, place, values)
         variables = environment(
             libraries,
             device,
@@ -103,13 +106,14 @@ def _check(request: Request, cluster: Cluster) -> None:
         )
 
 
-def _write_control(request: Request, directory: Path, hook: Path, place: Place) -> Path:
+def _write_control(request: Request, directory: Path, hook: Path, place: Place, values: dict[str, str] | None) -> Path:
     control = Control(
         script=request.program.script,
         module=request.program.module,
         args=request.program.args_at(place),
         steps=request.steps,
         hook=str(hook),
+        values=values,
         outcome=str(directory / "outcome.json"),
         store=place.port,
     )
@@ -121,6 +125,8 @@ def _write_control(request: Request, directory: Path, hook: Path, place: Place) 
 def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Trace:
     ended = (directory / "outcome.json").exists()
     outcome = _read_outcome(directory / "outcome.json", code)
+    if outcome.exit == "endless":
+        raise CaptureError(outcome.error)
     log = read_log(directory)
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
         raise CaptureError(f"the disk that holds {directory.parent} filled up; free some space or set TMPDIR")
@@ -162,6 +168,8 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
         batch=batch,
         model=model,
         nccl=outcome.nccl,
+        read_backs=outcome.read_backs,
+        policies=parse(request.values) or {"values": OFF},
         allocator=outcome.allocator,
         notes=program.notes,
     )

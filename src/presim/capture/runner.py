@@ -17,12 +17,15 @@ import threading
 import traceback
 import warnings
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from presim.capture import whereabouts
 from presim.capture.control import Control, Outcome
+
+if TYPE_CHECKING:
+    from presim.capture.read_backs import ReadBacks
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
 
@@ -33,22 +36,23 @@ class Runner:
     def __init__(self, control: Control) -> None:
         self.control = control
         self.outcome = Outcome()
+        self.read_backs: ReadBacks | None = None  # where values are computed
 
     def prepare(self) -> None:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import autotuning, deepspeed, flex_attention, lone_rank, transformers_values
+        from presim.capture import autotuning, deepspeed, flex_attention, lone_rank
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
+        from presim.capture.read_backs import ReadBacks
         from presim.capture.triton_kernels import TritonKernels
 
         hook = Hook(Path(self.control.hook))
         self.scopes = ModuleScopes(hook)
         self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
         lone_rank.install(self.control.store)
-        transformers_values.install()
         autotuning.install()
         flex_attention.install()
         TritonKernels(hook).install()
@@ -57,6 +61,9 @@ class Runner:
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
+        if self.control.values is not None:
+            self.read_backs = ReadBacks(self.control.values, self.end_loop)
+            self.read_backs.install(hook)
         torch.cuda._lazy_call(hook.track_memory)
 
     def run_script(self) -> None:
@@ -106,6 +113,13 @@ class Runner:
         self.outcome.exit = "stopped"
         self.finish()
 
+    def end_loop(self, sentence: str) -> NoReturn:
+        """A loop waits for a value that never comes."""
+        self.outcome.exit = "endless"
+        self.outcome.error = sentence
+        self.outcome.code = 1
+        self.finish()
+
     def finish(self) -> NoReturn:
         """Write the outcome and end the process without unwinding what the script still holds.
 
@@ -139,6 +153,8 @@ class Runner:
             "parameters_local": self.scopes.parameters_local,
         }
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
+        if self.read_backs is not None:
+            outcome.read_backs = self.read_backs.listed()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
 import re
 import select
@@ -41,8 +42,11 @@ def ask(process: int, directory: Path, patience_s: float = 1.0) -> str:
 
 def innermost(dump: str) -> str:
     """The first frame of a fault handler's dump that is neither Python's, nor a package's, nor ours."""
+    return next((f"{file}:{line}" for file, line in _FRAME.findall(dump) if is_own(file)), "")
+
+
+@functools.cache
+def is_own(file: str) -> bool:
+    """Whether a source file is the author's own: neither Python's, nor a package's, nor ours."""
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    for file, line in _FRAME.findall(dump):
-        if not file.startswith((*libraries, _OWN, "<")):
-            return f"{file}:{line}"
-    return ""
+    return not file.startswith((*libraries, _OWN, "<"))

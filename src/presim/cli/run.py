@@ -30,6 +30,13 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 )
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
+@click.option(
+    "--values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Who answers for values that are not computed: loss, gradient_norm, number, routing, token, eos, eos_after, "
+    "watchdog; or a file of such lines; `off` computes none. May be repeated.",
+)
 @engine_options
 @output_options
 @click.argument("script")

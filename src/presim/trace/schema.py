@@ -95,6 +95,15 @@ class Group(msgspec.Struct, frozen=True):
     size: int  # len(ranks) where they are known
 
 
+class ReadBack(msgspec.Struct, frozen=True):
+    """A place where the script read values of the device, and who gave them."""
+
+    line: str  # ``file.py:12``
+    what: str  # item, copy to host, nonzero, …
+    answer: str  # computed, or the policy's name (`presim.capture.values.Origin`)
+    times: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a trace needs to be understood without the machine that made it."""
 
@@ -116,6 +125,8 @@ class Manifest(msgspec.Struct, frozen=True):
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
+    read_backs: tuple[ReadBack, ...] = ()
+    policies: dict[str, str] = {}  # of `presim run --values`, as chosen
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
 
 

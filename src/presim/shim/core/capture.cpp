@@ -129,6 +129,8 @@ bool capture_active(uint64_t id) {
   return std::any_of(active().begin(), active().end(), [id](Capture* c) { return c->id == id; });
 }
 
+bool any_capture() { return active_count.load(std::memory_order_acquire) != 0; }
+
 int invalidate_capture(Stream& stream, int status) {
   std::lock_guard lock(capture_mutex());
   Capture* capture = stream.capture;
@@ -174,6 +176,18 @@ bool capture_entry(Stream& stream, Entry entry, NodeType type) {
   if (entry.work >= 0) entry.captured = remember_captured();
   entry.node = add_node(*capture->graph, type, stream.last);
   stream.last.assign(1, entry.node);
+  capture->graph->entries.push_back(std::move(entry));
+  return true;
+}
+
+bool capture_effect(Stream& stream, std::function<void()> effect) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = stream.capture;
+  if (capture == nullptr) return false;
+  Entry entry;
+  entry.origin = capture->origin == &stream;
+  entry.stream = stream.index;
+  entry.effect = std::move(effect);
   capture->graph->entries.push_back(std::move(entry));
   return true;
 }

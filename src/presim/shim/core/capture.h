@@ -1,6 +1,7 @@
 // Stream capture: work asked of a capturing stream becomes nodes of a graph. A stream that waits for an event recorded
 // in a capture joins it; the capture ends in the stream where it began, when all others have been joined back.
 #pragma once
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -32,6 +33,7 @@ int end_capture(void* stream, Graph** out);
 CaptureStatus capture_status(Stream& stream);
 int exchange_capture_mode(int* mode);
 bool capture_active(uint64_t id);
+bool any_capture();  // of any stream, on any thread
 
 // Called on a stream that captures: fails what waits for the device, and spoils the capture, as CUDA does.
 int refuse_in_capture(Stream& stream);
@@ -42,6 +44,8 @@ void leave_capture(Stream& stream);
 
 // Adds work to the graph of a capturing stream; false when it does not capture (any more).
 bool capture_entry(Stream& stream, Entry entry, NodeType type);
+// Something to do at each replay that is no work of the graph's; false as above.
+bool capture_effect(Stream& stream, std::function<void()> effect);
 int record_in_capture(Stream& stream, Event& event, bool external);
 int wait_outside_capture(Stream& stream, Event& event);
 int join_capture(Stream& stream, Event& event);  // locked

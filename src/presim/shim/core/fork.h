@@ -5,7 +5,7 @@
 namespace presim {
 
 // Taken in this order before a fork, which must be the order in which they nest.
-enum class ForkOrder : int { Texts, Calls, Graphs, Memory, Log };
+enum class ForkOrder : int { Texts, Calls, Graphs, Memory, Values, Log };
 
 void hold_across_fork(std::mutex& mutex, ForkOrder order);
 

@@ -41,4 +41,10 @@ int32_t intern(std::string_view text) {
   return id;
 }
 
+int32_t interned() {
+  Texts& known = all();
+  std::lock_guard lock(known.mutex);
+  return int32_t(known.texts.size());
+}
+
 }  // namespace presim

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "config.h"
+#include "values.h"
 
 namespace presim {
 namespace {
@@ -23,6 +24,7 @@ int free_at(void* address, bool of_space(const Range&), int error) {
     return error;
   }
   if (!remove_range(range.base, &range)) return error;
+  forget(address, range.bytes);
   release_addresses(address, range.bytes);
   uncharge(range.device, range.charged);
   if (range.on_device()) append(Kind::SegmentFree, 0, int64_t(range.base), int64_t(range.charged));
@@ -127,6 +129,7 @@ int unregister_host(void* address) {
 
 void make_zero(void* address, size_t bytes) {
   constexpr uintptr_t kPage = 4096;
+  forget(address, bytes);
   constexpr size_t kWritten = 16384;  // below, writing is cheaper than a system call
   if (bytes <= kWritten) {
     std::memset(address, 0, bytes);

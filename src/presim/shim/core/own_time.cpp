@@ -40,4 +40,9 @@ int& own_time_depth() {
   return depth;
 }
 
+uint64_t& own_work_ticks() {
+  static thread_local uint64_t ticks = 0;
+  return ticks;
+}
+
 }  // namespace presim

@@ -82,6 +82,7 @@ PRESIM_API Context& context();
 
 // Descriptor id of a text; equal texts have equal ids. Thread-safe.
 PRESIM_API int32_t intern(std::string_view text);
+PRESIM_API int32_t interned();  // how many there are: it grows where the program does what it has not done before
 
 // Append one record and return its index; time, scope and phase are filled in. Thread-safe. No-op (returns
 // UINT64_MAX) when no log is open.

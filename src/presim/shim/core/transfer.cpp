@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "enqueue.h"
 #include "memory.h"
+#include "values.h"
 
 namespace presim {
 namespace {
@@ -63,15 +64,32 @@ void move_rows(Pitched to, Pitched from, Shape shape) {
 
 void zero_rows(Pitched to, Shape shape) {
   if (to.pitch == shape.width) return make_zero(to.begin, shape.bytes());
-  for (size_t row = 0; row < shape.height; ++row) std::memset(to.begin + row * to.pitch, 0, shape.width);
+  for (size_t row = 0; row < shape.height; ++row) {
+    forget(to.begin + row * to.pitch, shape.width);
+    std::memset(to.begin + row * to.pitch, 0, shape.width);
+  }
 }
 
-void perform(Pitched to, Pitched from, Shape shape, bool on_host) {
-  if (on_host || shape.bytes() <= kRealBytes) {
-    move_rows(to, from, shape);
-  } else {
-    zero_rows(to, shape);
+void know_rows(Pitched to, Pitched from, Shape shape, bool from_device) {
+  for (size_t row = 0; row < shape.height; ++row) {
+    char* begin = to.begin + row * to.pitch;
+    know(begin, shape.width, from_device ? origin_of(from.begin + row * from.pitch, shape.width) : uint8_t(kComputed));
   }
+}
+
+// A count that the operator's kernels were to leave here, and which its host code reads back now.
+void supply_count(Pitched from, Shape shape) {
+  int64_t count = expected_count();
+  if (count < 0 || shape.height != 1 || (shape.width != 4 && shape.width != 8)) return;
+  if (origin_of(from.begin, shape.width) == kNobody) std::memcpy(from.begin, &count, shape.width);
+}
+
+void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
+  if (source.device && !target.device) supply_count(from, shape);
+  bool on_host = !target.device && !source.device;
+  if (!on_host && shape.bytes() > kRealBytes) return zero_rows(to, shape);
+  move_rows(to, from, shape);
+  if (target.device) know_rows(to, from, shape, source.device);
 }
 
 // A replay repeats a small copy, if its memory is still there.
@@ -79,7 +97,7 @@ std::function<void()> replayed(Pitched to, Pitched from, Shape shape, Side to_si
   return [=] {
     if (to_side.device && !covered(to.begin, to.span(shape))) return;
     if (from_side.device && !covered(from.begin, from.span(shape))) return;
-    perform(to, from, shape, false);
+    perform(to, from, shape, to_side, from_side);
   };
 }
 
@@ -106,7 +124,7 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   if (wait) {
     if (int status = refuse_unsafe_call()) return status;
   }
-  perform(to, from, shape, !target.device && !source.device);
+  perform(to, from, shape, target, source);
   enqueue(*stream, work, NodeType::Copy);
   // A copy to pageable memory, or more than a staging buffer from it, is over when the call returns. Between two
   // places on the device even cudaMemcpy does not wait.
@@ -126,7 +144,10 @@ void fill_row(char* to, unsigned value, unsigned width, size_t count) {
 
 void perform_fill(Pitched to, Shape shape, unsigned value, unsigned width) {
   if (shape.bytes() > kRealBytes) return zero_rows(to, shape);
-  for (size_t row = 0; row < shape.height; ++row) fill_row(to.begin + row * to.pitch, value, width, shape.width / width);
+  for (size_t row = 0; row < shape.height; ++row) {
+    fill_row(to.begin + row * to.pitch, value, width, shape.width / width);
+    know(to.begin + row * to.pitch, shape.width, kComputed);
+  }
 }
 
 int32_t describe_fill(size_t bytes) {

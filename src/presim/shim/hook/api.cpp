@@ -5,6 +5,9 @@
 #include "operators.h"
 #include "own_time.h"
 #include "recorder.h"
+#include "values.h"
+#include "values/evaluate.h"
+#include "values/policies.h"
 
 namespace {
 
@@ -27,6 +30,8 @@ PRESIM_API void presim_hook_install() { presim::hook::install_operator_callback(
 PRESIM_API void presim_hook_track_memory() { presim::hook::install_allocator_tracker(); }
 
 PRESIM_API int32_t presim_intern(const char* text) { return presim::intern(text); }
+
+PRESIM_API int32_t presim_interned() { return presim::interned(); }
 
 // A module's forward begins; within backward it is a recomputation.
 PRESIM_API void presim_enter_scope(int32_t scope) {
@@ -57,6 +62,20 @@ PRESIM_API int64_t presim_launch_begins() { return int64_t(presim::hook::launch_
 
 PRESIM_API void presim_launch_ends(int64_t first, int32_t operator_id) {
   presim::hook::launch_ends(size_t(first), operator_id);
+}
+
+// Values: the policies as lines of "key=value", and whom to tell what the program reads.
+PRESIM_API void presim_values_enable(const char* policies, presim::hook::values::OnRead on_read) {
+  presim::hook::values::configure(policies);
+  presim::hook::values::enable(on_read);
+}
+
+PRESIM_API int32_t presim_values_origin(int64_t address, int64_t bytes) {
+  return presim::origin_of(reinterpret_cast<void*>(address), size_t(bytes));
+}
+
+PRESIM_API void presim_values_know(int64_t address, int64_t bytes, int32_t origin) {
+  presim::know(reinterpret_cast<void*>(address), size_t(bytes), uint8_t(origin));
 }
 
 PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }

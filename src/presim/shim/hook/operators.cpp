@@ -19,6 +19,7 @@
 #include "operators.h"
 #include "own_time.h"
 #include "recorder.h"
+#include "values/evaluate.h"
 
 namespace presim::hook {
 namespace {
@@ -31,6 +32,7 @@ struct Frame {
   Phase saved_phase;
   bool restores;        // it changed scope or phase
   bool saved_in_backward;
+  values::Plan* plan = nullptr;  // what is left to do for its values when it ends
 };
 
 // A named range that is open. The operator that opens one ends before the range does, so ranges do not nest with
@@ -129,6 +131,7 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
     ++context.op_depth;
     bool differentiable = describe_inputs(fn, thread.arena);
     frame.restores = forward_operator_begins(fn, context, thread, differentiable);
+    frame.plan = values::begin(fn);
   } else {
     backward_node_begins(fn, context, thread);
   }
@@ -165,6 +168,7 @@ void operator_ends(const at::RecordFunction& fn, at::ObserverContext* opened) {
   Frame frame = thread.frames.back();
   thread.frames.pop_back();
   if (fn.scope() == at::RecordScope::FUNCTION) {
+    if (frame.plan != nullptr) values::end(fn, frame.plan);
     claim_records(fn, context, frame, thread.arena);
     --context.op_depth;
   }

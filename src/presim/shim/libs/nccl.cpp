@@ -1,4 +1,7 @@
 // NCCL calls that communicate: each is logged with its message size as nccl-tests counts it, and small payloads move.
+#include <algorithm>
+
+#include "core/values.h"
 #include "libs/nccl.h"
 
 namespace {
@@ -59,6 +62,15 @@ void copy(void* recv, const void* send, size_t bytes) {
   if (recv != nullptr && send != nullptr && recv != send) std::memmove(recv, send, bytes);
 }
 
+// Every rank's slice, of which each is taken to be `slice`.
+void exchange(void* recv, const void* slice, int64_t count, int type, Communicator* comm) {
+  int64_t bytes = count * type_bytes(type);
+  bool moved = small(count, type, comm, true);
+  uint8_t origin = moved && slice != nullptr ? presim::origin_of(slice, size_t(bytes)) : presim::kNobody;
+  if (moved) fill_slots(recv, slice, size_t(bytes), comm->size);
+  if (recv != nullptr) presim::know(recv, size_t(bytes * std::max(1, comm->size)), origin);
+}
+
 const char* slice_of(const void* buffer, int rank, int64_t count, int type) {
   return buffer == nullptr ? nullptr : static_cast<const char*>(buffer) + rank * count * type_bytes(type);
 }
@@ -67,9 +79,11 @@ const char* slice_of(const void* buffer, int rank, int64_t count, int type) {
 
 PRESIM_EXPORT int ncclAllReduce(const void* send, void* recv, size_t count, int type, int op, void* comm, void* stream) {
   int status = log(AllReduce, int64_t(count), type, op, -1, comm, stream);
-  if (status == kSuccess && small(int64_t(count), type, checked(comm), false)) {
-    reduce_equal(send, recv, int64_t(count), type, op, checked(comm)->size);
-  }
+  if (status != kSuccess) return status;
+  bool moved = small(int64_t(count), type, checked(comm), false);
+  int64_t bytes = int64_t(count) * type_bytes(type);
+  received(recv, bytes, send, bytes, moved);
+  if (moved) reduce_equal(send, recv, int64_t(count), type, op, checked(comm)->size);
   return status;
 }
 
@@ -86,6 +100,7 @@ PRESIM_EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int 
                                 void* stream) {
   int status = log(Broadcast, int64_t(count), type, -1, root, comm, stream);
   if (status == kSuccess && checked(comm)->rank == root && small(int64_t(count), type, checked(comm), false)) {
+    received(recv, int64_t(count) * type_bytes(type), send, int64_t(count) * type_bytes(type), true);
     copy(recv, send, count * size_t(type_bytes(type)));
   }
   if (status == kSuccess && small(int64_t(count), type, checked(comm), false)) {
@@ -99,29 +114,27 @@ PRESIM_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, void
 
 PRESIM_EXPORT int ncclAllGather(const void* send, void* recv, size_t count, int type, void* comm, void* stream) {
   int status = log(AllGather, int64_t(count), type, -1, -1, comm, stream);
-  if (status == kSuccess && small(int64_t(count), type, checked(comm), true)) {
-    fill_slots(recv, send, count * size_t(type_bytes(type)), checked(comm)->size);
-  }
+  if (status == kSuccess) exchange(recv, send, int64_t(count), type, checked(comm));
   return status;
 }
 
 PRESIM_EXPORT int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int op, void* comm,
                                     void* stream) {
   int status = log(ReduceScatter, int64_t(count), type, op, -1, comm, stream);
-  if (status == kSuccess && small(int64_t(count), type, checked(comm), false)) {
-    const char* own = slice_of(send, checked(comm)->rank, int64_t(count), type);
-    reduce_equal(own, recv, int64_t(count), type, op, checked(comm)->size);
-  }
+  if (status != kSuccess) return status;
+  const char* own = slice_of(send, checked(comm)->rank, int64_t(count), type);
+  bool moved = small(int64_t(count), type, checked(comm), false);
+  int64_t bytes = int64_t(count) * type_bytes(type);
+  received(recv, bytes, own, bytes, moved);
+  if (moved) reduce_equal(own, recv, int64_t(count), type, op, checked(comm)->size);
   return status;
 }
 
 // Every peer sends us the slice that we would send to ourselves.
 PRESIM_EXPORT int ncclAlltoAll(const void* send, void* recv, size_t count, int type, void* comm, void* stream) {
   int status = log(AllToAll, int64_t(count), type, -1, -1, comm, stream);
-  if (status == kSuccess && small(int64_t(count), type, checked(comm), true)) {
-    const char* own = slice_of(send, checked(comm)->rank, int64_t(count), type);
-    fill_slots(recv, own, count * size_t(type_bytes(type)), checked(comm)->size);
-  }
+  if (status != kSuccess) return status;
+  exchange(recv, slice_of(send, checked(comm)->rank, int64_t(count), type), int64_t(count), type, checked(comm));
   return status;
 }
 

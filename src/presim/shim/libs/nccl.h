@@ -25,6 +25,7 @@ struct Communicator {
   uint64_t identity = 0;       // hash of the unique id it grew from; equal on all its ranks
   int32_t splits = 0;          // made of it so far; every rank of it takes part in each
   std::string last_sent;       // payload of the latest small send: what an unmatched receive gets
+  uint8_t last_sent_origin = 0;  // who says what that holds (core/values.h)
 };
 
 inline Communicator* checked(void* comm) {
@@ -45,6 +46,8 @@ int create_premul_op(double factor);
 // recv[i] = what reducing `ranks` equal copies of send[i] gives.
 void reduce_equal(const void* send, void* recv, int64_t count, int type, int op, int ranks);
 double read_scalar(const void* value, int type);
+// What arrived is known as far as what was sent is, if it was moved at all.
+void received(const void* recv, int64_t recv_bytes, const void* send, int64_t send_bytes, bool moved);
 
 // ---- groups (nccl_group.cpp)
 // Serial shared by all calls of one outermost group; a call outside has its own.

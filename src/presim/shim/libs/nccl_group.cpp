@@ -1,6 +1,7 @@
 // ncclGroupStart/End: the calls between them are one launch, and sends meet receives at its end.
 #include <atomic>
 
+#include "core/values.h"
 #include "libs/nccl.h"
 
 namespace presim::libs::nccl {
@@ -43,10 +44,13 @@ const Message* match(const std::vector<Message>& sends, const Message& receive) 
 
 void deliver(const std::vector<Message>& sends, const Message& receive) {
   if (const Message* send = match(sends, receive)) {
+    received(receive.data, receive.bytes, send->data, send->bytes, true);
     std::memmove(receive.data, send->data, size_t(receive.bytes));
   } else if (int64_t(receive.comm->last_sent.size()) == receive.bytes) {
     std::memcpy(receive.data, receive.comm->last_sent.data(), size_t(receive.bytes));
+    presim::know(receive.data, size_t(receive.bytes), receive.comm->last_sent_origin);
   } else {
+    received(receive.data, receive.bytes, nullptr, 0, false);
     std::memset(receive.data, 0, size_t(receive.bytes));
   }
 }
@@ -56,9 +60,11 @@ void deliver(const std::vector<Message>& sends, const Message& receive) {
 void deliver_broadcasts(const std::vector<Message>& broadcasts) {
   for (const Message& mine : broadcasts) {
     if (mine.peer != mine.comm->rank) continue;
-    for (const Message& other : broadcasts)
-      if (other.comm == mine.comm && other.bytes == mine.bytes && other.peer != mine.peer)
-        std::memmove(other.data, mine.data, size_t(mine.bytes));
+    for (const Message& other : broadcasts) {
+      if (other.comm != mine.comm || other.bytes != mine.bytes || other.peer == mine.peer) continue;
+      received(other.data, other.bytes, mine.data, mine.bytes, true);
+      std::memmove(other.data, mine.data, size_t(mine.bytes));
+    }
   }
 }
 
@@ -66,7 +72,10 @@ void flush(Group& current) {
   deliver_broadcasts(current.broadcasts);
   current.broadcasts.clear();
   for (const Message& receive : current.receives) deliver(current.sends, receive);
-  for (const Message& send : current.sends) send.comm->last_sent.assign(static_cast<char*>(send.data), size_t(send.bytes));
+  for (const Message& send : current.sends) {
+    send.comm->last_sent.assign(static_cast<char*>(send.data), size_t(send.bytes));
+    send.comm->last_sent_origin = presim::origin_of(send.data, size_t(send.bytes));
+  }
   current.sends.clear();
   current.receives.clear();
 }
@@ -99,6 +108,7 @@ void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root) {
 }
 
 void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer) {
+  if (data != nullptr && bytes > kSmallPayload) presim::forget(data, size_t(bytes));
   if (!worth_moving(data, bytes)) return;
   group().receives.push_back({comm, data, bytes, peer});
   if (group().depth == 0) flush(group());

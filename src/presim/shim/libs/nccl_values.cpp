@@ -2,6 +2,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "core/values.h"
 #include "libs/nccl.h"
 
 namespace presim::libs::nccl {
@@ -138,6 +139,12 @@ void reduce_equal(const void* send, void* recv, int64_t count, int type, int op,
     if (op == kProd) return power<T>(recv, count, ranks);
     scale<T>(recv, count, factor_of(op, ranks));
   });
+}
+
+void received(const void* recv, int64_t recv_bytes, const void* send, int64_t send_bytes, bool moved) {
+  if (recv == nullptr) return;
+  if (!moved || send == nullptr) return presim::forget(recv, size_t(recv_bytes));
+  presim::know_as(recv, size_t(recv_bytes), send, size_t(send_bytes));
 }
 
 }  // namespace presim::libs::nccl

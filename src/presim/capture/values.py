@@ -1,0 +1,136 @@
+"""Who answers for the values of the emulated device: what can be chosen, and how it is written.
+
+``--values KEY=VALUE`` names the answers to what cannot be computed. They are checked here, without torch; the
+operator hook applies them (shim/hook/values/policies.cpp).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from presim.errors import InputError
+
+OFF = "off"
+
+
+class Origin(enum.IntEnum):
+    """Who gave a value; of what is computed from several, the greatest names it. The same as in shim/core/values.h."""
+
+    UNKNOWN = 0
+    COMPUTED = 1  # by the program itself, on the CPU
+    ZERO = 2  # integers and booleans that nobody knows
+    NUMBER = 3  # floats that nobody knows
+    FINITE = 4  # nothing overflows: isfinite, all, a gradient scaler's check
+    GRADIENT_NORM = 5
+    LOSS = 6
+    SAMPLING = 7
+    ROUTING = 8
+
+    @property
+    def label(self) -> str:
+        """As results print it."""
+        return self.name.lower().replace("_", " ")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _numbers(text: str) -> list[float]:
+    return [_number(part) for part in text.split(",")]
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+_CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
+    "loss": (_numbers, "a number, or several that losses take one after the other: 3.2,2.9,2.5"),
+    "gradient_norm": (_number, "a number"),
+    "number": (_number, "a number"),
+    "routing": (lambda text: _routing(text), "balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or file:PATH"),
+    "token": (_natural, "a token's id"),
+    "eos": (_natural, "the id of the token that ends a sequence"),
+    "eos_after": (_natural, "how many tokens are sampled before the one that ends"),
+    "watchdog": (_number, "seconds"),
+}
+DEFAULTS = {"loss": "2.0", "gradient_norm": "1.0", "number": "0.5", "routing": "balanced", "watchdog": "60"}
+
+
+def parse(options: Iterable[str]) -> dict[str, str] | None:
+    """Policies from ``KEY=VALUE`` texts or files of such lines; None: ``off``, no value is computed.
+
+    Raises:
+        InputError: a key or value that does not exist, or a file that cannot be read.
+    """
+    chosen = dict(DEFAULTS)
+    given = list(options)
+    if OFF in given:
+        return None
+    for option in given:
+        for line in [option] if "=" in option else _lines(option):
+            key, _, value = (part.strip() for part in line.partition("="))
+            chosen[key] = _checked(key, value)
+    return chosen
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--values {path}: neither KEY=VALUE nor a file that can be read ({error})") from error
+    return [line for raw in text.splitlines() if (line := raw.split("#")[0].strip())]
+
+
+def _checked(key: str, value: str) -> str:
+    if key not in _CHECKS:
+        raise InputError(f"--values {key}={value}: there is no {key!r}; there are {', '.join(_CHECKS)}, and `off`")
+    check, expected = _CHECKS[key]
+    try:
+        check(value)
+    except ValueError as error:
+        raise InputError(f"--values {key}={value}: expected {expected}") from error
+    return value
+
+
+def _routing(text: str) -> dict[str, str]:
+    """What the hook is told of a routing."""
+    kind, *rest = text.split(":", 1) if text.startswith("file:") else text.split(":")
+    if kind == "balanced" and not rest:
+        return {"routing": "balanced"}
+    if kind == "uniform" and len(rest) <= 1:
+        return {"routing": "uniform", "seed": str(_natural(rest[0] if rest else "0"))}
+    if kind == "zipf" and 1 <= len(rest) <= 2:
+        return {"routing": "zipf", "zipf": str(_number(rest[0])), "seed": str(_natural(rest[1] if rest[1:] else "0"))}
+    if kind == "file" and rest and rest[0]:
+        return {"routing": "loads", "loads": ",".join(map(str, _loads(rest[0])))}
+    raise ValueError(text)
+
+
+def _loads(path: str) -> list[float]:
+    """A file of expert loads: numbers apart by blanks, commas or lines."""
+    try:
+        words = Path(path).read_text().replace(",", " ").split()
+        loads = [_number(word) for word in words]
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--values routing=file:{path}: expected a file of numbers, one an expert ({error})"
+        ) from error
+    if not loads or min(loads) < 0 or sum(loads) == 0:
+        raise InputError(f"--values routing=file:{path}: loads are not negative, and not all zero; got {loads[:8]}")
+    return loads
+
+
+def for_hook(chosen: dict[str, str]) -> str:
+    """The policies as lines that the hook reads."""
+    told = {key: value for key, value in chosen.items() if key not in ("routing", "watchdog")}
+    return "\n".join(f"{key}={value}" for key, value in (told | _routing(chosen["routing"])).items())

@@ -1,0 +1,130 @@
+#include "operator_table.h"
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace presim::hook::values {
+namespace {
+
+bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  for (std::string_view candidate : names) {
+    if (name == candidate) return true;
+  }
+  return false;
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// They hand out or change a tensor's shape or memory and leave every value as it is.
+bool moves_no_values(std::string_view name) {
+  return name.starts_with("empty") || name.starts_with("new_empty") || name.starts_with("resize") ||
+         name.starts_with("_resize") || one_of(name, {"set_", "record_stream", "_pin_memory", "is_pinned", "is_set_to"});
+}
+
+bool overwrites(std::string_view name) {
+  return one_of(name, {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "exponential_", "log_normal_",
+                       "cauchy_", "geometric_", "bernoulli_"});
+}
+
+Rule rule_of(std::string_view name) {
+  if (contains(name, "backward")) return Rule::Number;
+  if (contains(name, "loss")) return Rule::Loss;
+  if (contains(name, "non_finite")) return Rule::Finite;
+  if (contains(name, "norm") && (contains(name, "vector_norm") || contains(name, "_foreach_norm") || name == "norm")) {
+    return Rule::Norm;
+  }
+  if (one_of(name, {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial"})) return Rule::Indices;
+  if (one_of(name, {"all", "isfinite"})) return Rule::True;
+  return Rule::Number;
+}
+
+// Returns an alias of an argument and writes nothing.
+bool is_view(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+void find_written(Operator& op, const c10::FunctionSchema& schema, std::string_view name) {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    bool writes = alias != nullptr && alias->isWrite();
+    if (writes) op.written.push_back({uint8_t(i), arguments[i].kwarg_only() || overwrites(name)});
+  }
+}
+
+Treatment treatment_of(const Operator& op, const c10::FunctionSchema& schema, std::string_view space,
+                       std::string_view name) {
+  const c10::OperatorHandle& handle = *op.handle;
+  bool own_kernel = handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  if (space != "aten") return own_kernel && !is_view(schema) && space != "c10d" ? Treatment::Answer : Treatment::Ignore;
+  if (name == "_local_scalar_dense") return Treatment::ReadScalar;
+  if (moves_no_values(name) || is_view(schema) || handle.hasTag(at::Tag::inplace_view)) return Treatment::Ignore;
+  if (name == "copy_") return Treatment::Copy;  // one kernel for all devices
+  if (!own_kernel) return Treatment::Ignore;
+  return handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) ? Treatment::Evaluate : Treatment::Answer;
+}
+
+std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
+  auto op = std::make_unique<Operator>();
+  op->name = fn.name();
+  auto full = fn.operator_name();
+  if (!full) return op;
+  op->handle = c10::Dispatcher::singleton().findOp(*full);
+  if (!op->handle || !op->handle->hasSchema()) return op;
+  const c10::FunctionSchema& schema = op->handle->schema();
+  std::string_view qualified = op->name;
+  size_t colon = qualified.find("::");
+  std::string_view space = qualified.substr(0, colon);
+  std::string_view name = colon == std::string_view::npos ? qualified : qualified.substr(colon + 2);
+  op->arguments = schema.arguments().size();
+  op->treatment = treatment_of(*op, schema, space, name);
+  op->rule = rule_of(name);
+  op->counts = one_of(name, {"equal", "nonzero", "_unique2", "_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"});
+  op->random = op->handle->hasTag(at::Tag::nondeterministic_seeded);
+  for (size_t i = 0; i < op->arguments; ++i) {
+    const std::string& argument = schema.arguments()[i].name();
+    op->random |= argument == "generator";
+    if (argument == "dim") op->dim = int(i);
+    if (argument == "reduction") op->reduction = int(i);
+    if (argument == "target") op->target = int(i);
+  }
+  find_written(*op, schema, name);
+  return op;
+}
+
+// By the address of its name, which is part of its schema: no string is hashed on the way of every operator.
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<const char*, std::unique_ptr<Operator>> operators;
+};
+
+struct Remembered {
+  const char* name = nullptr;
+  Operator* op = nullptr;
+};
+constexpr size_t kRemembered = 2048;
+
+}  // namespace
+
+Operator& operator_of(const at::RecordFunction& fn) {
+  static auto* table = new Table;
+  static thread_local auto* recent = new std::array<Remembered, kRemembered>{};
+  const char* name = fn.name();
+  Remembered& slot = (*recent)[(reinterpret_cast<uintptr_t>(name) * 0x9e3779b97f4a7c15ull) >> 53];
+  if (slot.name == name && std::strcmp(slot.op->name.c_str(), name) == 0) return *slot.op;
+  std::lock_guard lock(table->mutex);
+  auto& known = table->operators[name];
+  if (known == nullptr) known = describe(fn);
+  if (known->name != name) known.release(), known = describe(fn);  // another operator lives there; old slots may point
+  slot = {name, known.get()};
+  return *known;
+}
+
+}  // namespace presim::hook::values

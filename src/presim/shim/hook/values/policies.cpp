@@ -1,0 +1,168 @@
+#include "policies.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <sstream>
+#include <vector>
+
+#include "tensors.h"
+#include "values.h"
+
+namespace presim::hook::values {
+namespace {
+
+constexpr int64_t kMostExperts = 1024;  // a choice among more is a choice of tokens
+
+struct Policies {
+  double number = 0.5;  // its logarithm, root, reciprocal and complement are finite, and it is a probability
+  double gradient_norm = 1.0;
+  std::vector<double> loss{2.0};  // one after the other, the last again and again
+  std::string routing = "balanced";
+  double zipf = 1.0;
+  uint64_t seed = 0;
+  std::vector<double> loads;  // of each expert
+  int64_t token = -1;         // -1: the middle of the vocabulary
+  int64_t eos = -1;           // -1: never
+  int64_t eos_after = 0;      // tokens that are sampled before it
+};
+
+Policies& policies() {
+  static auto* chosen = new Policies;
+  return *chosen;
+}
+
+std::vector<double> numbers(const std::string& text) {
+  std::vector<double> read;
+  std::stringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) read.push_back(std::atof(part.c_str()));
+  return read;
+}
+
+double next_loss() {
+  static std::atomic<size_t> given{0};
+  const auto& losses = policies().loss;
+  return losses[std::min(given++, losses.size() - 1)];
+}
+
+// A number in (0, 1) that depends on nothing but its arguments: recomputation must route as the forward did.
+double uniform(uint64_t row, uint64_t choice) {
+  uint64_t x = policies().seed * 0x9e3779b97f4a7c15ull + row * 0xbf58476d1ce4e5b9ull + choice * 0x94d049bb133111ebull;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return (double((x ^ x >> 31) >> 11) + 0.5) * 0x1p-53;
+}
+
+std::vector<double> weights(int64_t choices) {
+  const Policies& chosen = policies();
+  std::vector<double> result(size_t(choices), 1.0);
+  if (chosen.routing == "zipf") {
+    for (size_t i = 0; i < result.size(); ++i) result[i] = std::pow(double(i + 1), -chosen.zipf);
+  }
+  if (chosen.routing == "loads" && int64_t(chosen.loads.size()) == choices) result = chosen.loads;
+  return result;
+}
+
+bool balanced(int64_t choices) {
+  const Policies& chosen = policies();
+  return chosen.routing == "balanced" || (chosen.routing == "loads" && int64_t(chosen.loads.size()) != choices);
+}
+
+// `taken` different choices a row. Drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
+void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
+  std::vector<double> weight = weights(choices), key(static_cast<size_t>(choices));
+  std::vector<int64_t> order(static_cast<size_t>(choices));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (size_t i = 0; i < key.size(); ++i) {
+      key[i] = std::log(std::max(weight[i], 1e-300)) - std::log(-std::log(uniform(uint64_t(row), i)));
+    }
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + taken, order.end(),
+                      [&key](int64_t a, int64_t b) { return key[size_t(a)] > key[size_t(b)]; });
+    std::copy_n(order.begin(), taken, out + row * taken);
+  }
+}
+
+// Which of the experts each row goes to, [rows, taken].
+void route(const at::Tensor& tensor, int64_t choices) {
+  int64_t taken = tensor.dim() > 0 && tensor.size(-1) <= choices ? tensor.size(-1) : 1, rows = tensor.numel() / taken;
+  std::vector<int64_t> picked(static_cast<size_t>(tensor.numel()));
+  if (balanced(choices)) {
+    for (size_t i = 0; i < picked.size(); ++i) {
+      int64_t row = int64_t(i) / taken, place = int64_t(i) % taken;
+      picked[i] = (row * (taken < choices ? taken : 1) + place) % choices;
+    }
+  } else {
+    draw(picked.data(), rows, taken, choices);
+  }
+  at::Tensor source = at::from_blob(picked.data(), tensor.sizes(), at::TensorOptions().dtype(at::kLong));
+  host_view(tensor).copy_(source);
+}
+
+void sample(const at::Tensor& tensor, int64_t choices) {
+  static std::atomic<int64_t> given{0};
+  const Policies& chosen = policies();
+  bool ends = chosen.eos >= 0 && given++ >= chosen.eos_after;
+  int64_t token = ends ? chosen.eos : chosen.token >= 0 ? chosen.token : choices / 2;
+  host_view(tensor).fill_(token);
+}
+
+uint8_t answer_indices(const at::Tensor& tensor, int64_t choices) {
+  if (choices < 1) return host_view(tensor).zero_(), kZero;
+  if (choices <= kMostExperts) return route(tensor, choices), kRouting;
+  return sample(tensor, choices), kSampling;
+}
+
+uint8_t answer_float(const at::Tensor& tensor, Rule rule, const Call& call) {
+  at::Tensor view = host_view(tensor);
+  switch (rule) {
+    case Rule::Loss: return view.fill_(next_loss() * call.terms), kLoss;
+    case Rule::Norm: return view.fill_(policies().gradient_norm / std::sqrt(call.terms)), kGradientNorm;
+    case Rule::Finite: return view.zero_(), kFinite;
+    default: return view.fill_(policies().number), kNumber;
+  }
+}
+
+}  // namespace
+
+void configure(const std::string& lines) {
+  Policies& chosen = policies();
+  std::stringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) {
+    size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    std::string key = line.substr(0, equals), value = line.substr(equals + 1);
+    if (key == "number") chosen.number = std::atof(value.c_str());
+    if (key == "gradient_norm") chosen.gradient_norm = std::atof(value.c_str());
+    if (key == "loss") chosen.loss = numbers(value);
+    if (key == "routing") chosen.routing = value;
+    if (key == "zipf") chosen.zipf = std::atof(value.c_str());
+    if (key == "seed") chosen.seed = std::strtoull(value.c_str(), nullptr, 10);
+    if (key == "loads") chosen.loads = numbers(value);
+    if (key == "token") chosen.token = std::atoll(value.c_str());
+    if (key == "eos") chosen.eos = std::atoll(value.c_str());
+    if (key == "eos_after") chosen.eos_after = std::atoll(value.c_str());
+  }
+}
+
+void answer(const at::Tensor& tensor, Rule rule, const Call& call) {
+  bool integral = c10::isIntegralType(tensor.scalar_type(), false);
+  uint8_t origin = kZero;
+  if (tensor.scalar_type() == at::kBool) {
+    host_view(tensor).fill_(rule == Rule::True);
+    origin = rule == Rule::True ? kFinite : kZero;
+  } else if (!integral) {
+    origin = answer_float(tensor, rule, call);
+  } else if (rule == Rule::Indices) {
+    origin = answer_indices(tensor, call.choices);
+  } else {
+    host_view(tensor).zero_();
+  }
+  know(tensor, origin);
+}
+
+}  // namespace presim::hook::values

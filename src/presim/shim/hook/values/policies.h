@@ -1,0 +1,25 @@
+// Named answers for what cannot be computed, as the user chose them (capture/values.py).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "operator_table.h"
+
+namespace presim::hook::values {
+
+// What a policy needs to know of the call besides its results.
+struct Call {
+  int64_t choices = 0;  // Rule::Indices: among how many
+  int64_t count_along = 0;  // operators that count: the dimension of their first result that is as long
+  double terms = 1;     // Rule::Loss: elements that a sum adds up; Rule::Norm: tensors of the list
+};
+
+// "key=value" lines; unknown keys are passed over, as Python has checked them.
+void configure(const std::string& lines);
+
+// Writes the policy's answer into a small tensor of the emulated device and marks it known.
+void answer(const at::Tensor& tensor, Rule rule, const Call& call);
+
+}  // namespace presim::hook::values
