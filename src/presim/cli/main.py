@@ -14,6 +14,7 @@ VERBS = {
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
     "trace": "Look into a saved trace.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
+    "fit": "Fit prices to measurements.",
     "validate": "Run published cases and write what presim says beside what was measured.",
     "doctor": "Say what is there, what is missing, and which command mends it.",
 }

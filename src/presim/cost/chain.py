@@ -19,8 +19,8 @@ from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.analytic.kernel import guess
 from presim.cost.collectives.environment import unread
-from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import CollectiveModel
+from presim.cost.collectives.models import collective_models
 from presim.cost.demand import demand
 from presim.cost.price import Estimator, Price, PricedTrace
 from presim.errors import InputError
@@ -40,7 +40,7 @@ class Chain:
     @classmethod
     def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None) -> Chain:
         """The chain used where the caller names none: analytic only. ``nccl``: NCCL's variables in the script."""
-        return cls((AnalyticEstimator(cluster.gpu),), (Hierarchical(nccl),), device_of(cluster.gpu))
+        return cls((AnalyticEstimator(cluster.gpu),), collective_models(cluster, nccl), device_of(cluster.gpu))
 
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None where nobody in the chain covers it."""

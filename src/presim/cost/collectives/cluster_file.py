@@ -1,0 +1,175 @@
+"""From logs of nccl-tests to a cluster's file: constants of the models, and the measurements themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from presim.cost.collectives.constants import FabricConstants, LinkConstants
+from presim.cost.collectives.fit import FABRIC, FEWEST, LINK, SWITCH, Fitted, Point, fit
+from presim.cost.collectives.measured import Row
+from presim.cost.collectives.nccl_tests import Log, read
+from presim.cost.collectives.statistical import Curve, Parameters, fit_statistical
+from presim.errors import InputError
+from presim.hardware import Cluster, choose_cluster
+from presim.trace.signatures import Collective
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterFit:
+    """What was made of the logs."""
+
+    text: str  # the cluster's file, TOML
+    link: Fitted | None  # None: too few points of one node
+    fabric: Fitted | None  # None: too few points of several nodes
+    logs: tuple[Log, ...]
+
+
+def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit:
+    """Fit the constants within a node to the logs of one node, those between nodes to the others.
+
+    Raises:
+        InputError: the logs are of different GPUs, of unevenly filled nodes, or too few.
+    """
+    cluster = _cluster(logs, gpu, fabric)
+    points = [point for log in logs for point in _points(log, cluster)]
+    near = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
+    far = [point for point in points if max(point.ranks) >= cluster.gpus_per_node]
+    if max(len(near), len(far)) < FEWEST:
+        raise InputError(
+            f"{len(near)} measurements within a node and {len(far)} between nodes are too few to fit to: "
+            f"give logs with {FEWEST} sizes at least"
+        )
+    link = (
+        fit(near, link=(*LINK, *SWITCH) if cluster.node.reduces_in_network else LINK) if len(near) >= FEWEST else None
+    )
+    fitted = _with(cluster, link)
+    between = fit([dataclasses.replace(p, cluster=fitted) for p in far], fabric=FABRIC) if len(far) >= FEWEST else None
+    parameters = fit_statistical(points)
+    return ClusterFit(_text(cluster, logs, link, between, parameters), link, between, tuple(logs))
+
+
+def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "") -> ClusterFit:
+    """Fit to these logs and write the file, whole or not at all."""
+    fitted = fit_logs([read(path) for path in paths], gpu, fabric)
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        temporary.write_text(fitted.text)
+        temporary.rename(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    return fitted
+
+
+def described(fitted: ClusterFit) -> list[str]:
+    """What was fitted and how well it holds, as lines for a terminal."""
+    lines = [
+        f"{log.path.name}: {log.kind} of {log.ranks} ranks on {log.nodes} node{'s' if log.nodes > 1 else ''}, "
+        f"{len(log.rows)} sizes" + "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
+        for log in fitted.logs
+    ]
+    for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):
+        if part is None:
+            lines.append(f"{name}: nothing fitted, the catalogue's constants stay")
+        else:
+            figures = f"median error {part.held_out_median:.1%}, 80 % within {part.held_out_p80:.1%}"
+            lines.append(f"{name}: {figures}, on {part.points} sizes that the fit did not see")
+    return lines
+
+
+def _cluster(logs: Sequence[Log], gpu: str, fabric: str) -> Cluster:
+    names = sorted({log.gpu for log in logs})
+    if len(names) > 1:
+        raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind by itself")
+    chosen = choose_cluster(gpu=gpu or names[0], nodes=max(log.nodes for log in logs), fabric=fabric or None)
+    for log in logs:
+        if log.ranks % log.nodes or log.ranks // log.nodes > chosen.gpus_per_node:
+            raise InputError(
+                f"{log.path}: {log.ranks} ranks on {log.nodes} nodes do not fill nodes of {chosen.gpus_per_node} "
+                "evenly; give logs whose nodes have as many ranks each"
+            )
+    return chosen
+
+
+def _points(log: Log, cluster: Cluster) -> list[Point]:
+    per_node = log.ranks // log.nodes
+    ranks = tuple(node * cluster.gpus_per_node + place for node in range(log.nodes) for place in range(per_node))
+    return [
+        Point(
+            Collective(log.kind, size, "float32", 0), ranks, cluster, us * 1e-6, f"{log.kind} {log.ranks} {log.nodes}"
+        )
+        for size, us in log.rows
+    ]
+
+
+def _with(cluster: Cluster, link: Fitted | None) -> Cluster:
+    if link is None:
+        return cluster
+    return msgspec.structs.replace(cluster, collectives={"link": _constants(link.link)})
+
+
+def _constants(constants: LinkConstants | FabricConstants) -> dict[str, object]:
+    return {name: getattr(constants, name) for name in constants.__struct_fields__}
+
+
+def _text(
+    cluster: Cluster, logs: Sequence[Log], link: Fitted | None, between: Fitted | None, parameters: Parameters
+) -> str:
+    names = ", ".join(log.path.name for log in logs)
+    lines = [
+        f"# Made by `presim fit --nccl-tests` of {names}.",
+        "# The measurements are used where they fit exactly, and between their sizes; the constants elsewhere.",
+        f"gpu = {json.dumps(cluster.gpu.id)}",
+        f"node = {json.dumps(cluster.node.id)}",
+        f"fabric = {json.dumps(cluster.fabric.id)}",
+        f"nodes = {cluster.nodes}",
+        f"gpus_per_node = {cluster.gpus_per_node}",
+        "",
+        "[collectives]",
+        'model = "white-box"  # or "statistical": TorchSim\'s model, fitted to the same logs',
+        *_rows(logs),
+    ]
+    if link:
+        lines += _table("collectives.link", _fitted(link, link.link, names))
+    if between:
+        lines += _table("collectives.fabric", _fitted(between, between.fabric, names))
+    lines += _table("collectives.statistical.within", _figures(parameters.within))
+    lines += _table("collectives.statistical.between", _figures(parameters.between))
+    lines += _table("collectives.statistical.minimum", dict(parameters.minimum))
+    at = lines.index("[collectives.statistical.within]")
+    rest = {"straggler": parameters.straggler, "uncertainty": parameters.uncertainty}
+    lines[at - 1 : at - 1] = _table("collectives.statistical", rest)
+    return "\n".join(lines) + "\n"
+
+
+def _fitted(fitted: Fitted, constants: LinkConstants | FabricConstants, names: str) -> dict[str, object]:
+    table = _constants(constants)
+    width = round(min(max(fitted.held_out_p80, 0.05), 0.9), 3)
+    return table | {
+        "source": f"nccl-tests: {names}",
+        "points": fitted.points,
+        "held_out_median": round(fitted.held_out_median, 4),
+        "uncertainty": width,
+    }
+
+
+def _figures(curve: Curve) -> dict[str, object]:
+    return {name: float(f"{getattr(curve, name):.6g}") for name in curve.__struct_fields__}
+
+
+def _table(name: str, values: dict[str, object]) -> list[str]:
+    return ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+
+
+def _rows(logs: Sequence[Log]) -> list[str]:
+    """The measurements, one a line."""
+    rows = [Row(log.kind, log.ranks, log.nodes, size, us) for log in logs for size, us in log.rows]
+    inline = (
+        ", ".join(f"{key} = {json.dumps(value)}" for key, value in msgspec.structs.asdict(row).items()) for row in rows
+    )
+    return ["measured = [", *(f"    {{ {row} }}," for row in inline), "]"]

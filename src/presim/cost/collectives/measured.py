@@ -1,0 +1,104 @@
+"""Collectives as they were measured on the cluster itself: exact sizes, and between them; never beyond."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from presim.cost.collectives.placement import layout_of
+from presim.cost.price import Origin, Price
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import COLLECTIVE_KINDS, Collective
+
+# Two runs of nccl-tests on one cluster differ by a few percent; between two sizes a protocol may change.
+_EXACT, _BETWEEN = 0.05, 0.12
+_GAP = 8.0  # sizes further apart than this factor say nothing about what lies between
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One measurement. ``bytes`` as `Collective` counts them."""
+
+    kind: str
+    ranks: int
+    nodes: int
+    bytes: int
+    us: float
+
+
+class Measured:
+    """The table as a `CollectiveModel`: covers the kinds and placements that were measured, within their sizes."""
+
+    name = "measured/collectives"
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._series: dict[tuple[str, int, int], list[tuple[int, float]]] = {}
+        for row in sorted(rows, key=lambda row: (row.kind, row.ranks, row.nodes, row.bytes)):
+            self._series.setdefault((row.kind, row.ranks, row.nodes), []).append((row.bytes, row.us))
+        for series in self._series.values():
+            series[:] = _rising(series)
+
+    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+        """The time measured for this size, or on the straight line between its neighbours in log and log."""
+        if collective.kind not in COLLECTIVE_KINDS:
+            known = ", ".join(COLLECTIVE_KINDS)
+            raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        layout = layout_of(collective, group, cluster)
+        series = self._series.get((collective.kind, layout.ranks, layout.nodes), [])
+        evenly = layout.per_node * layout.nodes == layout.ranks
+        if not series or not evenly or not layout.known or collective.fused > 1:
+            return None
+        found = _at(series, max(collective.bytes, 0))
+        if found is None:
+            return None
+        microseconds, exact = found
+        origin, width = (Origin.MEASURED, _EXACT) if exact else (Origin.INTERPOLATED, _BETWEEN)
+        bound = "latency" if microseconds < 2 * series[0][1] else "network"
+        return Price(max(1, round(microseconds * 1e3)), origin, width, self.name, bound)
+
+
+def rows_of(collectives: Mapping[str, Any]) -> list[Row]:
+    """The rows that a cluster's file has under ``[[collectives.measured]]``.
+
+    Raises:
+        InputError: one of them is no measurement.
+    """
+    try:
+        rows = msgspec.convert(collectives.get("measured", []), list[Row])
+    except msgspec.ValidationError as error:
+        raise InputError(f"the cluster's [[collectives.measured]] cannot be read: {error}; correct the row") from error
+    for row in rows:
+        if row.kind not in COLLECTIVE_KINDS or not row.us > 0 or row.bytes < 0 or not 1 <= row.nodes <= row.ranks:
+            raise InputError(f"the cluster's [[collectives.measured]] has an impossible row: {row}; correct or drop it")
+    return rows
+
+
+def _rising(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """One time for each size, and none shorter than that of a smaller size: noise must not order messages wrongly."""
+    by_size: dict[int, list[float]] = {}
+    for size, time in series:
+        by_size.setdefault(size, []).append(time)
+    rising: list[tuple[int, float]] = []
+    for size, times in sorted(by_size.items()):
+        median = sorted(times)[len(times) // 2]
+        rising.append((size, max(median, rising[-1][1]) if rising else median))
+    return rising
+
+
+def _at(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
+    """Time at a size, and whether it was measured there."""
+    place = bisect.bisect_left(series, (size, 0.0))
+    if place < len(series) and series[place][0] == size:
+        return series[place][1], True
+    if not 0 < place < len(series):
+        return None
+    (low, fast), (high, slow) = series[place - 1], series[place]
+    if low <= 0 or high > low * _GAP:
+        return None
+    share = math.log(size / low) / math.log(high / low)
+    return math.exp(math.log(fast) + share * math.log(slow / fast)), False

@@ -1,0 +1,44 @@
+"""Which models of collectives are asked for a cluster, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.measured import Measured, rows_of
+from presim.cost.collectives.model import CollectiveModel
+from presim.cost.collectives.statistical import Parameters, Statistical
+from presim.errors import InputError
+from presim.hardware import Cluster
+
+
+def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -> tuple[CollectiveModel, ...]:
+    """What the cluster's file brings, then the white-box model, which covers everything.
+
+    A table of measurements comes first. The statistical model is asked where the file says ``model = "statistical"``.
+    ``nccl``: NCCL's variables in the script; measurements stand as they were made, whatever it says.
+    """
+    said = cluster.collectives
+    models: list[CollectiveModel] = []
+    if rows := rows_of(said):
+        models.append(Measured(rows))
+    chosen = said.get("model", "white-box")
+    if chosen == "statistical":
+        models.append(Statistical(_parameters(said.get("statistical"))))
+    elif chosen != "white-box":
+        raise InputError(
+            f'the cluster\'s [collectives] has model = "{chosen}"; there are "white-box" and "statistical"'
+        )
+    return (*models, Hierarchical(nccl))
+
+
+def _parameters(table: object) -> Parameters:
+    try:
+        return msgspec.convert(table, Parameters)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"the cluster's [collectives.statistical] cannot be used: {error}; make it anew with "
+            "`presim fit --nccl-tests`"
+        ) from error

@@ -1,0 +1,121 @@
+"""Logs of nccl-tests, as its programs print them, also through MPI's prefixes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from presim.errors import InputError
+
+_PROGRAMS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+_PROGRAM = re.compile(
+    r"\b(all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv|gather|scatter)_perf"
+)
+_NAMED = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv)", re.IGNORECASE)
+_DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)")
+_LINE = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s+[a-z]\w*\s+\S")  # size, count, type, redop, …
+_PREFIX = re.compile(r"^\[[^\]]*\]<std(?:out|err)>:\s?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """One run: what was measured, where, and which lines could not be used."""
+
+    path: Path
+    kind: str
+    ranks: int
+    nodes: int
+    gpu: str  # as the driver calls it
+    rows: tuple[tuple[int, float], ...]  # bytes, us
+    rejected: dict[str, int]  # reason -> lines
+
+
+def read(path: Path) -> Log:
+    """The out-of-place times of a log.
+
+    Raises:
+        InputError: it is no log of nccl-tests, or does not say of which collective or how many ranks.
+    """
+    try:
+        lines = [_PREFIX.sub("", line) for line in path.read_text(errors="replace").splitlines()]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give logs of nccl-tests") from error
+    devices = [match for line in lines if (match := _DEVICE.search(line))]
+    found = [line.split() for line in lines if _LINE.match(line)]
+    has_root = any(line.startswith("#") and " redop " in line and " root " in line for line in lines)
+    if not found:
+        raise InputError(
+            f"{path}: has no lines of nccl-tests (size, count, type, redop, root, time, …); give its output"
+        )
+    if not devices:
+        raise InputError(f"{path}: names no devices (# Rank 0 …), so ranks and nodes are not known; keep the log whole")
+    at = 5 if has_root else 4
+    ranks = len({int(match[1]) for match in devices})
+    rows, rejected = _usable(found, at)
+    return Log(
+        path=path,
+        kind=_named(path, lines) or _reckoned(path, found, at, ranks),
+        ranks=ranks,
+        nodes=len({match[2] for match in devices}),
+        gpu=devices[0][3].strip(),
+        rows=tuple(rows),
+        rejected=rejected,
+    )
+
+
+def _usable(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
+    """``at``: the column of the out-of-place time, us; bandwidth in GB/s follows."""
+    rows, rejected = [], dict[str, int]()
+    for columns in found:
+        try:
+            size, time, bandwidth = int(columns[0]), float(columns[at]), float(columns[at + 1])
+        except (ValueError, IndexError):
+            reason = "columns that are no numbers"
+        else:
+            reason = _impossible(size, time, bandwidth)
+        if reason:
+            rejected[reason] = rejected.get(reason, 0) + 1
+        else:
+            rows.append((size, time))
+    return rows, rejected
+
+
+def _impossible(size: int, time: float, bandwidth: float) -> str:
+    if size <= 0 or not time > 0:
+        return "no bytes, or no time"
+    if abs(size / time / 1e3 - bandwidth) > 0.02 + 0.02 * bandwidth:
+        return "size, time and bandwidth do not agree"
+    return ""
+
+
+def _named(path: Path, lines: list[str]) -> str:
+    """What the log says of its program, else the file's name; empty: neither says."""
+    programs = {match for line in lines for match in _PROGRAM.findall(line)}
+    if len(programs) == 1:
+        return _PROGRAMS[programs.pop()]
+    named = _NAMED.search(path.name)
+    plain = named[1].lower().replace("_", "") if named else ""
+    return next((kind for name, kind in _PROGRAMS.items() if name.replace("_", "") == plain), "")
+
+
+def _reckoned(path: Path, found: list[list[str]], at: int, ranks: int) -> str:
+    """From the ratio of bus to algorithm bandwidth, where sums are taken: that of an all-reduce is 2 (n - 1) / n."""
+    largest = max(found, key=lambda columns: float(columns[at + 1]))
+    ratio = float(largest[at + 2]) / max(float(largest[at + 1]), 1e-9)
+    rooted = at == 5 and largest[4] != "-1"
+    share = (ranks - 1) / ranks
+    for kind, expected in (("all_reduce", 2 * share), ("reduce_scatter", share)):
+        if largest[3] != "none" and not rooted and abs(ratio / expected - 1) < 0.02:
+            return kind
+    raise InputError(f"{path}: does not say which collective it measured; name the file after it, e.g. all_gather.log")

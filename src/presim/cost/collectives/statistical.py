@@ -1,0 +1,212 @@
+"""TorchSim's statistical model: bandwidth as a log-sigmoid of the size, a linear correction, a straggler ratio.
+
+After "TorchSim", appendix F: equations 1 and 2 (bandwidth), table 10 (minimum time by links and hops), 11 and 12
+(linear model of the minimum), 13 (straggler ratio), 14 (online update). It differs in two points. The linear model is
+fitted to relative errors: times span five orders of magnitude, and least squares in seconds would serve the largest
+alone. And its terms are those that stay positive for any size, so that more bytes never take less time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from presim.cost.collectives.fit import FEWEST, Point
+from presim.cost.collectives.placement import Layout, layout_of
+from presim.cost.conformance import wires_ns
+from presim.cost.price import Origin, Price
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.schema import Group
+from presim.trace.signatures import COLLECTIVE_KINDS, Collective
+
+_ROUNDS = (0.6, 0.3, 0.12, 0.05, 0.02, 0.008)  # relative steps of the search for curves, from coarse to fine
+
+
+class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bandwidth in GB/s at size S: floor + height / (1 + exp(-steepness (ln S - middle))); and latency of a step."""
+
+    floor: float
+    height: float
+    steepness: float
+    middle: float
+    latency_us: float
+
+    def GBps(self, size: float) -> float:
+        """At a size in bytes."""
+        exponent = -self.steepness * (math.log(max(size, 1.0)) - self.middle)
+        return self.floor + self.height / (1 + math.exp(min(exponent, 700.0)))
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a fit finds; ``minimum`` has by kind the weights of (time, latency, ranks), ``straggler`` two."""
+
+    within: Curve
+    between: Curve
+    minimum: dict[str, tuple[float, float, float]]
+    straggler: tuple[float, float] = (1.0, 0.0)  # ratio = first + second * ranks * ln(bytes)
+    uncertainty: float = 0.3
+
+
+class Statistical:
+    """The `CollectiveModel` with these parameters."""
+
+    name = "learned/statistical"
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+
+    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+        """The time that all but a quarter of the ranks keep to; None for kinds that were not fitted."""
+        if collective.kind not in COLLECTIVE_KINDS:
+            known = ", ".join(COLLECTIVE_KINDS)
+            raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        layout = layout_of(collective, group, cluster)
+        weights = self.parameters.minimum.get(collective.kind)
+        if weights is None or layout.ranks < 2 or collective.fused > 1:
+            return None
+        size = max(collective.bytes, 1)
+        time, latency = minimum_us(self.parameters, collective.kind, size, layout)
+        found = _dot(weights, (time, latency, float(layout.ranks))) * _ratio(self.parameters, layout.ranks, size)
+        found = max(found, wires_ns(collective, group, cluster) * 1e-3)
+        width = min(self.parameters.uncertainty + (0.0 if layout.known else 0.25), 0.9)
+        bound = "latency" if latency > time / 2 else "network"
+        return Price(max(1, round(found * 1e3)), Origin.LEARNED, width, self.name, bound)
+
+
+def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -> tuple[float, float]:
+    """Table 10: (time, its latency) in us, of sizes as `Collective` counts them."""
+    within, between = parameters.within, parameters.between
+    inside = layout.per_node - 1
+    rounds = 2 if kind == "all_reduce" else 1
+    share = (layout.ranks - 1) / layout.ranks
+    hops = (math.ceil(math.log2(layout.nodes)) + 1) * 2 if kind == "all_reduce" else layout.nodes - 1
+    latency = rounds * inside * within.latency_us
+    latency += hops * between.latency_us if layout.nodes > 1 else 0.0
+    time = within.latency_us + latency
+    if inside:
+        time += rounds * share * size / (within.GBps(size) * 1e3)
+    if layout.nodes > 1:
+        time += rounds * share * size / layout.per_node / (between.GBps(size) * 1e3)
+    return time, latency
+
+
+def fit_statistical(points: Sequence[Point]) -> Parameters:
+    """Curves first, to all kinds together; then by kind the linear weights; uncertainty from what is left over.
+
+    Raises:
+        InputError: too few points.
+    """
+    if len(points) < FEWEST:
+        raise InputError(f"{len(points)} measurements are too few to fit to: give logs with {FEWEST} sizes at least")
+    rows = [
+        (point, layout_of(point.collective, Group("all", point.ranks, len(point.ranks)), point.cluster))
+        for point in points
+    ]
+    ports = rows[0][0].cluster.network_bytes_per_s * 1e-9
+    start = Parameters(
+        within=Curve(1.0, rows[0][0].cluster.link_bytes_per_s * 1e-9, 0.8, math.log(8 << 20), 2.0),
+        between=Curve(0.5, ports, 0.8, math.log(32 << 20), 8.0),
+        minimum={},
+    )
+    curves = _search(start, rows)
+    minimum = {}
+    for kind in sorted({point.collective.kind for point in points}):
+        minimum[kind] = _weights(curves, [row for row in rows if row[0].collective.kind == kind])
+    fitted = msgspec.structs.replace(curves, minimum=minimum)
+    errors = sorted(abs(_predicted(fitted, *row) / (row[0].seconds * 1e6) - 1) for row in rows)
+    return msgspec.structs.replace(fitted, uncertainty=round(max(errors[int(0.8 * (len(errors) - 1))], 0.05), 3))
+
+
+def with_stragglers(parameters: Parameters, seen: Sequence[tuple[int, int, float]]) -> Parameters:
+    """Equation 13, from (ranks, bytes, t75 / minimum) of collectives timed on every rank."""
+    features = [(1.0, ranks * math.log(max(size, 2))) for ranks, size, _ in seen]
+    weights = _least_squares(features, [ratio for _, _, ratio in seen], ridge=1e-9)
+    return msgspec.structs.replace(parameters, straggler=(max(weights[0], 1.0), max(weights[1], 0.0)))
+
+
+def updated(parameters: Parameters, seen: Sequence[Point], rate: float = 0.2) -> Parameters:
+    """Equation 14: weights moved towards collectives that were seen, one after the other; steps are relative."""
+    minimum = dict(parameters.minimum)
+    for point in seen:
+        kind = point.collective.kind
+        if kind not in minimum:
+            continue
+        layout = layout_of(point.collective, Group("all", point.ranks, len(point.ranks)), point.cluster)
+        size = max(point.collective.bytes, 1)
+        time, latency = minimum_us(parameters, kind, size, layout)
+        features = (time, latency, float(layout.ranks))
+        measured = point.seconds * 1e6 / _ratio(parameters, layout.ranks, size)
+        error = (_dot(minimum[kind], features) - measured) / sum(one * one for one in features)
+        moved = [max(weight - rate * error * one, 0.0) for weight, one in zip(minimum[kind], features, strict=True)]
+        minimum[kind] = (moved[0], moved[1], moved[2])
+    return msgspec.structs.replace(parameters, minimum=minimum)
+
+
+_Row = tuple[Point, Layout]
+
+
+def _predicted(parameters: Parameters, point: Point, layout: Layout) -> float:
+    size = max(point.collective.bytes, 1)
+    time, latency = minimum_us(parameters, point.collective.kind, size, layout)
+    weights = parameters.minimum.get(point.collective.kind, (1.0, 0.0, 0.0))
+    return _dot(weights, (time, latency, float(layout.ranks)))
+
+
+def _search(parameters: Parameters, rows: Sequence[_Row]) -> Parameters:
+    """Each figure of both curves a step up and down, as long as the logarithms come nearer."""
+
+    def loss(tried: Parameters) -> float:
+        return sum(abs(math.log(_predicted(tried, *row) / (row[0].seconds * 1e6))) for row in rows)
+
+    best = loss(parameters)
+    for step in _ROUNDS:
+        for _ in range(20):
+            before = best
+            for part in ("within", "between"):
+                for name in Curve.__struct_fields__:
+                    for factor in (1 + step, 1 / (1 + step)):
+                        curve = getattr(parameters, part)
+                        value = getattr(curve, name) * factor
+                        if name == "steepness":  # beyond 1 bandwidth would grow faster than the size
+                            value = min(value, 1.0)
+                        moved = msgspec.structs.replace(curve, **{name: value})
+                        tried = msgspec.structs.replace(parameters, **{part: moved})
+                        if (found := loss(tried)) < best - 1e-9:
+                            parameters, best = tried, found
+            if before - best < 1e-4 * before:
+                break
+    return parameters
+
+
+def _weights(parameters: Parameters, rows: Sequence[_Row]) -> tuple[float, float, float]:
+    """Equation 11 without what could turn negative; where a weight would, the analytic time stands alone."""
+    features, targets = [], []
+    for point, layout in rows:
+        time, latency = minimum_us(parameters, point.collective.kind, max(point.collective.bytes, 1), layout)
+        measured = point.seconds * 1e6
+        features.append((time / measured, latency / measured, layout.ranks / measured))
+        targets.append(1.0)
+    found = _least_squares(features, targets, ridge=1e-3)
+    if min(found) < 0:
+        return (_least_squares([one[:1] for one in features], targets, ridge=1e-9)[0], 0.0, 0.0)
+    return (found[0], found[1], found[2])
+
+
+def _least_squares(features: Sequence[Sequence[float]], targets: Sequence[float], ridge: float) -> list[float]:
+    import numpy as np
+
+    matrix, wanted = np.array(features), np.array(targets)
+    normal = matrix.T @ matrix + ridge * np.eye(matrix.shape[1])
+    solved: list[float] = np.linalg.solve(normal, matrix.T @ wanted).tolist()
+    return solved
+
+
+def _ratio(parameters: Parameters, ranks: int, size: float) -> float:
+    return max(1.0, parameters.straggler[0] + parameters.straggler[1] * ranks * math.log(max(size, 2.0)))
+
+
+def _dot(weights: Sequence[float], features: Sequence[float]) -> float:
+    return sum(weight * feature for weight, feature in zip(weights, features, strict=True))
