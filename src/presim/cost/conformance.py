@@ -11,20 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presim.cost.bounds import datasheet_ns
 from presim.cost.price import Estimator, Origin, Price
 from presim.hardware import Cluster, Gpu
 from presim.trace.schema import Group
-from presim.trace.signatures import (
-    Attention,
-    Collective,
-    Convolution,
-    Copy,
-    Fused,
-    Gemm,
-    GroupedGemm,
-    MemoryBound,
-    Signature,
-)
+from presim.trace.signatures import Collective, Signature
 
 _ROUNDING_NS = 1
 
@@ -68,27 +59,6 @@ def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None
         least = datasheet_ns(signature, gpu)
         took = price.duration_ns
         assert took + _ROUNDING_NS >= least, f"{signature}: {took} ns, roofline {least:.0f} ns"
-
-
-def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
-    """The least time that the datasheet allows, ns."""
-    arithmetic = 0.0
-    if isinstance(signature, (Gemm, GroupedGemm, Attention, Convolution)):
-        tf32 = signature.dtype == "float32" and getattr(signature, "compute", "tf32") == "tf32"
-        peak = gpu.peak("tf32" if tf32 else signature.dtype) or gpu.peak("float16") or 0.0
-        peak = max(peak, gpu.peak("float32") or 0.0) or float("inf")
-        arithmetic = _flops(signature) / peak * 1e9
-    moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused)) else 0.0
-    if isinstance(signature, Copy) and signature.direction in ("h2d", "d2h"):
-        return signature.bytes / gpu.host_bytes_per_s * 1e9
-    return max(arithmetic, (moved - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
-
-
-def _flops(signature: Gemm | GroupedGemm | Attention | Convolution) -> float:
-    """FLOPs that nothing can avoid; a strided convolution's data gradient skips what the stride skips."""
-    if isinstance(signature, Convolution) and signature.direction == "backward_data":
-        return signature.flops / 2
-    return float(signature.flops)
 
 
 def check_collective_bound(price: Price, collective: Collective, group: Group, cluster: Cluster) -> None:

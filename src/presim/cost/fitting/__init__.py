@@ -1,0 +1,1 @@
+"""Fit learned prices to measurements."""

@@ -1,0 +1,139 @@
+"""From measurements to model files: one correction per class of work and GPU, with the error on shapes it never saw."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.analytic.device import device_of
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.fitting import boost
+from presim.cost.fitting.split import part_of
+from presim.cost.learned import features
+from presim.cost.learned.fingerprint import fingerprint
+from presim.cost.learned.schema import FORMAT, VERSION, HeldOut, Model, Source
+from presim.cost.learned.trees import Forest
+from presim.cost.measured.rows import Measurement
+from presim.hardware import catalogue
+
+Array = NDArray[np.float64]
+LEAST_ROWS = 20  # of one class on one GPU
+_LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
+_LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
+_WIDTHS_US = (10.0, 100.0, 1000.0)
+_CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
+_STATED = 0.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Rows of one class on one GPU, as arrays."""
+
+    rows: tuple[Measurement, ...]
+    features: Array
+    analytic_ns: Array
+    target: Array  # log of measured over analytic
+    part: NDArray[np.str_]
+
+
+def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+    """Rows by class of work and GPU, in the order of their names; classes that nothing corrects are left out."""
+    found: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
+    for row in rows:
+        kind = features.kind_of(row.signature)
+        if kind is not None:
+            found[kind, row.gpu].append(row)
+    return dict(sorted(found.items()))
+
+
+def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
+    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price."""
+    estimator = AnalyticEstimator(catalogue.gpu(gpu_id))
+    beside = [_sum_ns(estimator, row) for row in rows]
+    own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
+    blocks, prices = [], []
+    for start in range(0, len(rows), _CHUNK):
+        signatures = [row.signature for row in rows[start : start + _CHUNK]]
+        analytic = np.array([price.duration_ns for price in estimator.price(signatures) if price], float)
+        prices.append(analytic)
+        blocks.append(features.KINDS[kind].rows(signatures, analytic, device_of(catalogue.gpu(gpu_id))))
+    analytic_ns = np.concatenate(prices)
+    parts = np.array([part_of(row.signature) for row in rows])
+    return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
+
+
+def _sum_ns(estimator: AnalyticEstimator, row: Measurement) -> float:
+    return float(sum(price.duration_ns for price in estimator.price(list(row.beside)) if price)) if row.beside else 0.0
+
+
+def fit_class(kind: str, gpu_id: str, rows: Sequence[Measurement], sources: Sequence[Source]) -> Model:
+    """The model of one class on one GPU."""
+    sample = sample_of(kind, gpu_id, rows)
+    train = sample.part == "train"
+    effort = boost.effort_for(int(train.sum()))
+    if not effort.trees:
+        train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
+    thresholds, trees = boost.fit(sample.features[train], np.clip(sample.target[train], -_LIMIT, _LIMIT), effort)
+    names = {row.source for row in rows}
+    model = Model(
+        format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=fingerprint(gpu_id), limit=_LIMIT,
+        features=features.KINDS[kind].features, thresholds=thresholds, trees=trees, widths_us=(), widths=(0.9,),
+        sources=tuple(source for source in sources if any(name.startswith(source.name) for name in names)),
+        held_out=(),
+    )  # fmt: skip
+    correction = Forest.of(model).evaluate(sample.features)
+    edges, widths = _widths(sample, correction)
+    held_out = tuple(_held_out(sample, correction, edges, widths))
+    return _replace(model, widths_us=edges, widths=widths, held_out=held_out)
+
+
+def _replace(model: Model, **changes: object) -> Model:
+    import msgspec
+
+    return msgspec.structs.replace(model, **changes)
+
+
+def _errors(sample: Sample, correction: Array) -> Array:
+    """Relative errors of the price against the measurement, unsigned."""
+    return np.abs(np.expm1(correction - sample.target))
+
+
+def _stated(sample: Sample, correction: Array) -> Array:
+    """By how much of the price the truth is off: what an interval around the price has to cover."""
+    return np.abs(np.expm1(sample.target - correction))
+
+
+def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The 80 % interval in classes of duration, from groups that neither trained nor test."""
+    chosen = sample.part == "calibrate"
+    if chosen.sum() < 30:
+        chosen = np.ones(len(sample.rows), bool)
+    off, microseconds = _stated(sample, correction)[chosen], (sample.analytic_ns * np.exp(correction))[chosen] / 1e3
+    whole = float(np.quantile(off, _STATED))
+    widths = []
+    for number in range(len(_WIDTHS_US) + 1):
+        members = off[np.searchsorted(_WIDTHS_US, microseconds) == number]
+        widths.append(float(np.quantile(members, _STATED)) if len(members) >= 30 else whole)
+    return _WIDTHS_US, tuple(min(max(round(width, 4), 0.01), 0.9) for width in widths)
+
+
+def _held_out(sample: Sample, correction: Array, edges: Sequence[float], widths: Sequence[float]) -> Iterator[HeldOut]:
+    """The error on the test groups: all of them, and by class of duration and source."""
+    test = sample.part == "test"
+    microseconds = sample.analytic_ns * np.exp(correction) / 1e3
+    inside = _stated(sample, correction) <= np.array(widths)[np.searchsorted(edges, microseconds)]
+    analytic = np.abs(np.expm1(-sample.target))
+    error = _errors(sample, correction)
+    source = np.array([row.source for row in sample.rows])
+    classes = {"all": test, "from 100 us": test & (microseconds >= 100), "below 100 us": test & (microseconds < 100)}
+    classes |= {f"from {name}": test & (source == name) for name in sorted(set(source))}
+    for name, chosen in classes.items():
+        if chosen.any():
+            figures = (error[chosen].mean(), np.median(error[chosen]), analytic[chosen].mean(), inside[chosen].mean())
+            mape, median, before, within = (round(float(figure), 4) for figure in figures)
+            points = int(chosen.sum())
+            yield HeldOut(name=name, points=points, mape=mape, median=median, analytic_mape=before, within=within)

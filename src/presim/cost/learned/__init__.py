@@ -1,0 +1,1 @@
+"""Corrections of the analytic prices, learned from measurements and kept as data."""

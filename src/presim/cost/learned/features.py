@@ -1,0 +1,140 @@
+"""What a correction may look at: how a piece of work falls on a GPU's tiles, waves, caches and peaks.
+
+Sizes are in units of the hardware (tiles, waves over the SMs, shares of L2, multiples of the ridge point), so that a
+model fitted on one GPU says something about another. All are natural logarithms unless a name says otherwise:
+``fill`` is a share of whole waves or tiles, ``is`` a yes or no.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.analytic.device import Device, precision
+from presim.trace.signatures import Attention, Fused, Gemm, GroupedGemm, MemoryBound, Signature, dtype_bytes
+
+Array = NDArray[np.float64]
+DECODE_QUERIES = 16  # attention of so few queries is decoding: other kernels, bound by the cache
+
+_TILES = ((128, 128), (128, 256), (256, 128), (64, 64))
+PRODUCT = (
+    "analytic_us", "m", "n", "k", "batch", "ridge", "l2", "a_l2", "b_l2",
+    *(f"{word}_{rows}x{columns}" for rows, columns in _TILES for word in ("waves", "fill")),
+    "fill_m128", "fill_n256", "fill_k64", "n_mod_64", "is_transposed_a", "is_transposed_b", "is_accumulate",
+)  # fmt: skip
+ATTENTION = (
+    "analytic_us", "sequences", "q_tiles", "k_tiles", "head_dim", "v_head_dim", "shared_heads", "is_causal", "seen",
+    "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half",
+)  # fmt: skip
+MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
+
+
+def product_features(signatures: Sequence[Gemm | GroupedGemm], analytic_ns: Array, device: Device) -> Array:
+    """One row per product; see `PRODUCT`."""
+    sizes = np.array([_product_sizes(signature) for signature in signatures], float).T
+    m, n, k, batch, a_size, b_size, out_size, transposed_a, transposed_b, accumulate = sizes
+    peaks = np.array([_peak(signature, device) for signature in signatures])
+    a, b = batch * m * k * a_size, batch * k * n * b_size
+    moved = a + b + batch * m * n * out_size
+    columns = [np.log(analytic_ns / 1e3), *np.log(np.maximum((m, n, k, batch), 1))]
+    columns += [np.log(2 * batch * m * n * k / moved * device.memory_Bps / peaks)]
+    columns += [np.log(part / device.l2_bytes) for part in (moved, a, b)]
+    for rows, width in _TILES:
+        waves = np.ceil(m / rows) * np.ceil(n / width) * batch / device.sms
+        columns += [np.log(waves), waves / np.ceil(waves)]
+    columns += [size / (np.ceil(size / tile) * tile) for size, tile in ((m, 128), (n, 256), (k, 64))]
+    return np.stack([*columns, n % 64, transposed_a, transposed_b, accumulate], axis=1)
+
+
+def _product_sizes(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
+    size = dtype_bytes(signature.dtype)
+    out = dtype_bytes(signature.out_dtype or signature.dtype)
+    if isinstance(signature, GroupedGemm):
+        groups = max(signature.groups, 1)
+        return max(signature.m / groups, 1), max(signature.n, 1), max(signature.k, 1), groups, size, size, out, 0, 0, 0
+    other = dtype_bytes(signature.b_dtype or signature.dtype)
+    transposed = (signature.layout[0] == "T", signature.layout[-1] == "T")
+    sizes = (max(side, 1) for side in (signature.m, signature.n, signature.k, signature.batch))
+    return *sizes, size, other, out, *transposed, signature.accumulate
+
+
+def _peak(signature: Gemm | GroupedGemm | Attention, device: Device) -> float:
+    return device.peak(precision(signature.dtype, getattr(signature, "compute", "")))
+
+
+def attention_features(signatures: Sequence[Attention], analytic_ns: Array, device: Device) -> Array:
+    """One row per attention; see `ATTENTION`."""
+    rows = [
+        (
+            max(item.batch, 1), max(item.heads, 1), max(item.kv_heads, 1), max(item.q_len, 1), max(item.kv_len, 1),
+            item.head_dim, item.v_head_dim, item.causal, item.window, dtype_bytes(item.dtype), max(item.flops, 1),
+        )
+        for item in signatures
+    ]  # fmt: skip
+    batch, heads, kv_heads, q_len, kv_len, dim, v_dim, causal, window, size, flops = np.array(rows, float).T
+    peaks = np.array([_peak(signature, device) for signature in signatures])
+    seen = np.where(window > 0, np.minimum(window, kv_len), kv_len)
+    moved = size * batch * (dim + v_dim) * (heads * q_len + kv_heads * seen)
+    columns = [np.log(analytic_ns / 1e3), np.log(batch * heads), np.log(q_len / 128), np.log(kv_len / 128)]
+    columns += [dim, v_dim, np.log(heads / kv_heads), causal, np.log(seen / kv_len)]
+    for tile in (128, 64):
+        waves = np.ceil(q_len / tile) * batch * heads / device.sms
+        columns += [np.log(waves), waves / np.ceil(waves)]
+    columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved * device.memory_Bps / peaks)]
+    return np.stack([*columns, np.log(moved / device.l2_bytes), size == 2], axis=1)
+
+
+def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Array, device: Device) -> Array:
+    """One row per kernel; see `MEMORY`."""
+    moved = np.array([max(signature.bytes, 1) for signature in signatures], float)
+    written = np.array([max(signature.bytes_written, 0) for signature in signatures], float)
+    sizes = np.array([dtype_bytes(signature.dtype) for signature in signatures], float)
+    columns = [np.log(analytic_ns / 1e3), np.log(moved), np.log(moved / device.l2_bytes), written / moved, sizes]
+    return np.stack([*columns, np.log(moved / 1e3 / device.sms)], axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One class of work that is corrected by models of its own."""
+
+    features: tuple[str, ...]
+    rows: Callable[[Sequence[Any], Array, Device], Array]
+
+
+_HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
+_PRODUCT_KIND, _ATTENTION_KIND = Kind(PRODUCT, product_features), Kind(ATTENTION, attention_features)
+_MEMORY_KIND = Kind(MEMORY, memory_features)
+KINDS: dict[str, Kind] = {
+    "gemm-half": _PRODUCT_KIND,
+    "gemm-fp8": _PRODUCT_KIND,
+    "gemm-fp32": _PRODUCT_KIND,
+    "grouped-gemm": _PRODUCT_KIND,
+    "attention-forward": _ATTENTION_KIND,
+    "attention-decode": _ATTENTION_KIND,
+    "attention-backward": _ATTENTION_KIND,
+    **dict.fromkeys(("elementwise", "normalization", "softmax", "index", "reduction"), _MEMORY_KIND),
+}
+
+
+def kind_of(signature: Signature) -> str | None:
+    """The key of `KINDS` whose models correct a signature's price; None where none ever does."""
+    if isinstance(signature, GroupedGemm):
+        return "grouped-gemm" if signature.dtype in _HALF else None
+    if isinstance(signature, Gemm):
+        if signature.dtype in _HALF:
+            return "gemm-half"
+        if signature.dtype in _FP8:
+            return "gemm-fp8"
+        return "gemm-fp32" if signature.dtype == "float32" and signature.compute != "tf32" else None
+    if isinstance(signature, Attention):
+        if signature.dtype not in _HALF or signature.backend not in ("flash", "cudnn"):
+            return None
+        if signature.direction == "backward":
+            return "attention-backward"
+        return "attention-decode" if signature.q_len <= DECODE_QUERIES else "attention-forward"
+    tag = str(signature.__struct_config__.tag)
+    return tag if tag in KINDS else None

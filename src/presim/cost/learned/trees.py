@@ -1,0 +1,66 @@
+"""Evaluate boosted trees for many rows at once, in numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.learned.schema import LEAF_UNIT, Model
+
+Array = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Forest:
+    """All trees of a model in flat arrays; node i of any tree is one entry."""
+
+    roots: NDArray[np.int64]
+    feature: NDArray[np.int64]  # 0 at leaves
+    threshold: Array  # infinite at leaves
+    low: NDArray[np.int64]  # child where the feature is at most the threshold; a leaf is its own child
+    high: NDArray[np.int64]
+    value: Array
+    depth: int
+    limit: float
+
+    @classmethod
+    def of(cls, model: Model) -> Forest:
+        """The arrays of a model that was checked when it was read."""
+        feature, threshold, low, high, value, roots = [], [], [], [], [], []
+        depth = 0
+        for tree in model.trees:
+            start = len(feature)
+            roots.append(start)
+            open_nodes: list[tuple[int, int]] = []  # inner nodes that wait for their second child, with their depth
+            level = 0
+            for place, (split, number) in enumerate(zip(tree.split, tree.value), start):
+                inner = split >= 0
+                feature.append(max(split, 0))
+                threshold.append(model.thresholds[split][number] if inner else np.inf)
+                value.append(0.0 if inner else number * LEAF_UNIT)
+                low.append(place + 1 if inner else place)
+                high.append(place)
+                depth = max(depth, level)
+                if inner:
+                    level += 1
+                    open_nodes.append((place, level))
+                elif open_nodes:
+                    parent, level = open_nodes.pop()
+                    high[parent] = place + 1
+        return cls(
+            np.array(roots, np.int64), np.array(feature, np.int64), np.array(threshold), np.array(low, np.int64),
+            np.array(high, np.int64), np.array(value), depth, model.limit,
+        )  # fmt: skip
+
+    def evaluate(self, rows: Array) -> Array:
+        """Sum over the trees for each row of features, within the limit."""
+        if not len(self.roots):
+            return np.zeros(len(rows))
+        at = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
+        numbers = np.arange(len(rows))[:, None]
+        for _ in range(self.depth):
+            goes_low = rows[numbers, self.feature[at]] <= self.threshold[at]
+            at = np.where(goes_low, self.low[at], self.high[at])
+        return np.clip(self.value[at].sum(axis=1), -self.limit, self.limit)

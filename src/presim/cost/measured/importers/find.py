@@ -1,0 +1,57 @@
+"""Which reader a folder is for, and which state of it was read."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from presim.cost.measured.importers import aiconfigurator, layers, neusight, simumax
+from presim.errors import InputError
+
+READERS: dict[str, ModuleType] = {
+    "aiconfigurator": aiconfigurator,
+    "neusight": neusight,
+    "layers": layers,
+    "simumax": simumax,
+}
+
+
+def reader_of(root: Path) -> tuple[str, ModuleType]:
+    """Name and module of the reader that recognises a folder.
+
+    Raises:
+        InputError: there is no such folder, or nobody recognises it.
+    """
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}; name a table that presim profile wrote or a public dataset")
+    for name, module in READERS.items():
+        if module.recognises(root):
+            return name, module
+    known = ", ".join(READERS)
+    raise InputError(f"{root} is none of the datasets presim reads ({known}); give the top of its checkout")
+
+
+def digest(root: Path, files: list[Path]) -> str:
+    """SHA-256 over names and contents of the files that were read, in their order."""
+    total = hashlib.sha256()
+    for path in files:
+        total.update(str(path.relative_to(root)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def commit(root: Path) -> str:
+    """The dataset's commit: from a file COMMIT in or above it, else from git; empty where neither says."""
+    for line in _commit_lines(root):
+        return line[:12]
+    return ""
+
+
+def _commit_lines(root: Path) -> Iterator[str]:
+    for folder in (root, root.parent):
+        if (folder / "COMMIT").is_file():
+            yield from (folder / "COMMIT").read_text().split()
+    asked = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    yield from asked.stdout.split()

@@ -1,0 +1,73 @@
+"""Parts of transformer layers as vidur (MIT) and Frontier (MIT) measured them; times in ms.
+
+vidur rounds to 1 us and runs in fp16; of Frontier's tables only those of kernel time are read, the others hold the
+host's. Rows shorter than 5 us say more of the rounding than of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.rows import Measurement
+from presim.trace.signatures import Elementwise, Gemm, Index, Normalization, Signature
+
+_VIDUR_GPUS = {"a100": "a100-80gb-sxm", "h100": "h100-sxm", "a40": "a40"}
+_FRONTIER_GPUS = {"h800": "h800", "rtx_pro_6000": "rtx-pro-6000"}
+_LEAST_NS = 5e3
+
+
+def recognises(root: Path) -> bool:
+    """Whether a folder is a checkout of one of the two."""
+    return bool(files(root))
+
+
+def files(root: Path) -> list[Path]:
+    """The tables that are read."""
+    folder = root / "data/profiling/compute"
+    return [*sorted(folder.glob("*/*/*/mlp.csv")), *sorted(folder.glob("*/*/linear_op_kernel_only.csv"))]
+
+
+def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
+    """At most ``limit`` rows of each table, 0: all."""
+    for path in files(root):
+        vidur = path.name == "mlp.csv"
+        folder = path.relative_to(root / "data/profiling/compute").parts[0]
+        gpu = (_VIDUR_GPUS if vidur else _FRONTIER_GPUS).get(folder)
+        parts = ("add", "gelu", "mlp_up_proj", "mlp_down_proj") if vidur else ("norm", "embedding")
+        for row in sample(list(csv_rows(path)), limit, "/".join(path.parts[-3:])) if gpu else ():
+            yield from _row(row, str(gpu), "vidur" if vidur else "frontier", parts)
+
+
+def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Measurement | str]:
+    if whole(row, "num_tokens", "n_embd", "n_expanded_embd", "num_tensor_parallel_workers") is None:
+        yield "num_tokens, n_embd, n_expanded_embd or num_tensor_parallel_workers missing"
+        return
+    for part, column, work in _works(row):
+        latency = number(row, f"time_stats.{column}.median")
+        whole_table = part != "embedding" or row["num_tensor_parallel_workers"] == "1"  # else several kernels mask it
+        plain = part != "gelu" or row.get("use_gated_mlp") == "False"
+        if part not in parts or not latency or not whole_table or not plain:
+            continue
+        if latency * 1e6 < _LEAST_NS:
+            yield "shorter than 5 us, which the rounding blurs"
+        else:
+            yield Measurement(gpu=gpu, signature=work, duration_ns=latency * 1e6, source=source)
+
+
+def _works(row: Row) -> list[tuple[str, str, Signature]]:
+    tokens, width, split = (int(row[key]) for key in ("num_tokens", "n_embd", "num_tensor_parallel_workers"))
+    hidden, inner = tokens * width, tokens * int(row["n_expanded_embd"]) // split
+    gated = 2 if row.get("use_gated_mlp") == "True" else 1
+    expanded = int(row["n_expanded_embd"]) // split
+    half = "float16"
+    works: list[tuple[str, str, Signature]] = [
+        ("add", "add", Elementwise(4 * hidden, 2 * hidden, hidden, half, operator="aten::add")),
+        ("gelu", "mlp_act", Elementwise(2 * inner, 2 * inner, inner, half, operator="aten::gelu")),
+        ("norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half)),
+        ("embedding", "emb", Index(2 * hidden, 2 * hidden, hidden, half, operator="aten::embedding")),
+        ("mlp_up_proj", "mlp_up_proj", Gemm(tokens, expanded * gated, width, 1, half, layout="NT")),
+        ("mlp_down_proj", "mlp_down_proj", Gemm(tokens, width, expanded, 1, half, layout="NT")),
+    ]
+    return works

@@ -1,0 +1,61 @@
+"""What readers share: files to rows, a repeatable sample of them, and numbers out of text."""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from presim.errors import InputError
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+def parquet_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+    """Rows of a Parquet file; columns it lacks are None.
+
+    Raises:
+        InputError: the file cannot be read as Parquet.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Row] = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def csv_rows(path: Path) -> Iterator[Row]:
+    """Rows of a CSV file with a header."""
+    with path.open(newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def sample(rows: Sequence[T], limit: int, name: str) -> list[T]:
+    """At most ``limit`` rows in their order, the same ones for the same table name; every shape equally likely."""
+    if not limit or len(rows) <= limit:
+        return list(rows)
+    chosen = np.random.default_rng(zlib.crc32(name.encode())).choice(len(rows), limit, replace=False)
+    return [rows[place] for place in sorted(chosen)]
+
+
+def number(row: Row, column: str) -> float | None:
+    """A column as a number; None where it is missing or no number."""
+    try:
+        return float(row[column])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def whole(row: Row, *columns: str) -> tuple[int, ...] | None:
+    """Columns as whole positive numbers; None where any is not."""
+    values = [number(row, column) for column in columns]
+    sizes = tuple(int(value) for value in values if value is not None and value >= 1 and value == int(value))
+    return sizes if len(sizes) == len(columns) else None
