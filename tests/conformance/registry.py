@@ -12,12 +12,11 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
+from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.price import Estimator
 from presim.hardware import Gpu
 from presim.trace.schema import Group
 from presim.trace.signatures import COLLECTIVE_KINDS, Collective
-
-ESTIMATORS: dict[str, Callable[[Gpu], Estimator]] = {"analytic": AnalyticEstimator}
 
 
 def _slow_points() -> list[Point]:
@@ -53,5 +52,7 @@ COLLECTIVE_MODELS: dict[str, Callable[[], CollectiveModel]] = {
     "statistical": _statistical,
 }
 COVERS_EVERYTHING = ("hierarchical",)
+ESTIMATORS: dict[str, Callable[[Gpu], Estimator]] = {"analytic": AnalyticEstimator, "learned": LearnedEstimator}
+MONOTONE = ("analytic",)  # the others follow measurements, which are monotone only roughly
 GPUS = ("h100-sxm", "a100-80gb-sxm", "b200", "v100-32gb-sxm", "l4", "rtx-4090", "rtx-pro-6000", "mi300x", "gb300")
 CLUSTERS = ("h100-sxm", "a100-80gb-sxm", "gb200", "l40s", "v100-32gb-sxm", "a40", "mi300x")

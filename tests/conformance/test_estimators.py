@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import strategies as made
-from conformance.registry import ESTIMATORS, GPUS
+from conformance.registry import ESTIMATORS, GPUS, MONOTONE
 from presim import hardware
 from presim.cost import conformance
 from presim.cost.price import Estimator
@@ -48,7 +48,7 @@ def test_larger_products_take_no_less(name: str, gpu: str, small: Gemm | Grouped
     scale = small.groups if isinstance(small, GroupedGemm) and side == "m" else 1  # rows of each group stay even
     large = msgspec.structs.replace(small, **{side: getattr(small, side) + step * more * scale})
     if side != "groups":  # more groups of fewer rows each are no larger
-        conformance.check_order(fresh(name, gpu), small, large)
+        conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 @QUICK
@@ -58,7 +58,8 @@ def test_longer_attention_takes_no_less(name: str, gpu: str, small: Attention, w
     if what == "length" and small.q_len == small.kv_len:
         fields = ("q_len", "kv_len")
     changed = {field: getattr(small, field) * times for field in fields}
-    conformance.check_order(fresh(name, gpu), small, msgspec.structs.replace(small, **changed))
+    large = msgspec.structs.replace(small, **changed)
+    conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 @QUICK
@@ -66,7 +67,7 @@ def test_longer_attention_takes_no_less(name: str, gpu: str, small: Attention, w
 def test_more_bytes_take_no_less(name: str, gpu: str, small: Signature, more: int) -> None:
     field = "bytes" if hasattr(small, "pinned") or isinstance(small, Kernel) else "bytes_read"
     large = msgspec.structs.replace(small, **{field: getattr(small, field) + more})
-    conformance.check_order(fresh(name, gpu), small, large)
+    conformance.check_order(fresh(name, gpu), small, large, exact=name in MONOTONE)
 
 
 def test_collectives_are_left_to_collective_models(estimator: Estimator) -> None:

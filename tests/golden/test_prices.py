@@ -1,4 +1,4 @@
-"""Analytic prices of typical work, kept per GPU: a change of constants shows as a difference that can be read.
+"""Prices of typical work, kept per GPU: a change of constants shows as a difference that can be read.
 
 After a change that is meant: ``PYTHONPATH=src:tests python tests/golden/test_prices.py`` writes them anew.
 """
@@ -139,15 +139,18 @@ def text(gpu: str) -> str:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_prices_are_those_kept(gpu: str) -> None:
-    """Durations may differ by one part in a thousand: vector units of other machines round differently."""
+    """Durations may differ by one part in a thousand: vector units of other machines round differently.
+
+    A learned price by 3 %: rounding may take a row past the threshold of a tree.
+    """
     kept = json.loads((FOLDER / f"prices-{gpu}.json").read_text())
     now = json.loads(text(gpu))
     assert {name: {**entry, "us": 0} for name, entry in now.items()} == {
         name: {**entry, "us": 0} for name, entry in kept.items()
     }
-    assert {name: entry["us"] for name, entry in now.items()} == pytest.approx(
-        {name: entry["us"] for name, entry in kept.items()}, rel=1e-3
-    )
+    for name, entry in now.items():
+        tolerance = 0.03 if entry["by"].startswith("learned") else 1e-3
+        assert entry["us"] == pytest.approx(kept[name]["us"], rel=tolerance), name
 
 
 if __name__ == "__main__":

@@ -113,5 +113,6 @@ def test_importing_a_client_brings_no_torch() -> None:
 def test_third_party_imports_are_those_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    optional = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["fit"]}
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
-    assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared
+    assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared | optional

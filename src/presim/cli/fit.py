@@ -10,27 +10,50 @@ import click
 @click.command("fit")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
 @click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is the cluster's file.")
-@click.option("--out", required=True, metavar="FILE", type=click.Path(path_type=Path), help="Where the result goes.")
+@click.option("--out", required=True, metavar="PATH", type=click.Path(path_type=Path), help="Where the result goes.")
 @click.option(
     "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, where the logs' name for it is unknown."
 )
 @click.option(
     "--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, where not the node's usual one."
 )
+@click.option(
+    "--rows",
+    type=click.IntRange(0),
+    default=5000,
+    metavar="N",
+    show_default=True,
+    help="Use at most N rows of each kind in each table, the same ones every time; 0: all.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
-def command(data: tuple[Path, ...], nccl_tests: bool, out: Path, gpu: str, fabric: str, quiet: bool) -> None:
+def command(data: tuple[Path, ...], nccl_tests: bool, out: Path, gpu: str, fabric: str, rows: int, quiet: bool) -> None:
     """Fit prices to the measurements in DATA.
+
+    DATA are checkouts of public datasets of operators (aiconfigurator, NeuSight, vidur, Frontier, SimuMax), which
+    presim knows by their folders; --out is a folder for model files, one a class of work and GPU. Rows that cannot be
+    true are counted and left out; a class with too few rows gets no model. Each file says what made it and how well it
+    holds on shapes that the fit did not see. The same data give the same files.
 
     With --nccl-tests a cluster's file is made of logs of nccl-tests, for --cluster of the other verbs: constants of the
     model of collectives, fitted to the logs, and the measurements themselves. Each log is of one collective on so many
     ranks; give logs of one node and of several, as many as there are. Half of the sizes are kept aside to say how well
     the constants hold.
     """
+    lines = _cluster(data, out, gpu, fabric) if nccl_tests else _operators(data, out, rows, quiet)
+    if not quiet:
+        for line in lines:
+            click.echo(line)
+
+
+def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str) -> list[str]:
     from presim.cost.collectives.cluster_file import described, write_cluster
 
-    if not nccl_tests:
-        raise click.UsageError("what DATA is has to be said: --nccl-tests")
-    fitted = write_cluster(data, out, gpu, fabric)
-    if not quiet:
-        for line in described(fitted):
-            click.echo(line)
+    return list(described(write_cluster(data, out, gpu, fabric)))
+
+
+def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
+    from presim.cli.progress import progress
+    from presim.cost.fitting.job import described, fit
+
+    with progress(quiet) as say:
+        return described(fit(data, out, rows, say))

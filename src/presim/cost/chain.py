@@ -7,7 +7,7 @@
 >>> build.work(Gemm(m=4096, n=4096, k=4096, batch=1, dtype="bfloat16"))
 >>> priced = price_trace(build.trace(), hardware.choose_cluster(gpu="h100-sxm"))
 >>> priced.prices[0].origin.name, priced.uncovered
-('ANALYTIC', ())
+('LEARNED', ())
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models
 from presim.cost.demand import demand
+from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.price import Estimator, Price, PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -39,8 +40,12 @@ class Chain:
 
     @classmethod
     def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None) -> Chain:
-        """The chain used where the caller names none: analytic only. ``nccl``: NCCL's variables in the script."""
-        return cls((AnalyticEstimator(cluster.gpu),), collective_models(cluster, nccl), device_of(cluster.gpu))
+        """The chain used where the caller names none: learned where a model covers the work, then analytic.
+
+        ``nccl``: NCCL's variables in the script.
+        """
+        estimators = (LearnedEstimator(cluster.gpu), AnalyticEstimator(cluster.gpu))
+        return cls(estimators, collective_models(cluster, nccl), device_of(cluster.gpu))
 
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None where nobody in the chain covers it."""

@@ -87,7 +87,7 @@ def test_what_nobody_covers_is_guessed_listed_and_doubted(cluster: Cluster) -> N
     priced = price_trace(build(None, PRODUCT, MYSTERY).trace(), cluster)
     assert priced.uncovered == (1,)
     assert (priced.prices[1].estimator, priced.prices[1].uncertainty) == ("guess", 0.9)
-    assert priced.prices[0].estimator == "analytic/gemm"
+    assert priced.prices[0].estimator == "learned/gemm-half"
 
 
 def test_every_signature_of_the_table_has_one_price(cluster: Cluster) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,17 @@ from presim.cost.learned.schema import LEAF_UNIT, Tree
 from presim.errors import InputError
 
 Array = NDArray[np.float64]
+Edges: TypeAlias = tuple[tuple[float, ...], ...]
+Trees: TypeAlias = tuple[Tree, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
     """How much a fit may say."""
 
-    trees: int = 110
-    leaves: int = 24
-    rate: float = 0.12
+    trees: int = 90
+    leaves: int = 18
+    rate: float = 0.14
     least: int = 30  # rows in a leaf
 
 
@@ -31,7 +33,7 @@ def effort_for(rows: int) -> Effort:
     return Effort(trees=30, leaves=6, rate=0.15, least=10) if rows < 1500 else Effort()
 
 
-def fit(features: Array, target: Array, effort: Effort) -> tuple[tuple[tuple[float, ...], ...], tuple[Tree, ...]]:
+def fit(features: Array, target: Array, effort: Effort) -> tuple[Edges, Trees]:
     """Thresholds per feature, and trees whose sum approximates the target's median given the features.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,22 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.fitting import boost
 from presim.cost.fitting.split import part_of
 from presim.cost.learned import features
-from presim.cost.learned.fingerprint import fingerprint
+from presim.cost.learned.probes import probe_ns
 from presim.cost.learned.schema import FORMAT, VERSION, HeldOut, Model, Source
 from presim.cost.learned.trees import Forest
+from presim.cost.measured.importers.tables import sample as sample_rows
 from presim.cost.measured.rows import Measurement
 from presim.hardware import catalogue
 
 Array = NDArray[np.float64]
 LEAST_ROWS = 20  # of one class on one GPU
 _LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
-_LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
+LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
+_MOST_ROWS = 6000  # of one source
+_REFERENCE, _ENOUGH = (
+    "aiconfigurator",
+    500,
+)  # the dataset with most shapes and kernel times alone; rows that make it one
 _WIDTHS_US = (10.0, 100.0, 1000.0)
 _CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
 _STATED = 0.8
@@ -52,7 +58,7 @@ def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurem
 
 def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
     """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price."""
-    estimator = AnalyticEstimator(catalogue.gpu(gpu_id))
+    estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
     beside = [_sum_ns(estimator, row) for row in rows]
     own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
     blocks, prices = [], []
@@ -70,31 +76,86 @@ def _sum_ns(estimator: AnalyticEstimator, row: Measurement) -> float:
     return float(sum(price.duration_ns for price in estimator.price(list(row.beside)) if price)) if row.beside else 0.0
 
 
-def fit_class(kind: str, gpu_id: str, rows: Sequence[Measurement], sources: Sequence[Source]) -> Model:
-    """The model of one class on one GPU."""
-    sample = sample_of(kind, gpu_id, rows)
+def fit_class(
+    kind: str,
+    gpu_id: str,
+    rows: Sequence[Measurement],
+    sources: Sequence[Source],
+    machine: Mapping[str, float] | None = None,
+) -> tuple[Model, dict[str, float]]:
+    """The model of one class on one GPU, and the levels of its sources.
+
+    ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with.
+    """
+    sample = sample_of(kind, gpu_id, _even(rows))
+    levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
+    sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
     effort = boost.effort_for(int(train.sum()))
     if not effort.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
-    thresholds, trees = boost.fit(sample.features[train], np.clip(sample.target[train], -_LIMIT, _LIMIT), effort)
-    names = {row.source for row in rows}
-    model = Model(
-        format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=fingerprint(gpu_id), limit=_LIMIT,
-        features=features.KINDS[kind].features, thresholds=thresholds, trees=trees, widths_us=(), widths=(0.9,),
-        sources=tuple(source for source in sources if any(name.startswith(source.name) for name in names)),
-        held_out=(),
-    )  # fmt: skip
-    correction = Forest.of(model).evaluate(sample.features)
+    forest, thresholds, trees = _boosted(sample, train, effort)
+    correction = forest.evaluate(sample.features)
     edges, widths = _widths(sample, correction)
-    held_out = tuple(_held_out(sample, correction, edges, widths))
-    return _replace(model, widths_us=edges, widths=widths, held_out=held_out)
+    names = {row.source for row in sample.rows}
+    model = Model(
+        format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=probe_ns(gpu_id), limit=LIMIT,
+        features=features.KINDS[kind].features, thresholds=thresholds, trees=trees, widths_us=edges, widths=widths,
+        sources=tuple(source for source in sources if any(name.startswith(source.name) for name in names)),
+        levels={name: round(float(np.exp(level)), 4) for name, level in sorted(levels.items())},
+        variants=tuple(sorted({features.variant(row.signature) for row in sample.rows})),
+        held_out=tuple(_held_out(sample, correction, edges, widths)),
+    )  # fmt: skip
+    return model, levels
 
 
-def _replace(model: Model, **changes: object) -> Model:
-    import msgspec
+def _has(sample: Sample, source: str) -> bool:
+    return any(row.source.split("/")[0] == source for row in sample.rows)
 
-    return msgspec.structs.replace(model, **changes)
+
+def _even(rows: Sequence[Measurement]) -> list[Measurement]:
+    """At most so many rows of each source that none drowns the others."""
+    by_source: dict[str, list[Measurement]] = collections.defaultdict(list)
+    for row in rows:
+        by_source[row.source].append(row)
+    return [row for name in sorted(by_source) for row in sample_rows(by_source[name], _MOST_ROWS, name)]
+
+
+def _boosted(sample: Sample, train: NDArray[np.bool_], effort: boost.Effort) -> tuple[Forest, boost.Edges, boost.Trees]:
+    target = np.clip(sample.target[train], -LIMIT, LIMIT)
+    thresholds, trees = boost.fit(sample.features[train], target, effort)
+    return Forest.of(thresholds, trees, LIMIT), thresholds, trees
+
+
+def levels_of(kind: str, sample: Sample) -> dict[str, float]:
+    """How much slower, as a logarithm, sources ran that were measured under other conditions than the reference.
+
+    Without this the trees would take the source for its shapes: gradients' layouts, which one slow machine alone has
+    measured, would seem slow themselves. Compared are rows of the layout that the reference has, at the median.
+    """
+    source = np.array([row.source.split("/")[0] for row in sample.rows])
+    reference = source == _REFERENCE
+    if reference.sum() < _ENOUGH or reference.all():
+        return {}
+    forest, _, _ = _boosted(sample, reference, boost.effort_for(int(reference.sum())))
+    rest = sample.target - forest.evaluate(sample.features)
+    alike = _laid_out_alike(kind, sample)
+    names = sorted(set(source) - {_REFERENCE})
+    chosen = {name: (source == name) & alike for name in names}
+    return {name: float(np.median(rest[rows])) for name, rows in chosen.items() if rows.any()}
+
+
+def _laid_out_alike(kind: str, sample: Sample) -> NDArray[np.bool_]:
+    names = features.KINDS[kind].features
+    if "is_transposed_b" not in names:
+        return np.ones(len(sample.rows), bool)
+    column = {name: sample.features[:, names.index(name)] for name in ("is_transposed_a", "is_transposed_b")}
+    alike: NDArray[np.bool_] = (column["is_transposed_a"] == 0) & (column["is_transposed_b"] == 1)
+    return alike
+
+
+def _of_rows(sample: Sample, levels: dict[str, float]) -> Array:
+    return np.array([levels.get(row.source.split("/")[0], 0.0) for row in sample.rows])
 
 
 def _errors(sample: Sample, correction: Array) -> Array:

@@ -13,6 +13,8 @@ from presim.cost.measured.importers.find import commit, digest, reader_of
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 
+_BOUND_ALIKE = ("grouped-gemm", "attention-forward", "attention-backward")  # a machine slow in products is in these too
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
@@ -54,15 +56,38 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
     """
     rows, sources = gather(folders, limit, say)
     models, refused = [], []
-    for (kind, gpu), members in by_class(rows).items():
+    machines: dict[str, dict[str, float]] = {}
+    for (kind, gpu), members in sorted(by_class(rows).items(), key=_products_first):
         if len(members) < LEAST_ROWS:
             refused.append(f"{kind} on {gpu}: {len(members)} rows, at least {LEAST_ROWS} are needed")
             continue
         say(f"fitting {kind} on {gpu} to {len(members)} rows")
-        models.append(fit_class(kind, gpu, members, sources))
+        model, levels = fit_class(kind, gpu, members, sources, machines.get(gpu) if kind in _BOUND_ALIKE else None)
+        models.append(model)
+        if kind == "gemm-half":
+            machines[gpu] = levels
     if not models:
         raise InputError(f"too little to fit: {'; '.join(refused) or 'no row of a class that can be corrected'}")
     out.mkdir(parents=True, exist_ok=True)
     for model in models:
         schema.write(model, out / f"{model.kind}.{model.gpu}.json")
     return Outcome(tuple(models), tuple(refused), tuple(sources))
+
+
+def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, str]:
+    """Products in half precision say how a source's machine compares, which classes without a reference need."""
+    (kind, gpu), _ = entry
+    return kind != "gemm-half", kind, gpu
+
+
+def described(outcome: Outcome) -> list[str]:
+    """What came of a fit, line by line."""
+    lines = [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]
+    for model in outcome.models:
+        for part in model.held_out[:1]:
+            figures = f"{part.points:8} {part.mape:7.1%} {part.analytic_mape:8.1%} {part.within:12.0%}"
+            lines.append(f"{model.kind:20} {model.gpu:16} {figures}")
+    for source in outcome.sources:
+        lines.append(f"{source.name} {source.commit}: {source.rows} rows")
+        lines += [f"  rejected {count}: {reason}" for reason, count in source.rejected.items()]
+    return lines + [f"no model for {reason}" for reason in outcome.refused]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -12,10 +12,11 @@ import numpy as np
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.learned import features
+from presim.cost.learned.probes import probe_ns, same
 from presim.cost.learned.schema import Model, read
-from presim.cost.learned.sustained import Sustained, sustained_of
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
+from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Signature
 
@@ -30,25 +31,25 @@ _RELATIVES = {
 }
 TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
 _WIDEST = 0.9
+_CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
-@functools.cache
-def packaged() -> tuple[Model, ...]:
-    """The models that come with presim."""
-    folder = resources.files("presim.cost.learned") / "models"
-    return tuple(read(str(path)) for path in sorted(folder.iterdir(), key=str) if path.name.endswith(".json"))
+PACKAGED = Path(str(resources.files("presim.cost.learned") / "models"))
 
 
 class LearnedEstimator:
-    """Prices the classes of work for which there is a model of this GPU or of a relative."""
+    """Prices the classes of work for which there is a model of this GPU or of a relative.
+
+    ``folders``: where model files lie, named KIND.GPU.json; in later ones the same file replaces that of earlier ones.
+    """
 
     name = "learned"
 
-    def __init__(self, gpu: Gpu, models: Iterable[Model] | None = None) -> None:
+    def __init__(self, gpu: Gpu, folders: Sequence[Path] = (PACKAGED,), *, burst: bool = False) -> None:
         self.gpu = gpu
-        self.analytic = AnalyticEstimator(gpu)
-        self.models = _choose(gpu, packaged() if models is None else tuple(models))
-        self.sustained = sustained_of(gpu.id)
+        self.measured_like = AnalyticEstimator(gpu, burst=True)  # the regime of the tables that models are fitted to
+        self.analytic = AnalyticEstimator(gpu, burst=burst)
+        self.paths = _choose(gpu, folders)
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None where no model covers its class."""
@@ -56,7 +57,7 @@ class LearnedEstimator:
         by_kind: dict[str, list[int]] = {}
         for place, signature in enumerate(signatures):
             kind = features.kind_of(signature)
-            if kind in self.models:
+            if kind in self.paths:
                 by_kind.setdefault(kind, []).append(place)
         for kind, places in by_kind.items():
             for place, price in zip(places, self._price_kind(kind, [signatures[place] for place in places])):
@@ -64,44 +65,59 @@ class LearnedEstimator:
         return prices
 
     def _price_kind(self, kind: str, signatures: list[Signature]) -> list[Price]:
-        model = self.models[kind]
+        model, forest = _model(self.paths[kind])
         bases = [base for base in self.analytic.price(signatures) if base is not None]
-        analytic_ns = np.array([base.duration_ns for base in bases], float)
-        rows = features.KINDS[kind].rows(signatures, analytic_ns, self.analytic.device)
-        predicted = analytic_ns * np.exp(forest(model).evaluate(rows))
-        classes = np.searchsorted(model.widths_us, predicted / 1e3)
-        extra = 0.0 if model.gpu == self.gpu.id else TRANSFERRED
+        burst_ns = np.array(
+            [base.duration_ns for base in self.measured_like.price(signatures) if base is not None], float
+        )
+        rows = features.KINDS[kind].rows(signatures, burst_ns, self.analytic.device)
+        correction = np.exp(forest.evaluate(rows))
+        sustained = np.array([base.duration_ns for base in bases]) / burst_ns
+        classes = np.searchsorted(model.widths_us, burst_ns * correction / 1e3)
+        doubts = [np.array(model.widths)[classes], _CLOCK_DOUBT * (sustained - 1)]
+        doubts += [np.full(len(bases), 0.0 if model.gpu == self.gpu.id else TRANSFERRED)]
+        widths = np.sqrt(np.square(doubts).sum(axis=0))
         return [
-            self._finish(signature, base, float(duration), float(np.hypot(model.widths[number], extra)), model)
-            for signature, base, duration, number in zip(signatures, bases, predicted, classes)
+            self._finish(
+                signature, base, base.duration_ns * float(factor), _wider(float(width), signature, base, model), model
+            )
+            for signature, base, factor, width in zip(signatures, bases, correction, widths)
         ]
 
     def _finish(self, signature: Signature, base: Price, duration: float, width: float, model: Model) -> Price:
-        factor = self.sustained if base.bound == "compute" else Sustained()
-        duration = max(duration * factor.factor, datasheet_ns(signature, self.gpu), 1.0)
-        width = min(float(np.hypot(width, factor.uncertainty)), _WIDEST)
+        duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
-        return Price(int(np.ceil(duration)), Origin.LEARNED, width, name, base.bound)
+        return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
 
 
-@functools.lru_cache(maxsize=64)
-def _forest(key: int, model: Model) -> Forest:
-    return Forest.of(model)
+def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
+    """A layout, backend or operator that was not among those measured keeps at least the doubt of the formula."""
+    return width if features.variant(signature) in model.variants else max(width, base.uncertainty)
 
 
-def forest(model: Model) -> Forest:
-    """The model's trees in arrays, made once."""
-    return _forest(id(model), model)
+@functools.lru_cache(maxsize=256)
+def _model(path: Path) -> tuple[Model, Forest]:
+    """A model and its trees in arrays, read once.
+
+    Raises:
+        InputError: the file is no model, or corrects another state of the formulas than this presim has.
+    """
+    model = read(path)
+    if model.features != features.KINDS[model.kind].features or not same(model.analytic, probe_ns(model.gpu)):
+        raise InputError(f"{path} was fitted to other formulas than this presim has: make it again with presim fit")
+    return model, Forest.of(model.thresholds, model.trees, model.limit)
 
 
-def _choose(gpu: Gpu, models: Sequence[Model]) -> dict[str, Model]:
-    """For each class of work the model of this GPU, else of the nearest relative that has one; later ones win."""
-    chosen: dict[str, Model] = {}
+def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
+    """For each class of work the file of this GPU, else of the nearest relative that has one."""
+    files = {path.name: path for folder in folders for path in sorted(folder.glob("*.json"))}
+    chosen: dict[str, Path] = {}
     ranks: dict[str, tuple[int, float]] = {}
-    for model in models:
-        rank = _distance(gpu, model.gpu)
-        if rank is not None and rank <= ranks.get(model.kind, (99, 0.0)):
-            chosen[model.kind], ranks[model.kind] = model, rank
+    for name, path in sorted(files.items()):
+        kind, _, other = name.removesuffix(".json").partition(".")
+        rank = _distance(gpu, other) if kind in features.KINDS else None
+        if rank is not None and rank < ranks.get(kind, (99, 0.0)):
+            chosen[kind], ranks[kind] = path, rank
     return chosen
 
 
@@ -110,6 +126,8 @@ def _distance(gpu: Gpu, other_id: str) -> tuple[int, float] | None:
     """Generations apart, then how different the ridge point is; None where nothing is to be learned from."""
     if other_id == gpu.id:
         return -1, 0.0
+    if other_id not in catalogue.ids(Gpu):
+        return None
     other = catalogue.gpu(other_id)
     relatives = _RELATIVES.get(gpu.architecture, ())
     if other.architecture not in relatives:
@@ -119,8 +137,3 @@ def _distance(gpu: Gpu, other_id: str) -> tuple[int, float] | None:
 
 def _ridge(gpu: Gpu) -> float:
     return (gpu.peak("float16") or gpu.peak("float32") or 1.0) / gpu.memory_bytes_per_s
-
-
-def load(folders: Sequence[Path]) -> list[Model]:
-    """All model files in folders."""
-    return [read(path) for folder in folders for path in sorted(folder.glob("*.json"))]

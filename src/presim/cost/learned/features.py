@@ -120,6 +120,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def variant(signature: Signature) -> str:
+    """Which of the kernels of a class runs, as far as a signature says: layout, backend or operator."""
+    if isinstance(signature, Gemm):
+        return signature.layout
+    return str(getattr(signature, "backend", getattr(signature, "operator", "")))
+
+
 def kind_of(signature: Signature) -> str | None:
     """The key of `KINDS` whose models correct a signature's price; None where none ever does."""
     if isinstance(signature, GroupedGemm):

@@ -7,7 +7,7 @@ The trees are bounded, and constant beyond the measured shapes, so that what lie
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +58,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: int
     kind: str  # class of work, a key of `features.KINDS`
     gpu: str  # catalogue id
-    analytic: str  # fingerprint of the formula that is corrected
+    analytic: tuple[int, ...]  # what the formula that is corrected says of `probes.PROBES`, ns
     features: tuple[str, ...]
     thresholds: tuple[tuple[float, ...], ...]  # per feature, ascending
     trees: tuple[Tree, ...]
@@ -66,6 +66,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     widths_us: tuple[float, ...]  # edges between classes of duration, us
     widths: tuple[Share, ...]  # 80 % interval in each class, relative
     sources: tuple[Source, ...]
+    levels: dict[str, float] = {}  # sources measured under other conditions: their durations were divided by this
+    variants: tuple[str, ...]  # that were measured: layouts, backends or operators, see `features.variant`
     held_out: tuple[HeldOut, ...]
     units: str = "ratio of measured to analytic duration, natural logarithm; leaves in 1e-4"
 
@@ -104,7 +106,7 @@ def _encode(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _contradictions(model: Model) -> Sequence[str] | object:
+def _contradictions(model: Model) -> Iterator[str]:
     """Each thing that cannot be, in words."""
     if len(model.thresholds) != len(model.features):
         yield f"{len(model.features)} features, but thresholds for {len(model.thresholds)}"

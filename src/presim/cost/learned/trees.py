@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.learned.schema import LEAF_UNIT, Model
+from presim.cost.learned.schema import LEAF_UNIT, Tree
 
 Array = NDArray[np.float64]
 
@@ -26,11 +27,16 @@ class Forest:
     limit: float
 
     @classmethod
-    def of(cls, model: Model) -> Forest:
-        """The arrays of a model that was checked when it was read."""
-        feature, threshold, low, high, value, roots = [], [], [], [], [], []
+    def of(cls, thresholds: Sequence[Sequence[float]], trees: Sequence[Tree], limit: float) -> Forest:
+        """The arrays of trees that were checked when they were read."""
+        feature: list[int] = []
+        threshold: list[float] = []
+        low: list[int] = []
+        high: list[int] = []
+        value: list[float] = []
+        roots: list[int] = []
         depth = 0
-        for tree in model.trees:
+        for tree in trees:
             start = len(feature)
             roots.append(start)
             open_nodes: list[tuple[int, int]] = []  # inner nodes that wait for their second child, with their depth
@@ -38,7 +44,7 @@ class Forest:
             for place, (split, number) in enumerate(zip(tree.split, tree.value), start):
                 inner = split >= 0
                 feature.append(max(split, 0))
-                threshold.append(model.thresholds[split][number] if inner else np.inf)
+                threshold.append(thresholds[split][number] if inner else np.inf)
                 value.append(0.0 if inner else number * LEAF_UNIT)
                 low.append(place + 1 if inner else place)
                 high.append(place)
@@ -51,7 +57,7 @@ class Forest:
                     high[parent] = place + 1
         return cls(
             np.array(roots, np.int64), np.array(feature, np.int64), np.array(threshold), np.array(low, np.int64),
-            np.array(high, np.int64), np.array(value), depth, model.limit,
+            np.array(high, np.int64), np.array(value), depth, limit,
         )  # fmt: skip
 
     def evaluate(self, rows: Array) -> Array:
@@ -63,4 +69,5 @@ class Forest:
         for _ in range(self.depth):
             goes_low = rows[numbers, self.feature[at]] <= self.threshold[at]
             at = np.where(goes_low, self.low[at], self.high[at])
-        return np.clip(self.value[at].sum(axis=1), -self.limit, self.limit)
+        total: Array = np.clip(self.value[at].sum(axis=1), -self.limit, self.limit)
+        return total

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from presim.cost.bounds import datasheet_ns
-from presim.hardware import catalogue
+from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Signature
 
 _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the timer make up for the rest
@@ -59,7 +59,7 @@ def wrong(row: Measurement) -> str:
         return "a duration that is no positive number"
     if not _SHORTEST_NS <= row.duration_ns <= _LONGEST_NS:
         return "a duration outside 0.2 us to 10 min: another unit?"
-    if row.gpu not in catalogue.ids(catalogue.Gpu):
+    if row.gpu not in catalogue.ids(Gpu):
         return f"a GPU that the catalogue does not have: {row.gpu}"
     if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, catalogue.gpu(row.gpu)):
         return "faster than the datasheet's peak allows"

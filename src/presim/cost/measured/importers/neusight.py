@@ -56,7 +56,8 @@ def _work(name: str, row: Row) -> Signature | None:
     if name in ("linear", "bmm"):
         sizes = whole(row, "M", "N", "K", "B")
         layout = "NT" if name == "linear" else "NN"
-        return Gemm(*sizes, dtype="float32", layout=layout) if sizes else None
+        m, n, k, batch = sizes or (0, 0, 0, 0)
+        return Gemm(m, n, k, batch, "float32", layout=layout) if sizes else None
     sizes = whole(row, "B", "H")
     operator = row.get("OPName", "")
     if not sizes or operator in ("pow", "powu"):

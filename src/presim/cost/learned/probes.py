@@ -1,0 +1,38 @@
+"""Which formula a correction corrects: what the analytic estimator says on one GPU of fixed work."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.hardware import catalogue
+from presim.trace.signatures import Attention, Elementwise, Gemm, GroupedGemm, Normalization, Signature, Softmax
+
+PROBES: tuple[Signature, ...] = (
+    *(Gemm(m, 4096, 1024, 1, dtype) for m in (16, 512, 8192) for dtype in ("bfloat16", "float32", "float8_e4m3fn")),
+    GroupedGemm(8, 4096, 2048, 1024, "bfloat16"),
+    Attention("forward", 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "flash"),
+    Attention("backward", 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn"),
+    Attention("forward", 8, 32, 8, 1, 4096, 128, 128, True, "bfloat16", "flash"),
+    *(
+        made(1 << size, 1 << size, 1 << size, "float32")
+        for made in (Elementwise, Normalization, Softmax)
+        for size in (16, 28)
+    ),
+)
+
+
+_TOLERANCE = 3e-3  # vector units of other machines round differently
+
+
+@functools.cache
+def probe_ns(gpu: str) -> tuple[int, ...]:
+    """Durations of the probes, which stay as long as constants, formulas and the catalogue's figures do."""
+    prices = AnalyticEstimator(catalogue.gpu(gpu), burst=True).price(list(PROBES))
+    return tuple(price.duration_ns if price else 0 for price in prices)
+
+
+def same(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two states of the formulas agree, but for rounding."""
+    return len(one) == len(other) and all(abs(a - b) <= _TOLERANCE * max(a, b) + 1 for a, b in zip(one, other))

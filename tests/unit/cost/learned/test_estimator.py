@@ -1,0 +1,100 @@
+"""Learned prices: who answers for whom, what scales how, and what the files that come with presim promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance import strategies as made
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
+from presim.cost.learned.probes import probe_ns, same
+from presim.cost.learned.schema import read, write
+from presim.cost.price import Origin
+from presim.errors import InputError
+from presim.trace.signatures import Attention, Gemm, Sort
+
+FILES = sorted(PACKAGED.glob("*.json"))
+GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16", layout="NT")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_packaged_models_are_whole_and_of_these_formulas(path: Path) -> None:
+    """After a change of analytic formulas or constants the models have to be fitted again: presim fit."""
+    model = read(path)
+    assert path.name == f"{model.kind}.{model.gpu}.json"
+    assert same(model.analytic, probe_ns(model.gpu))
+    assert all(source.sha256 and source.commit for source in model.sources)
+
+
+def test_packaged_models_are_small() -> None:
+    assert len(FILES) > 20
+    assert sum(path.stat().st_size for path in FILES) < 700_000
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_correction_is_worth_it_on_shapes_it_never_saw(path: Path) -> None:
+    """Where there are enough held-out rows to tell, the error is below the formula's and the interval holds."""
+    whole = next((part for part in read(path).held_out if part.name == "all"), None)
+    if whole and whole.points >= 200:
+        assert whole.mape < whole.analytic_mape
+        assert 0.65 <= whole.within <= 0.9
+
+
+def test_a_gpu_without_models_borrows_and_doubts() -> None:
+    (own,) = LearnedEstimator(hardware.gpu("b200")).price([GEMM])
+    (borrowed,) = LearnedEstimator(hardware.gpu("gb200")).price([GEMM])
+    assert own is not None
+    assert borrowed is not None
+    assert (own.estimator, borrowed.estimator) == ("learned/gemm-half", "learned/gemm-half from b200")
+    assert own.origin is borrowed.origin is Origin.LEARNED
+    assert borrowed.uncertainty > own.uncertainty
+
+
+def test_what_no_table_measured_is_left_to_others() -> None:
+    assert LearnedEstimator(hardware.gpu("mi300x")).price([GEMM]) == [None]
+    assert LearnedEstimator(hardware.gpu("h100-sxm")).price([Sort(8, 8, 1, "float32")]) == [None]
+
+
+def test_a_layout_that_was_not_measured_keeps_the_formulas_doubt() -> None:
+    gpu = hardware.gpu("h100-sxm")
+    gradient = msgspec.structs.replace(GEMM, layout="TN")
+    measured, other = LearnedEstimator(gpu).price([GEMM, gradient])
+    (formula,) = AnalyticEstimator(gpu).price([gradient])
+    assert measured is not None
+    assert other is not None
+    assert formula is not None
+    assert measured.uncertainty < formula.uncertainty <= other.uncertainty
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(("h100-sxm", "a100-80gb-sxm", "b200", "l40s", "gb200")), made.gemms())
+def test_twice_every_side_takes_longer(gpu: str, small: Gemm) -> None:
+    """Eight times the work is never cheaper, whatever the trees say."""
+    large = msgspec.structs.replace(small, m=2 * small.m, n=2 * small.n, k=2 * small.k)
+    low, high = LearnedEstimator(hardware.gpu(gpu)).price([small, large])
+    assert low is None or high is None or low.duration_ns <= high.duration_ns
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(("h100-sxm", "a100-80gb-sxm", "b200")), st.integers(1, 8), st.sampled_from(("flash", "cudnn")))
+def test_far_beyond_what_was_measured_prices_scale_as_the_formula(gpu: str, times: int, backend: str) -> None:
+    """Trees are constant out there: twice the batch of an enormous attention takes twice as long, within a percent."""
+    one = Attention("forward", 4096 * times, 64, 8, 32768, 32768, 128, 128, True, "bfloat16", backend)
+    two = msgspec.structs.replace(one, batch=2 * one.batch)
+    low, high = LearnedEstimator(hardware.gpu(gpu)).price([one, two])
+    assert low is not None
+    assert high is not None
+    assert high.duration_ns == pytest.approx(2 * low.duration_ns, rel=0.01)
+
+
+def test_a_model_of_other_formulas_is_refused(tmp_path: Path) -> None:
+    model = read(PACKAGED / "gemm-half.h100-sxm.json")
+    write(msgspec.structs.replace(model, analytic=(1,)), tmp_path / "gemm-half.h100-sxm.json")
+    with pytest.raises(InputError, match="was fitted to other formulas than this presim has: make it again"):
+        LearnedEstimator(hardware.gpu("h100-sxm"), (PACKAGED, tmp_path)).price([GEMM])
