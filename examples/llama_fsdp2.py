@@ -8,6 +8,7 @@ attention and MLP of each layer are split over the GPUs of a node by DTensor. It
 
 import argparse
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N")
     parser.add_argument("--no-checkpoint", dest="checkpoint", action="store_false")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--log", action="store_true", help="print the time of each step, as trainers do")
     options = parser.parse_args()
 
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -103,12 +105,19 @@ def main() -> None:
 
     vocabulary = model.config.vocab_size
     for step in range(options.steps):
+        started = time.perf_counter()
         tokens = torch.randint(vocabulary, (options.batch, options.sequence), device="cuda")
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         clip_gradients(model, 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if options.log and dist.get_rank() == 0:
+            torch.cuda.synchronize()
+            seconds = time.perf_counter() - started
+            rate = tokens.numel() * dist.get_world_size() // split / seconds
+            memory = torch.cuda.max_memory_allocated() / 2**30
+            print(f"step {step}: {seconds:.4f} s, {rate:,.0f} tokens/s, {memory:.2f} GiB", flush=True)
     torch.cuda.synchronize()
     dist.destroy_process_group()
 

@@ -27,6 +27,7 @@ def simulate(
     rank: int | None = None,
     contention: bool = True,
     host_factor: float = 1.0,
+    host_time: bool = True,
 ) -> Result:
     """Price and simulate a saved trace; the arguments are the options of ``presim simulate``."""
     return evaluate_saved(
@@ -39,6 +40,7 @@ def simulate(
         rank=rank,
         contention=contention,
         host_factor=host_factor,
+        host_time=host_time,
     ).result
 
 
@@ -58,12 +60,15 @@ def run(
     contention: bool = True,
     host_factor: float = 1.0,
     values: Sequence[str] = (),
+    host_time: bool = True,
+    live: bool = False,
     quiet: bool = False,
 ) -> Result:
     """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
 
     ``script`` with ``args`` may be a launch command: ``run("torchrun", "--nnodes", "16", "train.py", gpu=…)``.
-    The script runs in a process of its own; ``quiet`` drops what it prints.
+    The script runs in a process of its own; ``quiet`` drops what it prints. With ``live`` its
+    clocks show simulated time.
 
     Raises:
         InputError: an option or the script cannot be used.
@@ -85,6 +90,8 @@ def run(
         contention=contention,
         host_factor=host_factor,
         values=values,
+        host_time=host_time,
+        live=live,
         drop_output=quiet,
     ).result
 
@@ -105,6 +112,8 @@ def evaluate_run(
     contention: bool = True,
     host_factor: float = 1.0,
     values: Sequence[str] = (),
+    host_time: bool = True,
+    live: bool = False,
     script_to_stderr: bool = False,
     drop_output: bool = False,
     progress: Callable[[str], None] = lambda text: None,
@@ -112,6 +121,7 @@ def evaluate_run(
     """`run` with all that reports are made of; ``script_to_stderr`` keeps standard output for the result."""
     from presim.capture.launchers.launch import Shape
     from presim.capture.run import Request, capture
+    from presim.live.server import LiveServer
     from presim.trace import store
 
     launch = _launch(os.fspath(script), args, module)
@@ -120,11 +130,13 @@ def evaluate_run(
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
     request = Request(launch, rank, steps, limit, stdout, tuple(values))
-    trace = capture(request, target, progress)
+    options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
+    with LiveServer(target, options, live=live) as simulator:
+        trace = capture(request, target, progress, simulator)
     if save is not None:
         store.save([trace], save)
     progress("simulating")
-    return evaluate(trace, target, Options(host_factor=host_factor, contention=contention))
+    return evaluate(trace, target, options)
 
 
 def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:
@@ -159,6 +171,7 @@ def evaluate_saved(
     rank: int | None = None,
     contention: bool = True,
     host_factor: float = 1.0,
+    host_time: bool = True,
 ) -> Evaluation:
     """`simulate` with all that reports are made of; what is not given is as it was captured."""
     from presim.hardware.choose import choose_cluster
@@ -178,5 +191,5 @@ def evaluate_saved(
         cluster=cluster,
     )
     traces = [job.traces[number] for number in sorted(job.traces)]
-    options = Options(host_factor=host_factor, contention=contention)
+    options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
     return evaluate(traces, target, options, rank=rank, stands_for=captured.stands_for)

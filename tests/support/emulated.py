@@ -83,7 +83,7 @@ def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **vari
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
     log = directory / "log"
-    log.mkdir(parents=True)
+    log.mkdir(parents=True, exist_ok=True)
     (directory / "device").write_text(_DEVICE.format(*compute))
     environment = os.environ | {
         "LD_PRELOAD": ":".join(map(str, libraries)),

@@ -33,6 +33,8 @@ MAY_IMPORT = {
         "presim.result",
     },
     "capture": {"presim.trace", "presim.hardware"},
+    # The simulation of what is being captured: a client of both ends, started by the launcher.
+    "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     "shim": set(),
 }
 CLIENTS = {"cli", "validation", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside

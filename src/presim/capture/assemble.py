@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from presim.capture.classify import classify_launch
 from presim.capture.communication import Communication
 from presim.capture.log import Log, parse
+from presim.capture.log_tail import LogTail
 from presim.capture.memory_categories import categorize
 from presim.capture.operators import Operator, parse_operator
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
@@ -20,25 +22,16 @@ _REPLAYED = 1  # Record.tag of what a CUDA graph replays: the host did nothing f
 
 def assemble(log: Log, manifest: Manifest) -> Trace:
     """Turn a log into a trace; fills the manifest's groups and the calls without semantics."""
-    communication = Communication(log)
-    records = communication.merge_coalesced(log.records)
-    tables = _Tables(log, communication)
-    signature = tables.signatures_of(records)
-    columns: dict[str, NDArray[np.generic]] = {
-        "kind": records["kind"],
-        "phase": records["phase"],
-        "stream": records["stream"],
-        "signature": signature,
+    tables = Tables(log)
+    records = tables.launches(log.records)
+    columns = tables.columns(records)
+    columns |= {
         "scope": tables.scope_of(records["scope"]),
-        "operator": tables.operator_of(records, signature),
-        "host_ns": _host_ns(records),
-        "object": records["object"],
-        "value": np.where(records["kind"] <= Kind.STREAM_WAIT, _replayed(records), records["value"]),
+        "operator": tables.operator_of(records, columns["signature"]),
     }
     columns = categorize(columns, tables.operators)
-    complete = _complete(manifest, communication, log, set(records["stream"].tolist()))
     return Trace(
-        manifest=complete,
+        manifest=_complete(manifest, tables.communication, log, set(records["stream"].tolist())),
         signatures=tuple(tables.signatures),
         scopes=tuple(tables.scopes),
         operators=tuple(tables.operators),
@@ -46,54 +39,66 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
     )
 
 
-def _host_ns(records: NDArray[np.void]) -> NDArray[np.int64]:
-    """CPU time between entries."""
+def _host_ns(records: NDArray[np.void], after_ns: int | None) -> NDArray[np.int64]:
+    """CPU time between entries; ``after_ns``: that of the entry before the first one."""
     if not len(records):
         return np.zeros(0, np.int64)
-    spent = np.diff(records["cpu_ns"], prepend=records["cpu_ns"][0])
-    return np.maximum(spent, 0)
-
-
-def _replayed(records: NDArray[np.void]) -> NDArray[np.int64]:
-    """1 for what a CUDA graph replays, but for the first of each launch: that one stands for the launch itself.
-
-    All of a launch is recorded at one moment (`append_batch`), the next launch at a later one.
-    """
-    replayed: NDArray[np.int64] = ((records["tag"] == _REPLAYED) & (_host_ns(records) == 0)).astype(np.int64)
-    return replayed
+    before = records["cpu_ns"][0] if after_ns is None else after_ns
+    return np.maximum(np.diff(records["cpu_ns"], prepend=before), 0)
 
 
 def _complete(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     fields["groups"] = communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
-    fields["stream_priorities"] = _stream_priorities(log, streams)
+    fields["stream_priorities"] = stream_priorities(log.notes, streams)
     return Manifest(**fields)
 
 
-def _stream_priorities(log: Log, used: set[int]) -> dict[int, int]:
+def stream_priorities(notes: Sequence[str], used: set[int]) -> dict[int, int]:
     """CUDA's priority of each stream in use that has one of its own (0 is the least urgent, -1 comes before it)."""
-    described = [parse(note) for note in log.notes if note.startswith("stream ")]
+    described = [parse(note) for note in notes if note.startswith("stream ")]
     priorities = {stream.number("index"): stream.number("priority") for stream in described}
     return {index: priorities[index] for index in sorted(used) if priorities.get(index)}
 
 
-class _Tables:
-    """Tables of a trace, filled from the descriptors that the records point to."""
+class Tables:
+    """Tables of a trace, filled from the descriptors that the records point to; a log may come in pieces."""
 
-    def __init__(self, log: Log, communication: Communication) -> None:
+    def __init__(self, log: Log | LogTail) -> None:
         self.log = log
-        self.communication = communication
+        self.communication = Communication(log)
         self.signatures: dict[Signature, int] = {}
         self.scopes: dict[str, int] = {}
         self.operators: dict[str, int] = {}
         self._parsed: dict[int, Operator | None] = {}
+        self._known: dict[tuple[int, int, float], int] = {}
+
+    def launches(self, records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records with one for each launch of NCCL."""
+        return self.communication.merge_coalesced(records)
+
+    def columns(self, records: NDArray[np.void], after_ns: int | None = None) -> dict[str, NDArray[np.generic]]:
+        """Columns of a trace, but for scope and operator; ``after_ns``: CPU time of the record before these."""
+        host_ns = _host_ns(records, after_ns)
+        # Of what a CUDA graph replays, the first of each launch stands for the launch itself. All of a launch is
+        # recorded at one moment (`append_batch`), the next launch at a later one.
+        replayed = ((records["tag"] == _REPLAYED) & (host_ns == 0)).astype(np.int64)
+        return {
+            "kind": records["kind"],
+            "phase": records["phase"],
+            "stream": records["stream"],
+            "signature": self.signatures_of(records),
+            "host_ns": host_ns,
+            "object": records["object"],
+            "value": np.where(records["kind"] <= Kind.STREAM_WAIT, replayed, records["value"]),
+        }
 
     def signatures_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
         """Index into the signature table per record, -1 where it is no device work."""
         result = np.full(len(records), -1, np.int32)
         shares = self._shares(records)
-        known: dict[tuple[int, int, float], int] = {}
+        known = self._known
         for index in np.flatnonzero(records["kind"] <= Kind.COLLECTIVE):
             record = records[index]
             key = (int(record["work"]), int(record["op"]), shares.get(int(index), 1.0))
@@ -142,7 +147,7 @@ class _Tables:
         """Index into the scope table."""
         return self._by_descriptor(ids, self.scopes, "scope")
 
-    def operator_of(self, records: NDArray[np.void], signature: NDArray[np.int32]) -> NDArray[np.int32]:
+    def operator_of(self, records: NDArray[np.void], signature: NDArray[np.generic]) -> NDArray[np.int32]:
         """Index into the operator table: the operator of a launch, the named range of an allocation.
 
         PyTorch runs every collective inside one operator of its own, so these are called after what NCCL is asked.

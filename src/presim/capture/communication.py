@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.library_calls import dtype_of
 from presim.capture.log import Descriptor, Log, parse
+from presim.capture.log_tail import LogTail
 from presim.trace.schema import Group, Kind
 from presim.trace.signatures import Collective
 
@@ -29,11 +30,11 @@ class _Call:
 class Communication:
     """Process groups in the order they are first used, and the signatures of collectives."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log | LogTail) -> None:
         self.log = log
         self._groups: dict[str, int] = {}  # key of a group -> index
         self._described: list[Group] = []
-        self._sizes = _communicator_sizes(log)
+        self._sizes: dict[str, int] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
 
@@ -112,6 +113,8 @@ class Communication:
         described = self._torch_group(op)
         key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
         if key not in self._groups:
+            if call.communicator not in self._sizes:
+                self._sizes = _communicator_sizes(self.log.notes)
             size = self._sizes.get(call.communicator, 0)
             self._groups[key] = len(self._described)
             self._described.append(_describe(described) if described else Group(key, (), size))
@@ -143,8 +146,8 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",")) if text else ()
 
 
-def _communicator_sizes(log: Log) -> dict[str, int]:
-    facts: list[Any] = [parse(note) for note in log.notes if note.startswith("communicator ")]
+def _communicator_sizes(notes: Sequence[str]) -> dict[str, int]:
+    facts = [parse(note) for note in notes if note.startswith("communicator ")]
     return {fact.fields.get("serial", ""): fact.number("size", 0) for fact in facts}
 
 

@@ -8,7 +8,6 @@ does; gradients and optimizer states around the optimizer's step.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.nn.modules import module as module_hooks
 
 from presim.capture import deepspeed
 from presim.capture.hook import Hook
+from presim.capture.own_clock import now_ns
 from presim.trace.schema import Category
 
 _TIMED_CALLS = 500
@@ -57,9 +57,9 @@ class ModuleScopes:
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling():
             return
-        start = time.perf_counter_ns()
+        start = now_ns()
         self._enter_module(module, args)
-        self._leave_out(time.perf_counter_ns() - start)
+        self._leave_out(now_ns() - start)
 
     def _leave_out(self, spent_ns: int) -> None:
         """Time of ours is none of the script's."""
@@ -82,12 +82,12 @@ class ModuleScopes:
         """``rest`` is (kwargs, output); where the forward raised, PyTorch leaves the kwargs out."""
         if torch.compiler.is_compiling():
             return
-        start = time.perf_counter_ns()
+        start = now_ns()
         self._depth -= 1
         self.hook.leave_scope()
         if self._depth == 0 and id(module) == self._counted and len(rest) == 2 and not in_backward():
             self._count_input(args, rest[0])
-        self._leave_out(time.perf_counter_ns() - start)
+        self._leave_out(now_ns() - start)
 
     def _name(self, module: nn.Module) -> int:
         """Names all modules below the one that runs first; a module met alone is called after its class."""
@@ -139,10 +139,10 @@ class ModuleScopes:
 def _time_calls() -> int:
     """Nanoseconds of some calls of a module that does nothing."""
     module = nn.Identity()
-    start = time.perf_counter_ns()
+    start = now_ns()
     for _ in range(_TIMED_CALLS):
         module(None)
-    return time.perf_counter_ns() - start
+    return now_ns() - start
 
 
 def in_backward() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.optim.optimizer import (
 )
 
 from presim.capture.modules import ModuleScopes, local_tensor
+from presim.capture.own_clock import now_ns
 from presim.trace.schema import Category
 
 
@@ -40,9 +40,9 @@ class OptimizerSteps:
         register_optimizer_step_post_hook(self._after)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        start = time.perf_counter_ns()
+        start = now_ns()
         self._tag_gradients(optimizer)
-        self.scopes.hook.add_own_time(time.perf_counter_ns() - start)
+        self.scopes.hook.add_own_time(now_ns() - start)
 
     def _tag_gradients(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -52,9 +52,9 @@ class OptimizerSteps:
                     self.scopes.tag(parameter.grad, Category.GRADIENT)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        start = time.perf_counter_ns()
+        start = now_ns()
         self._tag_state(optimizer)
-        self.scopes.hook.add_own_time(time.perf_counter_ns() - start)
+        self.scopes.hook.add_own_time(now_ns() - start)
         if self._first is None:
             self._first = optimizer
         if optimizer is self._first and not self._inside:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -45,9 +46,27 @@ class Request:
     values: tuple[str, ...] = ()  # policies, as --values takes them
 
 
-def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Trace:
+class Simulator(Protocol):
+    """Answers the emulated device while the script runs: `presim.live.server.LiveServer`."""
+
+    def add(self, rank: int, directory: Path) -> dict[str, str]:
+        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts."""
+        ...
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        ...
+
+
+def capture(
+    request: Request,
+    cluster: Cluster,
+    progress: Callable[[str], None] = lambda text: None,
+    simulator: Simulator | None = None,
+) -> Trace:
     """Run the script on the emulated cluster and return what its rank asked for.
 
+    Without a ``simulator`` the script sees this machine's clock, and durations between events are none of the device's.
     A script that raises or runs out of memory gives a trace too: `Manifest.exit` says how it ended.
 
     Raises:
@@ -73,13 +92,21 @@ def capture(request: Request, cluster: Cluster, progress: Callable[[str], None] 
             directory,
             request.program.variables_at(place),
         )
+        if simulator:
+            variables |= simulator.add(request.rank, directory)
+
+        def watch() -> None:
+            progress("running the script")
+            if simulator:
+                simulator.check()
+
         code = supervise(
             control,
             variables,
             limit_s=request.limit_s,
             python=request.program.python,
             script_stdout=request.script_stdout,
-            progress=lambda: progress("running the script"),
+            progress=watch,
         )
         progress("reading what it asked for")
         return _trace(request, cluster, directory, code)

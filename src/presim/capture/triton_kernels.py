@@ -7,13 +7,13 @@ author wrote does not: all its tensors are taken to be read, and what it writes 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from presim.capture import flex_attention
 from presim.capture.after_import import when_imported
 from presim.capture.hook import Hook
+from presim.capture.own_clock import now_ns
 
 _WRITES, _BOTH = "out_ptr", "in_out_ptr"
 
@@ -40,9 +40,9 @@ class TritonKernels:
             try:
                 return run(kernel, *args, **kwargs)
             finally:
-                start = time.perf_counter_ns()
+                start = now_ns()
                 self.hook.launch_ends(first, self._operator(kernel, args, kwargs))
-                self.hook.add_own_time(time.perf_counter_ns() - start)
+                self.hook.add_own_time(now_ns() - start)
 
         launcher.run = observed
 

@@ -31,7 +31,7 @@ def cluster_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """``--no-contention --host-factor``: what the simulation takes for granted."""
+    """``--no-contention --host-factor --host-time``: what the simulation takes for granted."""
     for option in reversed(
         (
             click.option(
@@ -49,6 +49,15 @@ def engine_options(function: _Function) -> _Function:
                 metavar="X",
                 show_default=True,
                 help="CPU time on the cluster's hosts over that on this machine.",
+            ),
+            click.option(
+                "--host-time",
+                type=click.IntRange(0, 1),
+                default=1,
+                metavar="0|1",
+                show_default=True,
+                callback=lambda context, option, value: bool(value),
+                help="0: the host takes no time, neither for its own work nor for launches.",
             ),
         )
     ):

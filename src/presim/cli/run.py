@@ -28,6 +28,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
     show_default=True,
     help="Give up on a script that takes longer to capture.",
 )
+@click.option("--live", is_flag=True, help="The script's own clocks show the cluster's time while it runs.")
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
 @click.option(

@@ -23,6 +23,7 @@ from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models
 from presim.cost.demand import demand
 from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.overlap import Demand
 from presim.cost.price import Estimator, Price, PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -65,6 +66,14 @@ class Chain:
                 prices[place] = price
         return prices
 
+    def price_all(
+        self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster
+    ) -> tuple[list[Price], list[int]]:
+        """One price per signature; a guess for those that nobody covers, whose places come with it."""
+        prices = self.price(signatures, groups, cluster)
+        complete = [price or guess(signature, self.device) for signature, price in zip(signatures, prices)]
+        return complete, [place for place, price in enumerate(prices) if price is None]
+
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):
             raise InputError(
@@ -78,17 +87,22 @@ class Chain:
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None) -> PricedTrace:
     """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed."""
     _check_size(trace.manifest, cluster)
-    chain = chain or Chain.default(cluster, trace.manifest.nccl)
-    prices = chain.price(trace.signatures, trace.manifest.groups, cluster)
-    uncovered = tuple(place for place, price in enumerate(prices) if price is None)
-    complete = tuple(
-        guess(signature, chain.device) if price is None else price for signature, price in zip(trace.signatures, prices)
-    )
-    demands = tuple(
-        demand(signature, price, trace.manifest.groups, cluster, trace.manifest.nccl)
-        for signature, price in zip(trace.signatures, complete)
-    )
-    return PricedTrace(trace, complete, uncovered, demands, _notes({**cluster.nccl, **trace.manifest.nccl}))
+    nccl = trace.manifest.nccl
+    chain = chain or Chain.default(cluster, nccl)
+    prices, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
+    demands = demands_of(trace.signatures, prices, trace.manifest.groups, cluster, nccl)
+    return PricedTrace(trace, tuple(prices), tuple(uncovered), demands, _notes({**cluster.nccl, **nccl}))
+
+
+def demands_of(
+    signatures: Sequence[Signature],
+    prices: Sequence[Price],
+    groups: tuple[Group, ...],
+    cluster: Cluster,
+    nccl: Mapping[str, str],
+) -> tuple[Demand, ...]:
+    """What each signature asks of its GPU while it runs."""
+    return tuple(demand(signature, price, groups, cluster, nccl) for signature, price in zip(signatures, prices))
 
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:

@@ -19,16 +19,20 @@ class Classes:
         # Class 0 asks for nothing: ops without a signature, and traces without demands.
         self._numbers: dict[overlap.Demand, int] = {overlap.NOTHING: 0}
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def of(self, priced: PricedTrace) -> Ints:
         """The class of each signature of the trace's table, and last that of entries without any."""
         demands = priced.demands or (overlap.NOTHING,) * len(priced.prices)
         return np.array([*(self._numbers.setdefault(one, len(self._numbers)) for one in demands), 0], np.int64)
 
-    def columns(self, *, wanted: bool) -> dict[str, Ints]:
+    def columns(self, *, wanted: bool, growing: bool = False) -> dict[str, Ints]:
         """``classes`` and ``slows`` of the loop's program, for all classes seen so far.
 
         No classes at all where contention is not wanted, or nothing slows anything: the loop then keeps no account.
+        ``growing``: something may yet come that does, so that it keeps one from the start.
         """
         slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
-        count = len(self._numbers) if wanted and slows.any() else 0
+        count = len(self._numbers) if wanted and (growing or slows.any()) else 0
         return {"classes": np.array([count], np.int64), "slows": slows.reshape(-1) if count else np.zeros(0, np.int64)}

@@ -100,7 +100,8 @@ def _host_ns(trace: Trace, codes: Ints, options: Options) -> Ints:
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * options.host_factor).astype(np.int64)
     on_device = ((codes == loop.RUN) | (codes == loop.MEET)) & by_itself
     on_stream = ((codes == loop.RECORD) | (codes == loop.WAIT)) & by_itself
-    result: Ints = scaled + on_device * options.launch_overhead_ns + on_stream * options.event_overhead_ns
+    slept = np.where(trace.columns["kind"] == Kind.HOST_WAIT, trace.columns["value"], 0)
+    result: Ints = slept + scaled + on_device * options.launch_overhead_ns + on_stream * options.event_overhead_ns
     return result
 
 

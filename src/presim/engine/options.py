@@ -25,3 +25,10 @@ class Options:
         times = (self.launch_overhead_ns, self.event_overhead_ns, self.launch_latency_ns, self.sync_latency_ns)
         if not (self.host_factor >= 0 and min(times) >= 0 and self.queue_depth >= 1):
             raise ValueError(f"host times are not negative and a queue holds at least one launch; got {self}")
+
+    @classmethod
+    def of(cls, *, host_factor: float = 1.0, host_time: bool = True, contention: bool = True) -> Options:
+        """Without ``host_time`` the host takes none at all: neither its CPU time nor its launches."""
+        if host_time:
+            return cls(host_factor=host_factor, contention=contention)
+        return cls(host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0, contention=contention)

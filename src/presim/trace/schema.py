@@ -61,6 +61,7 @@ class Kind(enum.IntEnum):
     SEGMENT_FREE = 10  # and gives it back
     RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
     STEP = 12  # an optimizer step has ended; object: its number, from 0
+    HOST_WAIT = 13  # the host slept; value: ns beyond the CPU time that passed meanwhile
 
 
 class Phase(enum.IntEnum):

@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "clock.h"
+#include "live.h"
 #include "recorder.h"
 #include "slab.h"
 
@@ -85,7 +86,9 @@ int query_event(void* handle) {
   Event* event = find_event(handle);
   if (event == nullptr) return kInvalidHandle;
   if (int status = refuse_unsafe_call()) return status;
-  return capture_active(event->capture_id) ? kCapturedEvent : kSuccess;
+  if (capture_active(event->capture_id)) return kCapturedEvent;
+  int64_t serial = event->serial.load(std::memory_order_acquire);
+  return serial == 0 || has_ended(Ask::Event, serial) ? kSuccess : kNotReady;
 }
 
 int synchronize_event(void* handle) {
@@ -98,7 +101,8 @@ int synchronize_event(void* handle) {
   return kSuccess;
 }
 
-// The host's own time between the recordings, at least a microsecond: what takes a ratio of it must not divide by zero.
+// Simulated time between the ends of two recordings. Where nobody simulates: the host's own time, at least a
+// microsecond, as what takes a ratio of it must not divide by zero.
 int elapsed_ms(float* out, void* start_handle, void* end_handle) {
   if (out == nullptr) return kInvalidValue;
   if (int status = device_ready()) return status;
@@ -106,6 +110,12 @@ int elapsed_ms(float* out, void* start_handle, void* end_handle) {
   if (start == nullptr || end == nullptr) return kInvalidHandle;
   if (((start->flags | end->flags) & kEventDisableTiming) != 0) return kInvalidHandle;
   if (start->serial == 0 || end->serial == 0) return kInvalidHandle;
+  Answer answer = ask_now(Ask::Elapsed, start->serial, end->serial);
+  if (answer.status == kNotYet) return kNotReady;
+  if (answer.status == kYes) {
+    *out = float(double(answer.value) / 1e6);
+    return kSuccess;
+  }
   int64_t elapsed = end->host_ns - start->host_ns;
   if (start != end && elapsed >= 0) elapsed = std::max<int64_t>(elapsed, 1000);
   *out = float(double(elapsed) / 1e6);

@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "fork.h"
+#include "live.h"
 #include "log_file.h"
 #include "own_time.h"
 
@@ -19,16 +20,23 @@ namespace {
 enum class State : int { Unopened, Open, None };
 
 struct Recorder {
-  std::mutex mutex;  // guards file and clock; records are in the order in which it was taken
+  std::mutex mutex;  // guards file and clocks; records are in the order in which it was taken
   std::atomic<State> state{State::Unopened};
   LogFile file;
   CpuClock clock;
+  LiveClock live;
+  std::mutex asking;    // one question at a time; taken before `mutex`
   int64_t last_ns = 0;  // no record is earlier than the one before
 
   // CPU time without our own; the latter is an estimate, so that the difference could go back.
   int64_t now() {
     last_ns = std::max(last_ns, clock.now() - own_time());
     return last_ns;
+  }
+
+  Moment moment() {
+    int64_t cpu_ns = now();
+    return {file.header().count.load(std::memory_order_relaxed), cpu_ns, live.extra_ns()};
   }
 };
 
@@ -79,7 +87,41 @@ void claim_later(Context& here, uint64_t index) {
   if (here.op_depth > 0) here.op_records.push_back(index);
 }
 
+bool waits(Kind kind) { return kind == Kind::EventSync || kind == Kind::StreamSync || kind == Kind::DeviceSync; }
+
+// The clock goes on from the answer before anybody else asks.
+Answer ask(Recorder& log, Ask what, int64_t first, int64_t second, const Moment* when) {
+  OwnWork observing;
+  own_moment_ns() = -1;
+  std::lock_guard turn(log.asking);
+  Moment moment;
+  {
+    std::lock_guard lock(log.mutex);
+    moment = when != nullptr ? *when : log.moment();
+  }
+  Answer answer = ask_simulator({what, moment.count, moment.cpu_ns, first, second});
+  std::lock_guard lock(log.mutex);
+  if (answer.status != kNobody && log.live.begun()) log.live.answered(moment, answer);
+  return answer;
+}
+
 }  // namespace
+
+Answer ask_now(Ask what, int64_t first, int64_t second) { return ask(recorder(), what, first, second, nullptr); }
+
+int64_t live_ns() {
+  if (!live() || own_time_depth() > 0) return -1;
+  Recorder& log = recorder();
+  if (log.state.load(std::memory_order_acquire) != State::Open) return -1;
+  {
+    std::lock_guard lock(log.mutex);
+    if (!log.live.begun()) return -1;
+    if (log.live.certain()) return log.live.at(log.now());
+  }
+  ask_now(Ask::Now);
+  std::lock_guard lock(log.mutex);
+  return log.live.at(log.now());
+}
 
 bool log_open() { return is_open(recorder()); }
 
@@ -88,6 +130,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
   if (!is_open(log)) return UINT64_MAX;
   Context& here = context();
   uint64_t index;
+  Moment moment;
   {
     std::lock_guard lock(log.mutex);
     OwnTime observing;  // not the wait for the lock, in which other threads run
@@ -97,7 +140,12 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     Record& record = *log.file.record(index);
     record = Record{log.now(), object, value, work, -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
+    if (log.live.on()) {
+      log.live.appended(kind, record.cpu_ns, value);
+      moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
+    }
   }
+  if (log.live.on() && waits(kind)) ask(log, Ask::Sync, int64_t(index), 0, &moment);
   claim_later(here, index);
   return index;
 }
@@ -128,6 +176,7 @@ void append_batch(const Record* records, size_t count) {
     if (record.op < 0) claim_later(here, first + i);
   }
   header.count.store(first + count, std::memory_order_release);
+  if (log.live.on() && count > 0) log.live.appended(records[0].kind, now, 0, int64_t(count));
 }
 
 Record* record_at(uint64_t index) {

@@ -41,6 +41,7 @@ enum class Kind : uint8_t {
   SegmentFree = 10,  // device memory given back
   Retag = 11,        // the block at object belongs to category `tag`
   Step = 12,         // an optimizer step ended: object = its number, from 0
+  HostWait = 13,     // the host slept: value = ns beyond the CPU time that passed meanwhile
 };
 
 enum class Phase : uint8_t { Other = 0, Forward = 1, Backward = 2, Recompute = 3, Optimizer = 4 };

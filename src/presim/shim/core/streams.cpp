@@ -4,6 +4,7 @@
 #include <string>
 
 #include "capture.h"
+#include "live.h"
 #include "pools.h"
 #include "recorder.h"
 #include "slab.h"
@@ -89,6 +90,14 @@ int synchronize_stream(void* handle) {
   trim_pools_at_sync(stream->device);
   append(Kind::StreamSync, stream->index);
   return kSuccess;
+}
+
+int query_stream(void* handle) {
+  if (int status = device_ready()) return status;
+  Stream* stream = find_stream(handle);
+  if (stream == nullptr) return kInvalidHandle;
+  if (int status = refuse_in_capture(*stream)) return status;
+  return has_ended(Ask::Stream, stream->index) ? kSuccess : kNotReady;
 }
 
 int synchronize_device() {

@@ -33,6 +33,7 @@ Stream* find_stream(void* handle);
 bool is_default_handle(const void* handle);
 
 // Host waits. Refused within a capture, as CUDA does.
+int query_stream(void* handle);
 int synchronize_stream(void* handle);
 int synchronize_device();
 

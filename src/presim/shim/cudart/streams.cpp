@@ -43,9 +43,7 @@ PRESIM_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned 
 PRESIM_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithPriority(out, 0, 0); }
 PRESIM_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream) { return result(destroy_stream(stream)); }
 PRESIM_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return result(synchronize_stream(stream)); }
-PRESIM_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return with_stream(stream, [](Stream& s) { return refuse_in_capture(s); });
-}
+PRESIM_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) { return result(query_stream(stream)); }
 
 PRESIM_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   return with_stream(stream, [=](Stream& s) { return give(priority, s.priority); });

@@ -14,10 +14,7 @@ PRESIM_EXPORT CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags,
 PRESIM_EXPORT CUresult cuStreamCreate(CUstream* out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 PRESIM_EXPORT CUresult cuStreamDestroy(CUstream stream) { return result(destroy_stream(stream)); }
 PRESIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) { return result(synchronize_stream(stream)); }
-PRESIM_EXPORT CUresult cuStreamQuery(CUstream handle) {
-  Stream* stream = find_stream(handle);
-  return result(stream == nullptr ? int(kInvalidHandle) : refuse_in_capture(*stream));
-}
+PRESIM_EXPORT CUresult cuStreamQuery(CUstream stream) { return result(query_stream(stream)); }
 PRESIM_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
   Stream* stream = find_stream(handle);
   if (stream == nullptr || priority == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -1,0 +1,101 @@
+"""One simulated clock for all ranks that run: takes questions, and answers each once nothing can change the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from presim.engine.live import LiveEngine
+from presim.engine.options import Options
+from presim.hardware.cluster import Cluster
+from presim.live.feed import Feed
+from presim.live.questions import Answer, Ask, Question, Status
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    """A question on its way through the simulation."""
+
+    question: Question
+    op: int  # the host has to come past it
+
+
+class Clock:
+    """The coordinator of the ranks' hosts.
+
+    A rank that asks stands still until it is answered, and one that runs may ask for more from where it stands on: so
+    the engine simulates up to the first rank that runs, and a rank is answered when its wait ends before that.
+    """
+
+    def __init__(self, directories: dict[int, Path], cluster: Cluster, options: Options, *, live: bool) -> None:
+        self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
+        self._engine = LiveEngine(len(directories), options)
+        self._feeds = {
+            rank: Feed(directories[rank], rank, engine=self._engine, index=index, cluster=cluster, options=options)
+            for index, rank in enumerate(sorted(directories))
+        }
+        self._running = set(directories)
+        self._pending: dict[int, _Pending] = {}
+
+    def ask(self, rank: int, question: Question) -> None:
+        """Take a question; its answer comes out of `answers`, now or later."""
+        feed = self._feeds[rank]
+        feed.take(question.records)
+        if question.ask == Ask.SYNC:
+            op = feed.wait_of(question.first)
+        else:
+            if not self._live:
+                self._wait_for(feed, question)
+            op = self._engine.mark(feed.index, feed.host_ns_until(question.cpu_ns))
+        self._pending[rank] = _Pending(question, op)
+
+    def answers(self) -> Iterator[tuple[int, Answer]]:
+        """Simulate as far as it is certain; the answers that are certain now, by rank."""
+        self._engine.run()
+        for rank, pending in sorted(self._pending.items()):
+            if self._engine.passed(self._feeds[rank].index, pending.op):
+                del self._pending[rank]
+                yield rank, self._answer(self._feeds[rank], pending)
+
+    def end(self, rank: int) -> None:
+        """A rank has ended: take what is left of its log, as others may meet it there; nothing more comes from it."""
+        feed = self._feeds[rank]
+        self._running.discard(rank)
+        if self._running:
+            feed.take(feed.tail.count())
+        feed.tail.close()
+        self._pending.pop(rank, None)
+        self._engine.close(feed.index)
+
+    def _wait_for(self, feed: Feed, question: Question) -> None:
+        """The host waits for what it asks about: the device takes no time for it, so nothing is ever unfinished."""
+        for serial in (question.first, question.second):
+            if serial in feed.recordings:
+                self._engine.aim(self._engine.mark(feed.index, 0), feed.recordings[serial])
+
+    def _answer(self, feed: Feed, pending: _Pending) -> Answer:
+        question = pending.question
+        host_ns = self._engine.end_ns(pending.op)
+        status, value = Status.YES, 0
+        if question.ask == Ask.EVENT:
+            status = self._has_ended(feed, question.first, host_ns)
+        elif question.ask == Ask.STREAM:
+            status = Status.NOT_YET if self._engine.busy(feed.index, question.first) else Status.YES
+        elif question.ask == Ask.ELAPSED:
+            status = max(self._has_ended(feed, serial, host_ns) for serial in (question.first, question.second))
+            if status == Status.YES:
+                value = self._elapsed(feed, question.first, question.second)
+        return Answer(status, host_ns, value, self._engine.room(feed.index), feed.ended(host_ns))
+
+    def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
+        recording = feed.recordings.get(serial)
+        if recording is None:  # of a part of the program that is not in the log
+            return Status.YES
+        return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
+
+    def _elapsed(self, feed: Feed, first: int, second: int) -> int:
+        start, end = (feed.recordings.get(serial) for serial in (first, second))
+        if start is None or end is None:
+            return 0
+        return self._engine.end_ns(end) - self._engine.end_ns(start)

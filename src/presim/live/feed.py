@@ -1,0 +1,117 @@
+"""From the log of a rank that runs to the ops of a live engine, piece by piece, with the code that takes the whole."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.assemble import Tables, stream_priorities
+from presim.capture.log_tail import LogTail
+from presim.cost.chain import Chain, demands_of
+from presim.cost.overlap import Demand
+from presim.cost.price import Price, PricedTrace
+from presim.engine import loop
+from presim.engine.live import LiveEngine
+from presim.engine.ops import RankOps, build_ops
+from presim.engine.options import Options
+from presim.hardware.cluster import Cluster
+from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
+
+_WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)
+
+
+class Feed:
+    """One rank: reads its log, prices what is new, and hands it to the engine."""
+
+    def __init__(
+        self, directory: Path, rank: int, *, engine: LiveEngine, index: int, cluster: Cluster, options: Options
+    ) -> None:
+        self.tail = LogTail(directory)
+        self.rank = rank
+        self.engine = engine
+        self.index = index  # among the engine's ranks
+        self.cluster = cluster
+        self.options = options
+        self.recordings: dict[int, int] = {}  # serial -> op
+        self._tables = Tables(self.tail)
+        # As the script finds them; what it sets itself is known at its end only.
+        self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
+        self._chain = Chain.default(cluster, self._nccl)
+        self._prices: list[Price] = []
+        self._demands: list[Demand] = []
+        self._last_ns: int | None = None  # CPU time of the last record
+        self._waits: dict[int, int] = {}  # index of the record of a synchronisation -> op
+        self._unended: deque[int] = deque()  # serials of recordings that had not ended when they were looked at
+        self._last_serial = 0
+
+    def take(self, count: int) -> None:
+        """Hand over the records up to a number."""
+        first = self.tail.read_count
+        records = self.tail.read(count)
+        if not len(records):
+            return
+        ops = self._ops(records)
+        numbers = self.engine.extend(self.index, ops)
+        serials = ops.trace.columns["object"][ops.entries]
+        self._aim(ops, serials.tolist(), numbers.tolist())
+        waits = np.flatnonzero(np.isin(records["kind"], _WAITS)) + first
+        self._waits.update(zip(waits.tolist(), numbers[ops.code > loop.WAIT].tolist(), strict=True))
+        self._last_ns = int(records["cpu_ns"][-1])
+
+    def wait_of(self, record: int) -> int:
+        """The op of a synchronisation, by the index of its record; each is asked for once."""
+        return self._waits.pop(record)
+
+    def host_ns_until(self, cpu_ns: int) -> int:
+        """Host time from the last record to a moment."""
+        spent = 0 if self._last_ns is None else max(0, cpu_ns - self._last_ns)
+        return round(spent * self.options.host_factor)
+
+    def ended(self, host_ns: int) -> int:
+        """The lowest serial of a recording that has not ended at a moment; one more than the last where all have."""
+        while self._unended and 0 <= self.engine.end_ns(self.recordings[self._unended[0]]) <= host_ns:
+            self._unended.popleft()
+        return self._unended[0] if self._unended else self._last_serial + 1
+
+    def _ops(self, records: NDArray[np.void]) -> RankOps:
+        records = self._tables.launches(records)
+        columns = self._tables.columns(records, self._last_ns)
+        nothing = np.full(len(records), -1, np.int32)
+        columns |= {"scope": nothing, "operator": nothing}
+        manifest = Manifest(
+            world_size=self.cluster.world_size,
+            rank=self.rank,
+            gpu=self.cluster.gpu.id,
+            gpus_per_node=self.cluster.gpus_per_node,
+            script="",
+            groups=self._tables.communication.groups(),
+            stream_priorities=stream_priorities(self.tail.notes, set(records["stream"].tolist())),
+        )
+        signatures = tuple(self._tables.signatures)
+        new = signatures[len(self._prices) :]
+        prices = self._chain.price_all(new, manifest.groups, self.cluster)[0]
+        self._prices += prices
+        self._demands += demands_of(new, prices, manifest.groups, self.cluster, self._nccl)
+        trace = Trace(
+            manifest=manifest,
+            signatures=signatures,
+            scopes=(),
+            operators=(),
+            columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
+        )
+        priced = PricedTrace(trace, tuple(self._prices), demands=tuple(self._demands))
+        return build_ops(priced, self.options, self.engine.classes)
+
+    def _aim(self, ops: RankOps, serials: list[int], numbers: list[int]) -> None:
+        """Point waits to recordings, which may be of an earlier piece."""
+        for code, serial, number in zip(ops.code.tolist(), serials, numbers):
+            if code == loop.RECORD:
+                self.recordings[serial] = number
+                self._unended.append(serial)
+                self._last_serial = serial
+            elif code in (loop.WAIT, loop.EVENT_SYNC) and serial in self.recordings:
+                self.engine.aim(number, self.recordings[serial])

@@ -1,0 +1,122 @@
+"""Where the emulated devices of running ranks ask: a socket in each one's log directory, served by one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from presim.engine.options import Options
+from presim.hardware.cluster import Cluster
+from presim.live.clock import Clock
+from presim.live.questions import QUESTION_BYTES, Answer, Question, Status
+
+_SOCKET = "clock"
+# Without a live clock only durations between events are asked for, to choose by: there the host takes no time, so
+# that the same choice is made every time.
+_UNTIMED = Options.of(host_time=False)
+
+
+class LiveServer:
+    """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only."""
+
+    def __init__(self, cluster: Cluster, options: Options, *, live: bool) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._live = live
+        self._directories: dict[int, Path] = {}
+        self._clock: Clock | None = None
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[int, socket.socket] = {}
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="presim live clock", daemon=True)
+        self._error: BaseException | None = None
+
+    def add(self, rank: int, directory: Path) -> dict[str, str]:
+        """Listen for a rank that will log to a directory; variables for its environment. All are added first."""
+        self._directories[rank] = directory
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        folder = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+        try:  # the name of a socket has room for 107 characters, a directory may have more
+            listener.bind(f"/proc/self/fd/{folder}/{_SOCKET}")
+        finally:
+            os.close(folder)
+        listener.listen()
+        self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
+        options = self._options
+        costs = f"{options.host_factor!r} {options.launch_overhead_ns} {options.event_overhead_ns}"
+        return {"PRESIM_LIVE": costs} if self._live else {}
+
+    def check(self) -> None:
+        """Raise what went wrong while a question was answered."""
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> LiveServer:
+        self._selector.register(self._woken, selectors.EVENT_READ, ("end", 0))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wake.send(b"x")
+        self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        self._wake.close()
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                what, rank = key.data
+                if what == "end":
+                    return
+                if what == "rank":
+                    self._accept(key.fileobj, rank)  # type: ignore[arg-type]
+                else:
+                    self._receive(key.fileobj, rank)  # type: ignore[arg-type]
+
+    def _accept(self, listener: socket.socket, rank: int) -> None:
+        connection, _ = listener.accept()
+        self._connections[rank] = connection
+        self._selector.register(connection, selectors.EVENT_READ, ("question", rank))
+
+    def _receive(self, connection: socket.socket, rank: int) -> None:
+        message = connection.recv(QUESTION_BYTES + 1)
+        if not message:
+            self._selector.unregister(connection)
+            connection.close()
+            del self._connections[rank]
+        try:
+            if self._error is None:
+                self._take(rank, message)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher's own thread reports it
+            self._error = error
+        if self._error is not None:
+            self._give_up()
+
+    def _take(self, rank: int, message: bytes) -> None:
+        if self._clock is None:
+            options = self._options if self._live else _UNTIMED
+            self._clock = Clock(self._directories, self._cluster, options, live=self._live)
+        if message:
+            self._clock.ask(rank, Question.unpack(message))
+        else:
+            self._clock.end(rank)
+        for answered, answer in self._clock.answers():
+            self._send(answered, answer)
+
+    def _send(self, rank: int, answer: Answer) -> None:
+        with contextlib.suppress(KeyError, OSError):  # it ended meanwhile, which the launcher sees
+            self._connections[rank].send(answer.pack())
+
+    def _give_up(self) -> None:
+        """Leave nobody waiting; the launcher ends the job."""
+        for rank in self._connections:
+            self._send(rank, Answer(Status.NOBODY))

@@ -1,0 +1,43 @@
+// Questions to the launcher, which simulates what the log says while this process waits.
+//
+// A socket (SOCK_SEQPACKET) named "clock" in $PRESIM_LOG_DIR; each Question has one Answer. Without the socket, or in
+// a process that has no log, nobody answers, and the device takes no time.
+#pragma once
+#include <cstdint>
+
+#include "recorder.h"
+
+namespace presim {
+
+enum class Ask : int64_t {
+  Sync = 1,         // the host waits: `first` is the index of its record
+  Now = 2,          // where does the host stand?
+  Event = 3,        // has the recording `first` ended?
+  Stream = 4,       // has everything on stream `first` ended?
+  Elapsed = 5,      // ns between the ends of the recordings `first` and `second`
+};
+
+struct Question {
+  Ask ask;
+  uint64_t count;   // records of the log until now
+  int64_t cpu_ns;   // as Record::cpu_ns, now
+  int64_t first, second;
+};
+
+struct Answer {
+  int64_t status;   // 0: yes; 1: not yet; 2: cannot say
+  int64_t host_ns;  // where the host stands at `cpu_ns`; of a Sync: when its wait is over
+  int64_t value;    // ns (Elapsed)
+  int64_t room;     // launches until a stream may be full
+  int64_t ended;    // all recordings with a lower serial have ended
+};
+
+constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;
+
+// Whether somebody may answer. The first call connects.
+bool simulator_answers();
+
+// One question at a time; `Answer.status` is kNobody where the launcher has gone.
+Answer ask_simulator(const Question& question);
+
+}  // namespace presim

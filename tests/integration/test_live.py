@@ -1,0 +1,65 @@
+"""With a live clock a script's own log shows what the simulation says of the cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.captured import EXAMPLES, SCRIPTS, run
+from support.command import presim
+
+pytestmark = pytest.mark.torch_cuda
+
+ONE = ("--gpu", "h100-sxm", "--world-size", "1", "--steps", "0")
+
+
+def timed(tmp_path: Path, *options: str) -> tuple[list[dict[str, float]], dict[str, Any]]:
+    """What the training loop printed of each step, and the result of the same run."""
+    ended = presim("run", *ONE, "--quiet", "--json", tmp_path / "r.json", *options, SCRIPTS / "timed_training.py")
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()], json.loads((tmp_path / "r.json").read_text())
+
+
+def test_a_loop_prints_the_step_time_that_the_result_has(tmp_path: Path) -> None:
+    """By the host's clock after a synchronisation, and by CUDA events."""
+    steps, result = timed(tmp_path, "--live")
+    for step, expected in list(zip(steps, result["steps"]["times_s"]))[2:]:
+        assert step["seconds"] == pytest.approx(expected, rel=0.01)
+        assert step["events"] == pytest.approx(expected, rel=0.01)
+        assert step["tokens_per_s"] == pytest.approx(65536 / expected, rel=0.01)
+
+
+def test_without_host_time_each_run_prints_the_same(tmp_path: Path) -> None:
+    """To the resolution of a float; and steps differ from each other by nothing but the first's set-up."""
+    first, result = timed(tmp_path, "--live", "--host-time", "0")
+    second, _ = timed(tmp_path, "--live", "--host-time", "0")
+    assert [step["events"] for step in first] == [step["events"] for step in second]
+    for one, other in zip(first, second):
+        assert one["seconds"] == pytest.approx(other["seconds"], abs=1e-8)
+    assert first[-1]["seconds"] == pytest.approx(result["step_time_s"], rel=1e-6)
+
+
+def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path) -> None:
+    """What autotuners choose by: the device's time, whatever the host does meanwhile."""
+    steps, result = timed(tmp_path)
+    again, _ = timed(tmp_path)
+    assert [step["events"] for step in steps] == [step["events"] for step in again]
+    assert steps[-1]["events"] == pytest.approx(result["step_time_s"], rel=0.02)
+    assert steps[-1]["seconds"] < 0.5 * result["step_time_s"]
+
+
+def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> None:
+    """Live, in the result of the same run, and in that of a run without a live clock: within 1 %."""
+    options = ("--gpu", "h100-sxm", "--nodes", "16", "--steps", "0", "--live", "--quiet", "--json", tmp_path / "r.json")
+    ended = presim("run", *options, EXAMPLES / "llama_fsdp2.py", "--log")
+    printed = [float(seconds) for seconds in re.findall(r"step \d+: ([\d.]+) s", ended.stdout)]
+    assert len(printed) == 3, ended.stderr
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert printed[-1] == pytest.approx(result["step_time_s"], rel=0.01)
+    assert printed[-1] == pytest.approx(run("llama_fsdp2.py", world_size=128).result.step_time_s, rel=0.01)
+    peak = float(re.findall(r"([\d.]+) GiB", ended.stdout)[-1])
+    assert peak == pytest.approx(result["memory"]["peak_allocated_bytes"] / 2**30, abs=0.01)

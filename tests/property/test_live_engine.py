@@ -1,0 +1,145 @@
+"""An engine that is told of its ranks piece by piece says what it says of the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import jobs, priced, traces
+from test_engine import options
+
+from presim.cost.price import PricedTrace
+from presim.engine import loop
+from presim.engine.live import LiveEngine
+from presim.engine.matching import match_collectives
+from presim.engine.ops import build_ops
+from presim.engine.options import Options
+from presim.engine.simulate import simulate_job
+from presim.trace.schema import Kind
+
+SETTINGS = settings(deadline=None, max_examples=150)
+
+
+class Feeder:
+    """Hands the entries of a job to a live engine in pieces, as its ranks would ask for them."""
+
+    def __init__(self, job: list[PricedTrace], chosen: Options, compiled: bool) -> None:
+        self.job = job
+        self.options = chosen
+        self.engine = LiveEngine(len(job), chosen, compiled=compiled)
+        matching = match_collectives([item.trace for item in job])
+        self.match = matching.match
+        for needed in matching.needed.tolist():
+            self.engine.meeting(needed)
+        self.at = [0] * len(job)
+        self.numbers: list[dict[int, int]] = [{} for _ in job]  # entry -> op
+        self.recordings: list[dict[int, int]] = [{} for _ in job]
+        self.ends: dict[int, int] = {}
+
+    def give(self, rank: int, entries: int) -> None:
+        """The next entries of a rank; a launch of several sends and receives comes as a whole."""
+        trace = self.job[rank].trace
+        stop = min(self.at[rank] + entries, len(trace))
+        while stop < len(trace) and _same_launch(trace.columns, stop - 1, stop):
+            stop += 1
+        piece = slice(self.at[rank], stop)
+        self.at[rank] = stop
+        part = dataclasses.replace(trace, columns={name: column[piece] for name, column in trace.columns.items()})
+        ops = build_ops(dataclasses.replace(self.job[rank], trace=part), self.options, self.engine.classes)
+        entry = ops.entries + piece.start
+        numbers = self.engine.extend(rank, ops, self.match[rank][entry])
+        self.numbers[rank] |= dict(zip(entry.tolist(), numbers.tolist()))
+        self._aim(rank, ops.code, trace.columns["object"][entry], numbers)
+
+    def _aim(self, rank: int, code: np.ndarray, serials: np.ndarray, numbers: np.ndarray) -> None:
+        for kind, serial, number in zip(code.tolist(), serials.tolist(), numbers.tolist()):
+            if kind == loop.RECORD:
+                self.recordings[rank][serial] = number
+            elif kind in (loop.WAIT, loop.EVENT_SYNC) and serial in self.recordings[rank]:
+                self.engine.aim(number, self.recordings[rank][serial])
+
+    def run(self) -> None:
+        """Simulate, and hold that nothing that was said before has changed."""
+        self.engine.run()
+        for numbers in self.numbers:
+            for number in numbers.values():
+                end = self.engine.end_ns(number)
+                assert self.ends.setdefault(number, end) == end or self.ends[number] < 0
+                self.ends[number] = end
+
+
+def _same_launch(columns: dict[str, np.ndarray], before: int, after: int) -> bool:
+    kinds, serials = columns["kind"], columns["object"]
+    both = kinds[before] == kinds[after] == Kind.COLLECTIVE
+    return bool(both and serials[before] == serials[after] != 0)
+
+
+def check(feeder: Feeder) -> None:
+    """Every op ended when the simulation of the whole says so."""
+    for rank in range(len(feeder.job)):
+        feeder.engine.close(rank)
+    feeder.run()
+    whole = simulate_job(feeder.job, options=feeder.options, compiled=False)
+    for index, item in enumerate(feeder.job):
+        ends = whole[item.trace.manifest.rank].end_ns
+        assert {entry: feeder.ends[number] for entry, number in feeder.numbers[index].items()} == {
+            entry: int(ends[entry]) for entry in feeder.numbers[index]
+        }
+
+
+@given(jobs(), options, st.data(), st.booleans())
+@SETTINGS
+def test_pieces_in_any_order_make_the_whole(
+    job: list[PricedTrace], chosen: Options, data: st.DataObject, compiled: bool
+) -> None:
+    """Ranks get ahead of each other by any number of entries; what was said once stays."""
+    feeder = Feeder(job, chosen, compiled)
+    open_ranks = set(range(len(job)))
+    while open_ranks:
+        rank = data.draw(st.sampled_from(sorted(open_ranks)))
+        feeder.give(rank, data.draw(st.integers(1, 6)))
+        if feeder.at[rank] == len(job[rank].trace):
+            open_ranks.discard(rank)
+        feeder.run()
+    check(feeder)
+
+
+@given(priced(traces()), options, st.data())
+@SETTINGS
+def test_looking_at_the_clock_changes_nothing(item: PricedTrace, chosen: Options, data: st.DataObject) -> None:
+    """Marks split host time, and the device goes on as without them."""
+    feeder = Feeder([item], chosen, compiled=False)
+    spent = np.rint(item.trace.columns["host_ns"] * chosen.host_factor)
+    while feeder.at[0] < len(item.trace):
+        feeder.give(0, data.draw(st.integers(1, 6)))
+        if feeder.at[0] < len(item.trace):
+            feeder.engine.mark(0, data.draw(st.integers(0, int(spent[feeder.at[0]]))))
+        feeder.run()
+    check(feeder)
+
+
+@given(jobs(), options, st.data())
+@SETTINGS
+def test_ranks_that_wait_for_their_synchronisations_are_all_answered(
+    job: list[PricedTrace], chosen: Options, data: st.DataObject
+) -> None:
+    """Each rank goes on only after it was told when its wait is over; in any order, none is left."""
+    feeder = Feeder(job, chosen, compiled=False)
+    waiting: dict[int, int] = {}
+    ended: set[int] = set()
+    while len(ended) < len(job):
+        ready = [rank for rank in range(len(job)) if rank not in waiting and rank not in ended]
+        assert ready, "every rank waits"
+        rank = data.draw(st.sampled_from(ready))
+        entry = feeder.at[rank]
+        feeder.give(rank, 1)
+        if feeder.at[rank] == len(job[rank].trace):
+            ended.add(rank)
+            feeder.engine.close(rank)
+        elif job[rank].trace.columns["kind"][entry] in (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC):
+            waiting[rank] = feeder.numbers[rank][entry]
+        feeder.run()
+        waiting = {who: op for who, op in waiting.items() if not feeder.engine.passed(who, op)}
+    check(feeder)
