@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
@@ -28,6 +29,7 @@ def simulate(
     contention: bool = True,
     host_factor: float = 1.0,
     host_time: bool = True,
+    prices: Sequence[str | os.PathLike[str]] = (),
 ) -> Result:
     """Price and simulate a saved trace; the arguments are the options of ``presim simulate``."""
     return evaluate_saved(
@@ -41,6 +43,7 @@ def simulate(
         contention=contention,
         host_factor=host_factor,
         host_time=host_time,
+        prices=prices,
     ).result
 
 
@@ -59,6 +62,7 @@ def run(
     module: bool = False,
     contention: bool = True,
     host_factor: float = 1.0,
+    prices: Sequence[str | os.PathLike[str]] = (),
     values: Sequence[str] = (),
     host_time: bool = True,
     live: bool = False,
@@ -89,6 +93,7 @@ def run(
         module=module,
         contention=contention,
         host_factor=host_factor,
+        prices=prices,
         values=values,
         host_time=host_time,
         live=live,
@@ -111,6 +116,7 @@ def evaluate_run(
     module: bool = False,
     contention: bool = True,
     host_factor: float = 1.0,
+    prices: Sequence[str | os.PathLike[str]] = (),
     values: Sequence[str] = (),
     host_time: bool = True,
     live: bool = False,
@@ -136,7 +142,7 @@ def evaluate_run(
     if save is not None:
         store.save([trace], save)
     progress("simulating")
-    return evaluate(trace, target, options)
+    return evaluate(trace, target, options, prices=[Path(folder) for folder in prices])
 
 
 def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:
@@ -172,6 +178,7 @@ def evaluate_saved(
     contention: bool = True,
     host_factor: float = 1.0,
     host_time: bool = True,
+    prices: Sequence[str | os.PathLike[str]] = (),
 ) -> Evaluation:
     """`simulate` with all that reports are made of; what is not given is as it was captured."""
     from presim.hardware.choose import choose_cluster
@@ -192,4 +199,11 @@ def evaluate_saved(
     )
     traces = [job.traces[number] for number in sorted(job.traces)]
     options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
-    return evaluate(traces, target, options, rank=rank, stands_for=captured.stands_for)
+    return evaluate(
+        traces,
+        target,
+        options,
+        rank=rank,
+        stands_for=captured.stands_for,
+        prices=[Path(folder) for folder in prices],
+    )

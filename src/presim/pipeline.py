@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.summarise import Device, summarise
@@ -35,17 +36,18 @@ def evaluate(
     *,
     rank: int | None = None,
     stands_for: Mapping[int, Sequence[int]] | None = None,
+    prices: Sequence[Path] = (),
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
-    the other ranks that do as it does.
+    the other ranks that do as it does. ``prices``: folders with measured tables and learned models.
     """
     captured = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     options = options or Options()
-    priced = {trace.manifest.rank: price_trace(trace, cluster) for trace in captured}
+    priced = {trace.manifest.rank: price_trace(trace, cluster, prices=prices) for trace in captured}
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     timeline = timelines[chosen.manifest.rank]

@@ -13,10 +13,12 @@ from presim.cost.collectives.measured import Measured, Row
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.measured.estimator import MeasuredEstimator
+from presim.cost.measured.rows import Measurement
 from presim.cost.price import Estimator
 from presim.hardware import Gpu
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective
+from presim.trace.signatures import COLLECTIVE_KINDS, Collective, Copy, Elementwise, Gemm, Signature
 
 
 def _slow_points() -> list[Point]:
@@ -52,7 +54,35 @@ COLLECTIVE_MODELS: dict[str, Callable[[], CollectiveModel]] = {
     "statistical": _statistical,
 }
 COVERS_EVERYTHING = ("hierarchical",)
-ESTIMATORS: dict[str, Callable[[Gpu], Estimator]] = {"analytic": AnalyticEstimator, "learned": LearnedEstimator}
+
+
+@functools.cache
+def _measured_operators(gpu: Gpu) -> MeasuredEstimator:
+    """A table of a card that is as fast as the formula says, on a grid that leaves room between its rows."""
+    work: list[Signature] = [
+        Gemm(m, n, k, 1, "bfloat16", layout="NN")
+        for m in (16, 1024, 4096, 16384)
+        for n in (1024, 8192)
+        for k in (4096,)
+    ]
+    work += [Copy("d2d", 1 << power) for power in range(0, 34, 2)]
+    work += [Elementwise(2 << size, 2 << size, 1 << size, "bfloat16", operator="aten::add") for size in range(4, 30, 2)]
+    prices = AnalyticEstimator(gpu).price(work)
+    return MeasuredEstimator(
+        gpu,
+        [
+            Measurement(gpu=gpu.id, signature=each, duration_ns=price.duration_ns, source="formula")
+            for each, price in zip(work, prices)
+            if price is not None
+        ],
+    )
+
+
+ESTIMATORS: dict[str, Callable[[Gpu], Estimator]] = {
+    "analytic": AnalyticEstimator,
+    "learned": LearnedEstimator,
+    "measured": _measured_operators,
+}
 MONOTONE = ("analytic",)  # the others follow measurements, which are monotone only roughly
 GPUS = ("h100-sxm", "a100-80gb-sxm", "b200", "v100-32gb-sxm", "l4", "rtx-4090", "rtx-pro-6000", "mi300x", "gb300")
 CLUSTERS = ("h100-sxm", "a100-80gb-sxm", "gb200", "l40s", "v100-32gb-sxm", "a40", "mi300x")

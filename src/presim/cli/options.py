@@ -31,7 +31,7 @@ def cluster_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """``--no-contention --host-factor --host-time``: what the simulation takes for granted."""
+    """``--no-contention --host-factor --host-time --prices``: what the simulation takes for granted."""
     for option in reversed(
         (
             click.option(
@@ -58,6 +58,12 @@ def engine_options(function: _Function) -> _Function:
                 show_default=True,
                 callback=lambda context, option, value: bool(value),
                 help="0: the host takes no time, neither for its own work nor for launches.",
+            ),
+            click.option(
+                "--prices",
+                multiple=True,
+                metavar="DIR",
+                help="Folder with measured tables or fitted models that go before presim's own; repeatable.",
             ),
         )
     ):

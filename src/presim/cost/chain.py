@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from presim.cost.analytic.device import Device, device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.analytic.kernel import guess
 from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models
 from presim.cost.demand import demand
-from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.given import estimators, notes
 from presim.cost.overlap import Demand
 from presim.cost.price import Estimator, Price, PricedTrace
 from presim.errors import InputError
@@ -40,13 +40,12 @@ class Chain:
     device: Device  # for the guess where nobody answers
 
     @classmethod
-    def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None) -> Chain:
-        """The chain used where the caller names none: learned where a model covers the work, then analytic.
+    def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None, prices: Sequence[Path] = ()) -> Chain:
+        """The chain used where the caller names none: measured, then learned, then analytic.
 
-        ``nccl``: NCCL's variables in the script.
+        ``nccl``: NCCL's variables in the script. ``prices``: folders with the user's own tables and models.
         """
-        estimators = (LearnedEstimator(cluster.gpu), AnalyticEstimator(cluster.gpu))
-        return cls(estimators, collective_models(cluster, nccl), device_of(cluster.gpu))
+        return cls(estimators(cluster.gpu, prices), collective_models(cluster, nccl), device_of(cluster.gpu))
 
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None where nobody in the chain covers it."""
@@ -84,14 +83,18 @@ class Chain:
         return next((price for price in asked if price is not None), None)
 
 
-def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None) -> PricedTrace:
-    """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed."""
+def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, prices: Sequence[Path] = ()) -> PricedTrace:
+    """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed.
+
+    ``prices``: folders with tables and models that go before those of presim, where no chain is given.
+    """
     _check_size(trace.manifest, cluster)
     nccl = trace.manifest.nccl
-    chain = chain or Chain.default(cluster, nccl)
-    prices, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
-    demands = demands_of(trace.signatures, prices, trace.manifest.groups, cluster, nccl)
-    return PricedTrace(trace, tuple(prices), tuple(uncovered), demands, _notes({**cluster.nccl, **nccl}))
+    chain = chain or Chain.default(cluster, nccl, prices)
+    said = notes(cluster.gpu, prices)
+    answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
+    demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
+    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *_notes({**cluster.nccl, **nccl})))
 
 
 def demands_of(

@@ -108,9 +108,19 @@ def _model(path: Path) -> tuple[Model, Forest]:
     return model, Forest.of(model.thresholds, model.trees, model.limit)
 
 
+def _files(folder: Path) -> Sequence[Path]:
+    return _packaged() if folder == PACKAGED else sorted(folder.glob("*.json"))
+
+
+@functools.cache
+def _packaged() -> tuple[Path, ...]:
+    """Listed once: the folder is part of the program."""
+    return tuple(sorted(PACKAGED.glob("*.json")))
+
+
 def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
     """For each class of work the file of this GPU, else of the nearest relative that has one."""
-    files = {path.name: path for folder in folders for path in sorted(folder.glob("*.json"))}
+    files = {path.name: path for folder in folders for path in _files(folder)}
     chosen: dict[str, Path] = {}
     ranks: dict[str, tuple[int, float]] = {}
     for name, path in sorted(files.items()):

@@ -1,0 +1,51 @@
+"""Prices that a user gives: folders of measured tables and learned models (``--prices DIR``)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
+from presim.cost.measured import table
+from presim.cost.measured.estimator import MeasuredEstimator
+from presim.cost.price import Estimator
+from presim.errors import InputError
+from presim.hardware import Gpu
+
+
+def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
+    """Who is asked for the price of an operator, in this order: measured, learned, analytic.
+
+    Raises:
+        InputError: a folder is missing or holds neither tables nor models, or one of its files cannot be used.
+    """
+    for folder in folders:
+        if not table.find(folder) and not list(folder.glob("*.json")):
+            raise InputError(
+                f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (*.json) of presim fit"
+                if folder.is_dir()
+                else f"there is no folder {folder} with prices"
+            )
+    made: list[Estimator] = []
+    read = tables(tuple(folders))
+    if read.rows:
+        made.append(MeasuredEstimator(gpu, read.rows))
+    return (*made, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
+
+
+@functools.lru_cache(maxsize=4)
+def tables(folders: tuple[Path, ...]) -> table.Table:
+    """All tables of the folders as one, read once."""
+    return table.read([path for folder in folders for path in table.find(folder)])
+
+
+def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
+    """What a result should say about the tables it rests on."""
+    read = tables(tuple(folders))
+    said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
+    if read.rows and not any(row.gpu == gpu.id for row in read.rows):
+        measured = ", ".join(sorted({row.gpu for row in read.rows}))
+        said.append(f"No row of the measured prices is of {gpu.id}; they are of {measured}.")
+    return tuple(said)

@@ -1,0 +1,109 @@
+"""The measured estimator: what a table holds exactly, else between two of its rows; never beyond them."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import math
+import statistics
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.bounds import datasheet_ns
+from presim.cost.measured.axes import Key, axes
+from presim.cost.measured.rows import Measurement
+from presim.cost.price import Origin, Price
+from presim.hardware import Gpu
+from presim.trace.signatures import Signature
+
+_LEAST_DOUBT = 0.03  # what one card differs from another of its model, and one day from the next
+_WIDEST_GAP = 4.0  # rows further apart than this factor say nothing of what lies between
+
+
+class _Point(NamedTuple):
+    size: int
+    log_ratio: float  # of the measured to the analytic duration
+    doubt: float
+
+
+class MeasuredEstimator:
+    """Prices from rows of one GPU; rows of other GPUs are ignored.
+
+    Several rows of one signature (of several sources) count as their median. Between two rows the ratio to the
+    analytic price is interpolated, so that what the formula knows of the shape between them is kept.
+    """
+
+    name = "measured"
+
+    def __init__(self, gpu: Gpu, rows: Iterable[Measurement]) -> None:
+        self.gpu = gpu
+        self.analytic = AnalyticEstimator(gpu)
+        found: dict[Signature, list[Measurement]] = collections.defaultdict(list)
+        for row in rows:
+            if row.gpu == gpu.id and not row.beside:
+                found[row.signature].append(row)
+        self.exact = {signature: _median(members) for signature, members in found.items()}
+        self.lines = self._lines()
+
+    def _lines(self) -> dict[Key, list[_Point]]:
+        """Points along every axis, ascending."""
+        lines: dict[Key, list[_Point]] = collections.defaultdict(list)
+        known = list(self.exact)
+        for signature, base in zip(known, self.analytic.price(known)):
+            duration, doubt = self.exact[signature]
+            if base is not None:
+                for key, size in axes(signature):
+                    lines[key].append(_Point(size, math.log(duration / base.duration_ns), doubt))
+        return {key: sorted(points) for key, points in lines.items() if len(points) > 1}
+
+    def price(self, signatures: list[Signature]) -> list[Price | None]:
+        """One price per signature; None where the table neither holds it nor surrounds it."""
+        bases = self.analytic.price(signatures)
+        return [self._price(signature, base) for signature, base in zip(signatures, bases)]
+
+    def _price(self, signature: Signature, base: Price | None) -> Price | None:
+        bound = base.bound if base else ""
+        if signature in self.exact:
+            duration, doubt = self.exact[signature]
+            return self._made(signature, duration, Origin.MEASURED, doubt, bound)
+        between = self._between(signature) if base else None
+        if base is None or between is None:
+            return None
+        log_ratio, doubt = between
+        duration = base.duration_ns * math.exp(log_ratio)
+        return self._made(signature, duration, Origin.INTERPOLATED, doubt, bound)
+
+    def _made(self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str) -> Price:
+        least = max(datasheet_ns(signature, self.gpu), 1.0)
+        return Price(math.ceil(max(duration, least)), origin, min(doubt, 0.9), "measured", bound)
+
+    def _between(self, signature: Signature) -> tuple[float, float] | None:
+        """The ratio to the analytic price between the nearest rows on the axis where they are nearest."""
+        best: tuple[float, float, float] | None = None
+        for key, size in axes(signature):
+            points = self.lines.get(key, [])
+            place = bisect.bisect_left(points, (size,))
+            if not 0 < place < len(points) or points[place - 1].size < 1:
+                continue
+            low, high = points[place - 1], points[place]
+            gap = high.size / low.size
+            if gap <= _WIDEST_GAP and (best is None or gap < best[0]):
+                best = gap, *_interpolated(low, high, size)
+        return None if best is None else best[1:]
+
+
+def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
+    """Straight in the logarithm of the size; as unsure as the rows and half of what they differ by."""
+    share = math.log(size / low.size) / math.log(high.size / low.size)
+    log_ratio = (1 - share) * low.log_ratio + share * high.log_ratio
+    jump = abs(high.log_ratio - low.log_ratio) / 2
+    return log_ratio, math.hypot(max(low.doubt, high.doubt), jump, _LEAST_DOUBT)
+
+
+def _median(rows: list[Measurement]) -> tuple[float, float]:
+    """Duration in ns and doubt: the rows' own spread, or what the rows differ by."""
+    durations = [row.duration_ns for row in rows]
+    middle = statistics.median(durations)
+    apart = (max(durations) - min(durations)) / 2 / middle
+    return middle, max(apart, *(row.spread for row in rows), _LEAST_DOUBT)

@@ -1,0 +1,123 @@
+"""Tables of measurements: Parquet files with a schema and the origin of every row.
+
+One row is one `Measurement`; its signature is JSON, as traces store it. Several files make one table. A row that cannot
+be true (`rows.wrong`) is left out and counted by reason when the table is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.cost.measured.rows import Intake, Measurement
+from presim.errors import InputError
+from presim.trace.signatures import Signature
+
+FORMAT, VERSION = "presim-measured-prices", 1
+SUFFIX = ".measured.parquet"
+_COLUMNS = ("gpu", "signature", "duration_ns", "spread", "samples", "source")
+_KEY = b"presim"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows that can be true, in the order of the files, and how many could not, by reason."""
+
+    rows: tuple[Measurement, ...]
+    rejected: dict[str, int]
+
+
+def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dict[str, str]) -> None:
+    """Write rows, sorted: the same rows give the same bytes. Appears whole or not at all.
+
+    ``origin``: what is true of all rows: the driver, the versions, the dataset's commit.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    listed = sorted(rows, key=lambda row: (row.gpu, _text(row.signature), row.source, row.duration_ns))
+    columns: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in _COLUMNS}
+    columns["signature"] = [_text(row.signature) for row in listed]
+    types = {"gpu": pa.string(), "signature": pa.string(), "duration_ns": pa.float64(), "spread": pa.float64()}
+    types |= {"samples": pa.int64(), "source": pa.string()}
+    header = json.dumps({"format": FORMAT, "version": VERSION, "origin": origin}, sort_keys=True)
+    schema = pa.schema([(name, types[name]) for name in _COLUMNS], metadata={_KEY: header.encode()})
+    scratch = Path(f"{os.fspath(path)}.part")
+    pq.write_table(pa.table(columns, schema=schema), scratch, compression="zstd")
+    scratch.replace(path)
+
+
+def read(paths: Sequence[Path]) -> Table:
+    """Read tables.
+
+    Raises:
+        InputError: a file is no such table, of another version, or lacks a column.
+    """
+    intake = Intake()
+    for path in paths:
+        intake.take(_rows(path))
+    return Table(tuple(intake.accepted), dict(sorted(intake.rejected.items())))
+
+
+def find(folder: Path) -> list[Path]:
+    """The tables of a folder."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def origin_of(path: Path) -> dict[str, str]:
+    """What a table's header says of all its rows."""
+    import pyarrow.parquet as pq
+
+    return dict(_header(path, pq.read_schema(path).metadata)["origin"])
+
+
+def _rows(path: Path) -> Iterator[Measurement | str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    _header(path, table.schema.metadata)
+    missing = [name for name in _COLUMNS if name not in table.column_names]
+    if missing:
+        raise InputError(f"{path} lacks the columns {', '.join(missing)}")
+    for row in table.select(list(_COLUMNS)).to_pylist():
+        yield _row(row)
+
+
+def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads((metadata or {})[_KEY])
+        found = (header["format"], header["version"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is no table of measured prices: presim's header is missing") from error
+    if found != (FORMAT, VERSION):
+        raise InputError(f"{path} is {found[0]} version {found[1]}; this presim reads {FORMAT} version {VERSION}")
+    return header
+
+
+def _row(row: dict[str, Any]) -> Measurement | str:
+    try:
+        signature = msgspec.json.decode(row["signature"], type=Signature)
+    except (msgspec.MsgspecError, TypeError):
+        return "a signature that is none"
+    numbers = (row["duration_ns"], row["spread"], row["samples"])
+    if any(number is None for number in numbers) or not row["gpu"] or not row["source"]:
+        return "an empty cell"
+    duration, spread, samples = numbers
+    return Measurement(
+        gpu=row["gpu"], signature=signature, duration_ns=float(duration), source=row["source"],
+        spread=float(spread), samples=int(samples),
+    )  # fmt: skip
+
+
+def _text(signature: Signature) -> str:
+    return msgspec.json.encode(signature, order="sorted").decode()

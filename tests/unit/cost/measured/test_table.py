@@ -1,0 +1,90 @@
+"""Tables of measurements keep what was put in, and let nothing in that cannot be true without counting it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance import strategies as made
+from presim.cost.measured import table
+from presim.cost.measured.rows import Measurement
+from presim.errors import InputError
+from presim.trace.signatures import Elementwise, Gemm, Signature
+
+GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16")
+ROW = Measurement(gpu="h100-sxm", signature=GEMM, duration_ns=2e5, source="test", spread=0.02, samples=30)
+NAME = "a" + table.SUFFIX
+
+
+def saved(path: Path, *rows: Measurement) -> Path:
+    table.write(rows, path / NAME, {"driver": "580"})
+    return path / NAME
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(made.signatures(), max_size=8, unique=True))
+def test_rows_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, work: list[Signature]) -> None:
+    rows = [Measurement(gpu="h100-sxm", signature=each, duration_ns=5e11, source="test") for each in work]
+    path = saved(tmp_path_factory.mktemp("table"), *rows)
+    assert set(table.read([path]).rows) == set(rows)
+    assert table.origin_of(path) == {"driver": "580"}
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    other = Measurement(gpu="h100-sxm", signature=Elementwise(1, 1, 1, "int8"), duration_ns=2e3, source="test")
+    first = saved(tmp_path, ROW, other).read_bytes()
+    assert saved(tmp_path, other, ROW).read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"duration_ns": 100.0}, "a duration outside 0.2 us to 10 min: another unit?"),
+        ({"duration_ns": 100000.0}, "faster than the datasheet's peak allows"),
+        ({"duration_ns": -1.0}, "a duration that is no positive number"),
+        ({"duration_ns": float("nan")}, "a duration that is no positive number"),
+        ({"duration_ns": 1e15}, "a duration outside 0.2 us to 10 min: another unit?"),
+        ({"gpu": "h9000"}, "a GPU that the catalogue does not have: h9000"),
+    ],
+)
+def test_rows_that_cannot_be_true_are_counted(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
+    bad = msgspec.structs.replace(ROW, **changes)
+    read = table.read([saved(tmp_path, ROW, bad)])
+    assert read.rows == (ROW,)
+    assert read.rejected == {reason: 1}
+
+
+def test_a_second_row_is_counted(tmp_path: Path) -> None:
+    path = saved(tmp_path, ROW)
+    assert table.read([path, path]).rejected == {"a second row for the same work and source": 1}
+
+
+def test_rows_of_another_shape_are_counted(tmp_path: Path) -> None:
+    path = saved(tmp_path, ROW)
+    whole = pq.read_table(path)
+    columns = {name: whole[name].to_pylist() * 3 for name in whole.column_names}
+    columns["signature"][1] = '{"family": "gemm"}'
+    columns["duration_ns"][2] = None
+    pq.write_table(pa.table(columns).replace_schema_metadata(whole.schema.metadata), path)
+    assert table.read([path]).rejected == {"a signature that is none": 1, "an empty cell": 1}
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no")
+    with pytest.raises(InputError, match="text cannot be read as Parquet"):
+        table.read([tmp_path / "text"])
+    pq.write_table(pa.table({"gpu": ["h100"]}), tmp_path / "foreign")
+    with pytest.raises(InputError, match="foreign is no table of measured prices: presim's header is missing"):
+        table.read([tmp_path / "foreign"])
+    path = saved(tmp_path, ROW)
+    whole = pq.read_table(path)
+    pq.write_table(whole.drop_columns(["spread", "gpu"]), path)
+    with pytest.raises(InputError, match="lacks the columns gpu, spread"):
+        table.read([path])
