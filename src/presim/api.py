@@ -137,7 +137,7 @@ def evaluate_run(
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
     request = Request(launch, rank, steps, limit, stdout, tuple(values))
     options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
-    with LiveServer(target, options, live=live) as simulator:
+    with LiveServer(target, options, live=live, prices=[Path(folder) for folder in prices]) as simulator:
         trace = capture(request, target, progress, simulator)
     if save is not None:
         store.save([trace], save)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from presim.engine.live import LiveEngine
@@ -28,11 +28,27 @@ class Clock:
     the engine simulates up to the first rank that runs, and a rank is answered when its wait ends before that.
     """
 
-    def __init__(self, directories: dict[int, Path], cluster: Cluster, options: Options, *, live: bool) -> None:
+    def __init__(
+        self,
+        directories: dict[int, Path],
+        cluster: Cluster,
+        options: Options,
+        *,
+        live: bool,
+        prices: Sequence[Path] = (),
+    ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
         self._engine = LiveEngine(len(directories), options)
         self._feeds = {
-            rank: Feed(directories[rank], rank, engine=self._engine, index=index, cluster=cluster, options=options)
+            rank: Feed(
+                directories[rank],
+                rank,
+                engine=self._engine,
+                index=index,
+                cluster=cluster,
+                options=options,
+                prices=prices,
+            )
             for index, rank in enumerate(sorted(directories))
         }
         self._running = set(directories)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,15 @@ class Feed:
     """One rank: reads its log, prices what is new, and hands it to the engine."""
 
     def __init__(
-        self, directory: Path, rank: int, *, engine: LiveEngine, index: int, cluster: Cluster, options: Options
+        self,
+        directory: Path,
+        rank: int,
+        *,
+        engine: LiveEngine,
+        index: int,
+        cluster: Cluster,
+        options: Options,
+        prices: Sequence[Path] = (),
     ) -> None:
         self.tail = LogTail(directory)
         self.rank = rank
@@ -40,7 +49,7 @@ class Feed:
         self._tables = Tables(self.tail)
         # As the script finds them; what it sets itself is known at its end only.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
-        self._chain = Chain.default(cluster, self._nccl)
+        self._chain = Chain.default(cluster, self._nccl, prices)
         self._prices: list[Price] = []
         self._demands: list[Demand] = []
         self._last_ns: int | None = None  # CPU time of the last record

@@ -7,6 +7,7 @@ import os
 import selectors
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -24,10 +25,11 @@ _UNTIMED = Options.of(host_time=False)
 class LiveServer:
     """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only."""
 
-    def __init__(self, cluster: Cluster, options: Options, *, live: bool) -> None:
+    def __init__(self, cluster: Cluster, options: Options, *, live: bool, prices: Sequence[Path] = ()) -> None:
         self._cluster = cluster
         self._options = options
         self._live = live
+        self._prices = tuple(prices)
         self._directories: dict[int, Path] = {}
         self._clock: Clock | None = None
         self._selector = selectors.DefaultSelector()
@@ -104,7 +106,7 @@ class LiveServer:
     def _take(self, rank: int, message: bytes) -> None:
         if self._clock is None:
             options = self._options if self._live else _UNTIMED
-            self._clock = Clock(self._directories, self._cluster, options, live=self._live)
+            self._clock = Clock(self._directories, self._cluster, options, live=self._live, prices=self._prices)
         if message:
             self._clock.ask(rank, Question.unpack(message))
         else:
