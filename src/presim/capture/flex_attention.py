@@ -1,7 +1,8 @@
 """Flex attention as attention: inductor's template has the shapes in its arguments and the mask in its source.
 
 Which blocks a mask leaves out is worked out on the device, where nothing is computed. A mask whose function compares
-query and key position is taken to be causal; other conditions (documents, prefixes) are taken to hold everywhere.
+query and key position is taken to be causal; other conditions (documents, prefixes) are taken to hold everywhere. Under
+context parallelism a rank has queries from all over the sequence: such a mask shows them half of the keys.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 from presim.capture.after_import import when_imported
 
 _QUERY, _KEY, _VALUE, _GRADIENT = "arg_Q", "arg_K", "arg_V", "arg_DO"
-_POSITION = re.compile(r"^\s*(\w+) = \((m|n)\)\s*$", re.MULTILINE)
-_COMPARISON = re.compile(r"= (\w+) (>=|<=|>|<) (\w+)\s*$", re.MULTILINE)
-_MARK = "presim_causal"  # attribute of a kernel whose source says so: the loaded kernel has its source no more
+_ASSIGNMENT = re.compile(r"^\s*(tmp\d+) = (.+?)\s*$", re.MULTILINE)
+_COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
+_WORD = re.compile(r"tmp\d+")
+_MARK = "presim_mask"  # attribute of a kernel: what its source says, which the loaded kernel has no more
 
 
 def install() -> None:
@@ -30,19 +32,19 @@ def _read_sources(module: Any) -> None:
     @functools.wraps(make)
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         made = make(self, name, source, *args, **kwargs)
-        if "flex" in name and is_causal(source):
+        if "flex" in name and (mask := mask_of(source)):
             if hasattr(made, "result"):  # compiled by another process meanwhile
-                made.result = functools.partial(_mark_result, made.result)
+                made.result = functools.partial(_mark_result, made.result, mask)
             else:
-                setattr(made, _MARK, True)
+                setattr(made, _MARK, mask)
         return made
 
     module.AsyncCompile.triton = reading
 
 
-def _mark_result(result: Callable[[], Any]) -> Any:
-    kernel = result()
-    setattr(kernel, _MARK, True)
+def _mark_result(result: Callable[..., Any], mask: str, *args: Any, **kwargs: Any) -> Any:
+    kernel = result(*args, **kwargs)
+    setattr(kernel, _MARK, mask)
     return kernel
 
 
@@ -55,6 +57,7 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     """What the kernel does, in the fields that `library_calls` reads. Tensors are [batch, heads, length, dim]."""
     given = dict(tensors)
     query = given[_QUERY].shape
+    mask = getattr(kernel, _MARK, "")
     key, value = (given[one].shape if one in given else query for one in (_KEY, _VALUE))  # one tensor is passed once
     fields = {
         "is": "attention",
@@ -63,27 +66,40 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
         "heads": query[1],
         "kv_heads": key[1],
         "q_len": query[2],
-        "kv_len": key[2],
+        "kv_len": key[2] // 2 if mask == "shared" else key[2],  # what a query sees, on average over the pieces
         "head_dim": query[3],
         "v_head_dim": value[3],
-        "causal": int(getattr(kernel, _MARK, False)),
+        "causal": int(mask == "causal"),
         "dtype": str(given[_QUERY].dtype).removeprefix("torch."),
         "backend": "flex",
     }
     return " ".join(f"{field}={content}" for field, content in fields.items())
 
 
-def is_causal(source: str) -> bool:
-    """Whether the mask in a kernel's source wants the query's position to be at least the key's.
+def mask_of(source: str) -> str:
+    """What the mask in a kernel's source says of positions.
 
-    The template calls them m and n, and the mask gives each a name of its own before it compares them.
+    Args:
+        source: of the whole generated file. The template calls the query's position m and the key's n; the mask
+            gives each a name of its own, may look them up in a table, and compares.
+
+    Returns:
+        ``causal`` where the query's position has to be at least the key's; ``shared`` where so of positions that were
+        looked up or worked out first (context parallelism hands out sequences in pieces); ``""`` otherwise.
     """
-    names: dict[str, set[str]] = {"m": set(), "n": set()}
-    for given, position in _POSITION.findall(source):
-        names[position].add(given)
-    queries, keys = names["m"], names["n"]
-    return any(
-        (sign in (">=", ">") and left in queries and right in keys)
-        or (sign in ("<=", "<") and left in keys and right in queries)
-        for left, sign, right in _COMPARISON.findall(source)
-    )
+    kinds: dict[str, str] = {}  # of each name: made from the query's position alone, from the key's alone, from both
+    plain: set[str] = set()
+    for name, expression in _ASSIGNMENT.findall(source):
+        if compared := _COMPARISON.fullmatch(expression):
+            left, sign, right = compared.groups()
+            query, key = (left, right) if sign in (">=", ">") else (right, left)
+            if kinds.get(query) == "m" and kinds.get(key) == "n":
+                return "causal" if {query, key} <= plain else "shared"
+        used = {kinds[word] for word in _WORD.findall(expression) if word in kinds}
+        if expression in ("(m)", "(n)"):
+            used = {expression[1]}
+            plain.add(name)
+        kinds.pop(name, None)
+        if used:
+            kinds[name] = used.pop() if len(used) == 1 else "both"
+    return ""
