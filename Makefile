@@ -20,11 +20,11 @@ FRAMEWORKS := $(VENV)/.frameworks
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks shim demo test quick lint format docs upgrade clean
+.PHONY: help venv frameworks transformer-engine shim demo test quick lint format docs upgrade clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 venv: $(PRESIM) $(TORCH)  ## .venv with PyTorch's CUDA build and without nvidia-* packages
 
@@ -57,6 +57,12 @@ $(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH)
 	@echo "installing frameworks"
 	@DS_BUILD_OPS=0 $(PIP) install --no-deps --no-build-isolation --requirement requirements/frameworks.txt
 	@touch $@
+
+# Its half for PyTorch is compiled here, a quarter of an hour on two cores; the wheel is kept in the user's cache.
+transformer-engine: $(FRAMEWORKS) $(LIBRARIES)  ## Transformer Engine, which is built once for this PyTorch
+	@$(PIP) install --no-deps --requirement requirements/transformer-engine.txt
+	@$(BIN)/python -m presim.capture.build_transformer_engine >build/transformer-engine.log
+	@$(PIP) install --no-deps --force-reinstall "$$(tail -n 1 build/transformer-engine.log)"
 
 shim: $(LIBRARIES)  ## the emulated CUDA libraries
 

@@ -14,7 +14,10 @@ MARKERS = {
     "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
     "slow": "takes more than ten seconds; left out by `make quick`",
 }
-OWN_TARGET = {"vllm": "make vllm"}  # too large, or too long in building, to be asked of every machine
+OWN_TARGET = {  # too large, or too long in building, to be asked of every machine
+    "vllm": "make vllm",
+    "transformer_engine": "make transformer-engine",
+}
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 
 

@@ -31,7 +31,16 @@ from presim.trace.signatures import (
 
 _Family: TypeAlias = type[Elementwise | Reduction | Normalization | Softmax | Optimizer | Index | Sort | Random]
 _FAMILIES: dict[_Family, tuple[str, ...]] = {
-    Normalization: ("norm_except_dim", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"),
+    Normalization: (
+        "norm_except_dim",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "batch_norm",
+        "instance_norm",
+        "layernorm",
+        "rmsnorm",
+    ),
     Softmax: ("softmax", "nll_loss", "cross_entropy", "logsumexp"),
     Sort: ("sort", "topk", "unique", "histc", "bincount", "kthvalue", "median", "mode"),
     Index: (
@@ -47,6 +56,8 @@ _FAMILIES: dict[_Family, tuple[str, ...]] = {
         "roll",
         "flip",
         "repeat_interleave",
+        "moe_permute",
+        "moe_unpermute",
     ),
     Random: (
         "normal",
@@ -107,7 +118,7 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
 def memory_family(name: str) -> _Family:
     """The class of memory-bound work an operator does, by its base name."""
     bare = name.removeprefix("_").removeprefix("native_").removesuffix("_backward").removesuffix("_forward")
-    if bare.startswith(("foreach", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach")):
+    if bare.startswith(("foreach", "multi_tensor", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach")):
         return Optimizer
     for family, words in _FAMILIES.items():
         if bare in words or (family not in _WHOLE_NAME and any(word in bare for word in words)):

@@ -47,6 +47,7 @@ class Runner:
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
         from presim.capture.read_backs import ReadBacks
+        from presim.capture.transformer_engine import TransformerEngine
         from presim.capture.triton_kernels import TritonKernels
 
         hook = Hook(Path(self.control.hook))
@@ -56,6 +57,7 @@ class Runner:
         autotuning.install()
         flex_attention.install()
         TritonKernels(hook).install()
+        TransformerEngine(hook).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
         self.steps.install()

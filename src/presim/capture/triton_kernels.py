@@ -67,11 +67,11 @@ def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
 
 
 def _list(tensors: list[Any]) -> str:
-    return ",".join(_tensor(tensor) for tensor in tensors)
+    return ",".join(describe_tensor(tensor) for tensor in tensors)
 
 
-def _tensor(tensor: Any) -> str:
-    """As the recorder's hook writes it: expanded dimensions have negative sizes."""
+def describe_tensor(tensor: Any) -> str:
+    """A tensor as the recorder's hook writes it: expanded dimensions have negative sizes."""
     sizes = (-size if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride()))
     place = "" if tensor.is_cuda else "cpu:"
     return f"{place}{str(tensor.dtype).removeprefix('torch.')}[{';'.join(map(str, sizes))}]"

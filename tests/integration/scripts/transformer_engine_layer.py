@@ -45,7 +45,9 @@ def main() -> None:
     optimizer = te.optimizers.FusedAdam(layer.parameters(), lr=1e-4)
     for _ in range(options.steps):
         batch = torch.randn(LENGTH, BATCH, HIDDEN, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        low = te.autocast(enabled=True, recipe=RECIPES[options.recipe]()) if options.recipe else contextlib.nullcontext()
+        low = (
+            te.autocast(enabled=True, recipe=RECIPES[options.recipe]()) if options.recipe else contextlib.nullcontext()
+        )
         with low:
             result = layer(batch)
         result.sum().backward()
