@@ -20,7 +20,7 @@ FRAMEWORKS := $(VENV)/.frameworks
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks transformer-engine shim demo test quick lint format docs upgrade clean
+.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs upgrade clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -63,6 +63,10 @@ transformer-engine: $(FRAMEWORKS) $(LIBRARIES)  ## Transformer Engine, which is 
 	@$(PIP) install --no-deps --requirement requirements/transformer-engine.txt
 	@$(BIN)/python -m presim.capture.build_transformer_engine >build/transformer-engine.log
 	@$(PIP) install --no-deps --force-reinstall "$$(tail -n 1 build/transformer-engine.log)"
+
+vllm: $(FRAMEWORKS)  ## vLLM, without its CUDA packages
+	@echo "installing vLLM"
+	@$(PIP) install --no-deps --requirement requirements/vllm.txt
 
 shim: $(LIBRARIES)  ## the emulated CUDA libraries
 

@@ -42,7 +42,16 @@ CLIENTS = {"cli", "validation", "pipeline", "api", "__init__", "__main__"}  # th
 # They run inside the script's own process.
 MAY_IMPORT_TORCH = {
     f"presim.capture.{name}"
-    for name in ("runner", "hook", "modules", "optimizer_steps", "lone_rank", "deepspeed", "transformer_engine")
+    for name in (
+        "runner",
+        "hook",
+        "modules",
+        "parameters",
+        "optimizer_steps",
+        "lone_rank",
+        "deepspeed",
+        "transformer_engine",
+    )
 }
 
 

@@ -1,8 +1,7 @@
 """What DeepSpeed does its own way: one step of its engine steps the optimizer inside it several times, or never.
 
 ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
-before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step. ZeRO-3 leaves
-empty tensors where parameters were and keeps their sizes and its own part of each in attributes.
+before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step.
 """
 
 from __future__ import annotations
@@ -32,14 +31,3 @@ def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
         engine._take_model_step = step
 
     when_imported("deepspeed.runtime.engine", wrap)
-
-
-def elements(parameter: torch.Tensor) -> int:
-    """Elements of the whole parameter, whoever holds them."""
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
-
-
-def partition(parameter: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a parameter of ZeRO-3; any other parameter as it is."""
-    part = getattr(parameter, "ds_tensor", None)
-    return parameter if part is None else part

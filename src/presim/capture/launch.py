@@ -21,6 +21,11 @@ from presim.capture.whereabouts import ask
 from presim.errors import CaptureError
 
 _ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
+# Where the user has not said otherwise.
+FRAMEWORK_DEFAULTS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a trace is of one process: the engine's work is to be in the script's
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # which would compile CUDA sources at its first use
+}
 _PACKAGE_ROOT = Path(__file__).parent.parent.parent
 
 
@@ -53,6 +58,8 @@ def environment(libraries: list[Path], device: Path, log: Path, placed: Mapping[
     }
     variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
     variables.setdefault("PYTHONHASHSEED", "0")  # sets have one order in every run
+    for name, value in FRAMEWORK_DEFAULTS.items():
+        variables.setdefault(name, value)
     return variables
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from presim.capture import deepspeed
 from presim.capture.hook import Hook
 from presim.capture.own_clock import now_ns
+from presim.capture.parameters import elements, own_part
 from presim.trace.schema import Category
 
 _TIMED_CALLS = 500
@@ -99,13 +99,13 @@ class ModuleScopes:
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
-        elements = sum(deepspeed.elements(parameter) for parameter in parameters)
-        own = [deepspeed.partition(local_tensor(parameter)) for parameter in parameters]
-        if elements > self.parameters:
+        total = sum(elements(parameter) for parameter in parameters)
+        own = [own_part(parameter) for parameter in parameters]
+        if total > self.parameters:
             self._counted = id(module)
             self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
-            self.parameters = elements
-            self.parameters_local = sum(tensor.numel() for tensor in own)
+            self.parameters = total
+            self.parameters_local = sum(elements(tensor) for tensor in own)
             self.tokens = self.samples = self.steps_with_input = self._input_before = 0
         for tensor in own:
             self.tag(tensor, Category.PARAMETER)

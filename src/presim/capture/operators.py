@@ -72,9 +72,12 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     scalars = descriptor.fields.get("args", "")
     inputs = parse_operands(descriptor.fields.get("in", ""))
     outputs = parse_operands(descriptor.fields.get("out", ""))
-    if descriptor.fields.get("writes") == "argument" and inputs:  # the last arguments are the outputs
+    writes = descriptor.fields.get("writes", "")
+    if writes == "argument" and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they had their size
+    elif writes and inputs:
+        inputs, outputs = _written(inputs, writes.split(","))
     known = descriptor.fields.get("is")
     return Operator(
         name=descriptor.fields.get("name", ""),
@@ -83,6 +86,13 @@ def parse_operator(descriptor: Descriptor) -> Operator:
         scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
         work=Descriptor(known, descriptor.fields) if known else None,
     )
+
+
+def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """What is read and what is written of arguments, from the positions of those written: "0!" is not read before."""
+    outputs = tuple(inputs[int(position.rstrip("!"))] for position in written)
+    unread = {int(position[:-1]) for position in written if position.endswith("!")}
+    return tuple(operand for index, operand in enumerate(inputs) if index not in unread), outputs
 
 
 def parse_operands(text: str) -> tuple[Operand, ...]:

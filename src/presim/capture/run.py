@@ -160,7 +160,8 @@ def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Tr
     trace = assemble(log, _manifest(request, cluster, outcome))
     if not trace.mask(Kind.WORK, Kind.COLLECTIVE).any() and outcome.exit in ("ok", "stopped"):
         raise CaptureError(
-            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda'?"
+            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda', "
+            "in this process and not in one that it starts?"
         )
     return trace
 

@@ -49,7 +49,7 @@ class TritonKernels:
     def _operator(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> int:
         names = kernel.arg_names if hasattr(kernel, "arg_names") else kernel.fn.arg_names
         named = [*zip(names, args), *((name, value) for name, value in kwargs.items() if name in names)]
-        tensors = [(name, value) for name, value in named if hasattr(value, "data_ptr") and hasattr(value, "stride")]
+        tensors = [(name, value) for name, value in named if hasattr(value, "is_cuda") and hasattr(value, "stride")]
         key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)

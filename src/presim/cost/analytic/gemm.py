@@ -122,7 +122,7 @@ def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
 
 def _element_bytes(dtype: str) -> float:
     """Bytes of one element; two values of four bits share a byte."""
-    return 0.5 if dtype == "float4_e2m1fn_x2" else dtype_bytes(dtype)
+    return 0.5 if dtype in ("float4_e2m1fn_x2", "uint4") else dtype_bytes(dtype)
 
 
 def _precision(signature: Gemm | GroupedGemm) -> str:

@@ -5,16 +5,18 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 
 #include "recorder.h"
+#include "written.h"
 
 namespace presim::hook {
 namespace {
 
-enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5 };
+enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5, Writes = 6, Overwrites = 7 };
 
 int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
   return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
@@ -56,9 +58,10 @@ bool describe_list(const c10::IValue& value, Arena& arena) {
 }
 
 // Only attention, convolution and grouped products depend on scalars (causal, stride …); elsewhere they may change at
-// every step (a learning rate) and would make every launch look different.
+// every step (a learning rate) and would make every launch look different. vLLM calls its attention _vllm_fa3_C::fwd.
 bool scalars_matter(const char* name) {
-  return std::strstr(name, "attention") != nullptr || std::strstr(name, "conv") != nullptr;
+  return std::strstr(name, "attention") != nullptr || std::strstr(name, "conv") != nullptr ||
+         std::strncmp(name, "_vllm_fa", 8) == 0;
 }
 
 bool describe_value(const c10::IValue& value, Arena& arena, bool scalars) {
@@ -105,6 +108,11 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
         break;
       case Tag::WritesArgument:
         written = " writes=argument";
+        break;
+      case Tag::Writes:
+      case Tag::Overwrites:
+        written += (written.empty() ? " writes=" : ",") + std::to_string(count);
+        written += (word & 0xff) == Tag::Overwrites ? "!" : "";
         break;
       case Tag::Scalar:
         scalars += (scalars.empty() ? "" : ",") + std::to_string(key[i++]);
@@ -155,6 +163,19 @@ bool writes_argument(const at::RecordFunction& fn) {
   return overload.ends_with("out");
 }
 
+// Operators of extensions mostly return nothing: of the tensors described so far, which ones they write.
+void describe_written(const at::RecordFunction& fn, Arena& arena) {
+  auto values = fn.inputs();
+  for (const Written& written : written_arguments(fn)) {
+    auto described = [](const c10::IValue& value) {
+      return (value.isTensor() && value.toTensor().defined()) || (value.isTensorList() && !value.toListRef().empty());
+    };
+    if (written.argument >= values.size() || !described(values[written.argument])) continue;
+    int64_t tensor = std::count_if(values.begin(), values.begin() + written.argument, described);
+    arena.push_back((written.overwritten ? Tag::Overwrites : Tag::Writes) | tensor << 24);
+  }
+}
+
 uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
   uint64_t hash = std::hash<std::string_view>{}(name);
   for (size_t i = 0; i < words; ++i) hash = (hash ^ uint64_t(key[i])) * 1099511628211ull, hash ^= hash >> 29;
@@ -171,6 +192,7 @@ bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
   bool scalars = scalars_matter(fn.name()), differentiable = false;
   for (const c10::IValue& value : fn.inputs()) differentiable |= describe_value(value, arena, scalars);
   if (writes_argument(fn)) arena.push_back(Tag::WritesArgument);
+  describe_written(fn, arena);
   return differentiable;
 }
 

@@ -1,0 +1,26 @@
+"""How large a parameter is where a framework keeps another tensor in its place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def elements(parameter: torch.Tensor) -> int:
+    """Elements of the whole parameter, whoever holds them and in how many bits.
+
+    ZeRO-3 leaves an empty tensor and its true size in an attribute; bitsandbytes packs two weights into a byte and
+    keeps their shape beside the scales.
+    """
+    whole = getattr(parameter, "ds_numel", None)
+    if whole is not None:
+        return int(whole)
+    packed = getattr(parameter, "quant_state", None)
+    return parameter.numel() if packed is None else math.prod(packed.shape)
+
+
+def own_part(parameter: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a parameter: its shard of a DTensor or of ZeRO-3's; any other one as it is."""
+    shard = getattr(parameter, "ds_tensor", None)
+    return shard if shard is not None else getattr(parameter, "_local_tensor", parameter)

@@ -1,0 +1,74 @@
+"""vLLM's offline engine: it sizes its cache by the emulated memory and serves a batch to its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from presim.trace.schema import Kind
+from presim.trace.signatures import Attention, Gemm, Kernel
+from support.captured import Job, run
+
+LAYERS, PROMPTS, INPUT, OUTPUT = 2, 8, 32, 6
+KV_HEADS, HEAD, BLOCK = 8, 128, 16
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+        sizes = {"layers": LAYERS, "prompts": PROMPTS, "input": INPUT, "output": OUTPUT}
+        arguments = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
+        return run("vllm_offline.py", "--eager", *arguments, steps=0)
+
+
+def attention(job: Job) -> list[Attention]:
+    return [one for one in job.signatures(job.work()) if isinstance(one, Attention)]
+
+
+def test_the_batch_is_served_to_its_end(job: Job) -> None:
+    """All prompts at once, then a token of each at a time, over keys that grow by one."""
+    assert job.trace.manifest.exit == "ok"
+    served = Counter((one.q_len, one.kv_len) for one in attention(job) if one.batch == PROMPTS)
+    assert served[INPUT, INPUT] == LAYERS
+    for token in range(1, OUTPUT):
+        assert served[1, INPUT + token] == LAYERS
+
+
+def test_the_cache_takes_the_memory_that_vllm_was_allowed(job: Job) -> None:
+    """vLLM fills 92 % of the memory it sees with weights, the activations it measured, and the cache."""
+    kinds, values = job.trace.column("kind"), job.trace.column("value")
+    cache = int(values[kinds == Kind.ALLOC].max())
+    assert cache % (LAYERS * 2 * BLOCK * KV_HEADS * HEAD * 2) == 0  # keys and values of whole blocks
+    assert cache > 0.8 * job.trace.manifest.device_total_bytes
+    assert job.peak_allocated() / job.trace.manifest.device_total_bytes == pytest.approx(0.92, abs=0.03)
+
+
+def test_products_of_a_decoding_step_are_the_model_s(job: Job) -> None:
+    hidden, feed_forward, vocabulary = 4096, 14336, 128256
+    matrices = LAYERS * (hidden * (hidden + 2 * KV_HEADS * HEAD) + hidden * hidden + 3 * hidden * feed_forward)
+    first, last = (np.flatnonzero(_is_decoding(job, length)) for length in (INPUT + 1, INPUT + 2))
+    step = job.trace.column("signature")[first[0] : last[0]]
+    products = [one for one in (job.trace.signatures[index] for index in step if index >= 0) if isinstance(one, Gemm)]
+    assert {one.m for one in products} == {PROMPTS}
+    assert sum(one.flops for one in products) == 2 * PROMPTS * (matrices + hidden * vocabulary)
+
+
+def _is_decoding(job: Job, length: int) -> np.ndarray:
+    chosen = [
+        index
+        for index, one in enumerate(job.trace.signatures)
+        if isinstance(one, Attention) and (one.batch, one.q_len, one.kv_len) == (PROMPTS, 1, length)
+    ]
+    return np.isin(job.trace.column("signature"), chosen)
+
+
+def test_no_kernel_of_vllm_s_own_library_is_known_by_its_name_only(job: Job) -> None:
+    """Those that are were written in Triton, for sampling and bookkeeping."""
+    unknown = [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+    assert all(one.operator.startswith("triton::") for one in unknown)
+    assert not job.trace.manifest.unmodelled_calls
