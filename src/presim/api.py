@@ -27,7 +27,7 @@ def simulate(
     cluster: str | None = None,
     rank: int | None = None,
     contention: bool = True,
-    host_factor: float = 1.0,
+    host_factor: float | None = None,
     host_time: bool = True,
     prices: Sequence[str | os.PathLike[str]] = (),
 ) -> Result:
@@ -61,7 +61,7 @@ def run(
     save: str | os.PathLike[str] | None = None,
     module: bool = False,
     contention: bool = True,
-    host_factor: float = 1.0,
+    host_factor: float | None = None,
     prices: Sequence[str | os.PathLike[str]] = (),
     values: Sequence[str] = (),
     host_time: bool = True,
@@ -115,7 +115,7 @@ def evaluate_run(
     save: str | os.PathLike[str] | None = None,
     module: bool = False,
     contention: bool = True,
-    host_factor: float = 1.0,
+    host_factor: float | None = None,
     prices: Sequence[str | os.PathLike[str]] = (),
     values: Sequence[str] = (),
     host_time: bool = True,
@@ -125,8 +125,10 @@ def evaluate_run(
     progress: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """`run` with all that reports are made of; ``script_to_stderr`` keeps standard output for the result."""
+    from presim.capture.host_probe import probe_ns
     from presim.capture.launchers.launch import Shape
     from presim.capture.run import Request, capture
+    from presim.hardware.host import host_factor as usual_factor
     from presim.live.server import LiveServer
     from presim.trace import store
 
@@ -136,6 +138,8 @@ def evaluate_run(
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
     request = Request(launch, rank, steps, limit, stdout, tuple(values))
+    if live and host_factor is None:  # while the script runs, and after it, host time counts alike
+        host_factor = usual_factor(probe_ns())
     options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
     with LiveServer(target, options, live=live, prices=[Path(folder) for folder in prices]) as simulator:
         trace = capture(request, target, progress, simulator)
@@ -176,7 +180,7 @@ def evaluate_saved(
     cluster: str | None = None,
     rank: int | None = None,
     contention: bool = True,
-    host_factor: float = 1.0,
+    host_factor: float | None = None,
     host_time: bool = True,
     prices: Sequence[str | os.PathLike[str]] = (),
 ) -> Evaluation:

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.torch_cuda
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    return run("gpt2_ddp.py", world_size=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCCL_MAX_NCHANNELS", "8")
+        return run("gpt2_ddp.py", world_size=8)
 
 
 def test_the_model_is_the_published_one(job: Job) -> None:
@@ -52,6 +54,11 @@ def test_ddp_reduces_every_gradient_once_in_buckets(job: Job) -> None:
 def test_communication_hides_behind_backward(job: Job) -> None:
     time = job.result.time
     assert 0 < time.exposed_communication_s < time.communication_s
+
+
+def test_the_trace_knows_nccl_s_environment_and_how_fast_the_host_was(job: Job) -> None:
+    assert job.trace.manifest.nccl["NCCL_MAX_NCHANNELS"] == "8"
+    assert 50_000 < job.trace.manifest.host_probe_ns < 20_000_000
 
 
 def test_every_rank_holds_the_whole_model(job: Job) -> None:

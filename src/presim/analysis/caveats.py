@@ -12,6 +12,8 @@ from presim.trace.schema import FAILED, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
+_WORTH_A_NOTE = 0.01  # of the step
+
 
 def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, contention: bool) -> list[str]:
     """What happens on a cluster and is in none of the figures; ``contention``: whether that of overlapping work is."""
@@ -59,6 +61,17 @@ def _other_ranks(trace: Trace) -> list[str]:
     if kinds & {"send", "recv", "send_recv"}:
         return ["Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."]
     return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
+
+
+def host_note(breakdown: Breakdown, step: Step, factor: float) -> list[str]:
+    """What the host's time was multiplied with, where the device waits for it and it matters."""
+    waits = breakdown.spent_ns[Instant.HOST_BOUND]
+    if factor == 1 or waits < _WORTH_A_NOTE * max(step.duration_ns, 1):
+        return []
+    return [
+        f"The device waits {seconds(waits / 1e9)} for the host, whose captured CPU time counts {factor:g} times: what "
+        "a typical GPU server takes beside the capturing machine. --host-factor says otherwise."
+    ]
 
 
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 from presim.analysis.beyond import beyond_allocator
 from presim.analysis.breakdown import Breakdown, Instant, break_down
-from presim.analysis.caveats import not_modelled, reader_notes
+from presim.analysis.caveats import host_note, not_modelled, reader_notes
 from presim.analysis.flops import count_flops, utilisation
 from presim.analysis.limits import find_limits
 from presim.analysis.memory import analyse_memory
@@ -38,6 +38,7 @@ class Device:
     context_source: str  # where that figure comes from
     peak_flops: dict[str, float]  # dense peak per second by dtype
     contention: bool = True  # whether the simulation let overlapping work slow each other
+    host_factor: float = 1.0  # what captured CPU time was multiplied with
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
@@ -75,7 +76,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
-        notes=reader_notes(trace, steps, flops, memory),
+        notes=[*reader_notes(trace, steps, flops, memory), *host_note(parts, step, device.host_factor)],
     )
 
 

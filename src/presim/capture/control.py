@@ -31,5 +31,6 @@ class Outcome(msgspec.Struct):
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     nccl: dict[str, str] = {}  # NCCL's environment variables
+    host_probe_ns: int = 0  # see capture/host_probe.py
     read_backs: tuple[ReadBack, ...] = ()
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them

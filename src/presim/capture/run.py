@@ -196,6 +196,7 @@ def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
         batch=batch,
         model=model,
         nccl=outcome.nccl,
+        host_probe_ns=outcome.host_probe_ns,
         read_backs=outcome.read_backs,
         policies=parse(request.values) or {"values": OFF},
         allocator=outcome.allocator,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from presim.capture import whereabouts
+from presim.capture import host_probe, whereabouts
 from presim.capture.control import Control, Outcome
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ class Runner:
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if self.read_backs is not None:
             outcome.read_backs = self.read_backs.listed()
+        outcome.host_probe_ns = host_probe.probe_ns()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

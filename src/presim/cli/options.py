@@ -45,10 +45,8 @@ def engine_options(function: _Function) -> _Function:
             click.option(
                 "--host-factor",
                 type=click.FloatRange(0),
-                default=1.0,
                 metavar="X",
-                show_default=True,
-                help="CPU time on the cluster's hosts over that on this machine.",
+                help="CPU time on the cluster's hosts over that where captured; default: as this CPU was timed.",
             ),
             click.option(
                 "--host-time",

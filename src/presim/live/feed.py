@@ -78,7 +78,8 @@ class Feed:
     def host_ns_until(self, cpu_ns: int) -> int:
         """Host time from the last record to a moment."""
         spent = 0 if self._last_ns is None else max(0, cpu_ns - self._last_ns)
-        return round(spent * self.options.host_factor)
+        factor = self.options.host_factor
+        return round(spent * (1.0 if factor is None else factor))
 
     def ended(self, host_ns: int) -> int:
         """The lowest serial of a recording that has not ended at a moment; one more than the last where all have."""

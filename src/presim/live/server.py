@@ -50,7 +50,8 @@ class LiveServer:
         listener.listen()
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options
-        costs = f"{options.host_factor!r} {options.launch_overhead_ns} {options.event_overhead_ns}"
+        factor = 1.0 if options.host_factor is None else options.host_factor
+        costs = f"{factor!r} {options.launch_overhead_ns} {options.event_overhead_ns}"
         return {"PRESIM_LIVE": costs} if self._live else {}
 
     def check(self) -> None:

@@ -126,6 +126,7 @@ class Manifest(msgspec.Struct, frozen=True):
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
+    host_probe_ns: int = 0  # CPU time of a fixed piece of Python on the capturing machine; 0: not taken
     read_backs: tuple[ReadBack, ...] = ()
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them

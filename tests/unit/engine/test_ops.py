@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +12,8 @@ from presim.engine import loop
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.trace.builder import TraceBuilder
+from presim.hardware.host import TYPICAL_PROBE_NS
+from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Collective, Copy
 
 FREE = Options(launch_overhead_ns=0, event_overhead_ns=0)
@@ -35,6 +37,15 @@ def test_host_time_is_scaled_and_rounded_entry_by_entry_before_the_overheads_are
     build.record(stream=0, host_ns=5)
     options = Options(host_factor=1.5, launch_overhead_ns=100, event_overhead_ns=10)
     assert build_ops(priced(build), options).host_ns.tolist() == [104, 18]
+
+
+def test_without_a_factor_the_capturing_machine_s_probe_decides() -> None:
+    """A machine that took half as long as a typical server: its time counts twice."""
+    manifest = msgspec.structs.replace(default_manifest(), host_probe_ns=TYPICAL_PROBE_NS // 2)
+    build = TraceBuilder(manifest)
+    build.work(Copy(direction="memset", bytes=1), host_ns=30)
+    assert build_ops(priced(build), Options(launch_overhead_ns=0)).host_ns.tolist() == [60]
+    assert build_ops(priced(build), Options(launch_overhead_ns=0, host_factor=1.0)).host_ns.tolist() == [30]
 
 
 def test_ops_of_one_stream_are_linked_in_order() -> None:
