@@ -85,7 +85,10 @@ def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
         return None
     left, right = matrices[0], matrices[1]
     rows, columns = operator.outputs[0].shape
-    return Gemm(rows, columns, left.shape[1], 1, left.dtype, out_dtype=operator.outputs[0].dtype, b_dtype=right.dtype)
+    return Gemm(
+        m=rows, n=columns, k=left.shape[1], batch=1, dtype=left.dtype, b_dtype=right.dtype,
+        out_dtype=operator.outputs[0].dtype, scaling="outer",
+    )  # fmt: skip
 
 
 def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:

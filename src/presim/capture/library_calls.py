@@ -76,7 +76,15 @@ def _gemm(work: Descriptor) -> Gemm:
         layout=_layout(work.fields.get("transb", "N")) + _layout(work.fields.get("transa", "N")),
         accumulate=work.fields.get("beta", "0") != "0",
         epilogue="" if epilogue == "none" else epilogue,
+        scaling=_scaling(work.fields.get("scale_a", "")),
     )
+
+
+def _scaling(mode: str) -> str:
+    """cuBLASLt's names of scale modes, as the emulation writes them."""
+    if mode == "row":
+        return "outer"
+    return "block" if mode.startswith(("vec", "blk")) else ""
 
 
 def _layout(transposed: str) -> str:

@@ -44,6 +44,7 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     layout: str = "NN"  # N: as in the formula, T: transposed in memory; a then b
     accumulate: bool = False  # reads c (beta != 0)
     epilogue: str = ""  # fused bias, gelu, …; empty: none
+    scaling: str = ""  # factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor
 
     @property
     def flops(self) -> int:

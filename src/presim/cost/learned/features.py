@@ -135,7 +135,8 @@ def kind_of(signature: Signature) -> str | None:
         if signature.dtype in _HALF:
             return "gemm-half"
         if signature.dtype in _FP8:
-            return "gemm-fp8"
+            # The tables are of CUTLASS with a factor per row and column; cuBLAS with one a tensor is faster.
+            return "gemm-fp8" if signature.scaling == "outer" else None
         return "gemm-fp32" if signature.dtype == "float32" and signature.compute != "tf32" else None
     if isinstance(signature, Attention):
         if signature.dtype not in _HALF or signature.backend not in ("flash", "cudnn"):

@@ -56,7 +56,10 @@ def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Me
                 yield "m, n, k or latency missing"
                 continue
             m, n, k = sizes
-            work = Gemm(m, n, k, 1, dtype, out_dtype="" if dtype == "bfloat16" else "bfloat16", layout="NT")
+            fp8 = dtype != "bfloat16"  # by CUTLASS, with a factor per row and column
+            work = Gemm(
+                m, n, k, 1, dtype, out_dtype="bfloat16" if fp8 else "", layout="NT", scaling="outer" if fp8 else ""
+            )
             yield Measurement(gpu=gpu, signature=work, duration_ns=latency * 1e6, source=source)
 
 
