@@ -55,7 +55,9 @@ def run(
     gpus_per_node: int | None = None,
     world_size: int | None = None,
     cluster: str | None = None,
-    rank: int = 0,
+    rank: int | None = None,
+    ranks: str = "auto",
+    checks: int | None = None,
     steps: int = 3,
     limit: float = 600.0,
     save: str | os.PathLike[str] | None = None,
@@ -87,6 +89,8 @@ def run(
         world_size=world_size,
         cluster=cluster,
         rank=rank,
+        ranks=ranks,
+        checks=checks,
         steps=steps,
         limit=limit,
         save=save,
@@ -109,7 +113,9 @@ def evaluate_run(
     gpus_per_node: int | None = None,
     world_size: int | None = None,
     cluster: str | None = None,
-    rank: int = 0,
+    rank: int | None = None,
+    ranks: str = "auto",
+    checks: int | None = None,
     steps: int = 3,
     limit: float = 600.0,
     save: str | os.PathLike[str] | None = None,
@@ -128,6 +134,7 @@ def evaluate_run(
     from presim.capture.host_probe import probe_ns
     from presim.capture.launchers.launch import Shape
     from presim.capture.run import Request, capture
+    from presim.capture.selection import select
     from presim.hardware.host import host_factor as usual_factor
     from presim.live.server import LiveServer
     from presim.trace import store
@@ -137,16 +144,29 @@ def evaluate_run(
     if save is not None:
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
-    request = Request(launch, rank, steps, limit, stdout, tuple(values))
+    selection = select(ranks if rank is None else str(rank), target.world_size, checks)
     if live and host_factor is None:  # while the script runs, and after it, host time counts alike
         host_factor = usual_factor(probe_ns())
     options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
-    with LiveServer(target, options, live=live, prices=[Path(folder) for folder in prices]) as simulator:
-        trace = capture(request, target, progress, simulator)
+    folders = [Path(folder) for folder in prices]
+
+    def simulator() -> LiveServer:
+        return LiveServer(target, options, live=live, prices=folders)
+
+    job = capture(Request(launch, selection, steps, limit, stdout, tuple(values)), target, progress, simulator)
     if save is not None:
-        store.save([trace], save)
+        store.save(job.traces, save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
     progress("simulating")
-    return evaluate(trace, target, options, prices=[Path(folder) for folder in prices])
+    return evaluate(
+        job.traces,
+        target,
+        options,
+        rank=job.reported,
+        stands_for=job.stands_for,
+        checked=job.checked,
+        notes=job.notes,
+        prices=folders,
+    )
 
 
 def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:
@@ -186,7 +206,7 @@ def evaluate_saved(
 ) -> Evaluation:
     """`simulate` with all that reports are made of; what is not given is as it was captured."""
     from presim.hardware.choose import choose_cluster
-    from presim.trace import store
+    from presim.trace import spans, store
 
     job = store.load(directory)
     captured = job.manifest
@@ -208,6 +228,8 @@ def evaluate_saved(
         target,
         options,
         rank=rank,
-        stands_for=captured.stands_for,
+        stands_for=captured.others(),
+        checked=spans.from_text(captured.checked),
+        notes=captured.notes,
         prices=[Path(folder) for folder in prices],
     )

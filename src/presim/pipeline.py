@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
+from presim.analysis.caveats import PEERS_READY
 from presim.analysis.flops import arithmetic_dtype
+from presim.analysis.ranks import rank_figures
 from presim.analysis.summarise import Device, summarise
 from presim.cost.chain import price_trace
 from presim.cost.price import PricedTrace
@@ -37,12 +41,15 @@ def evaluate(
     *,
     rank: int | None = None,
     stands_for: Mapping[int, Sequence[int]] | None = None,
+    checked: Sequence[int] = (),
+    notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
-    the other ranks that do as it does. ``prices``: folders with measured tables and learned models.
+    the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
+    know of the ranks. ``prices``: folders with measured tables and learned models.
     """
     captured = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = _choose(captured, rank)
@@ -53,7 +60,27 @@ def evaluate(
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     timeline = timelines[chosen.manifest.rank]
     mine = priced[chosen.manifest.rank]
-    return Evaluation(mine, timeline, summarise(mine, timeline, device_of(cluster, chosen, options)))
+    result = summarise(mine, timeline, device_of(cluster, chosen, options))
+    ranks = [
+        rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
+        for number in sorted(priced)
+    ]
+    known = [*_who_is_known(chosen.manifest.world_size, representatives, checked), *notes, *result.notes]
+    left_out = [sentence for sentence in result.not_modelled if len(priced) == 1 or sentence != PEERS_READY]
+    whole = msgspec.structs.replace(result, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out)
+    return Evaluation(mine, timeline, whole)
+
+
+def _who_is_known(world_size: int, representatives: Representatives, checked: Sequence[int]) -> list[str]:
+    """How many ranks the figures rest on, in a sentence."""
+    captured, represented = len(representatives.captured), representatives.represented
+    if world_size == 1 or represented == captured:
+        return []
+    proof = (
+        f", {len(checked)} checked and found to do the same" if checked else "; that the others do the same is taken"
+    )
+    rest = f", and nothing is known of {world_size - represented}" if represented < world_size else ""
+    return [f"{world_size} ranks: {captured} captured{proof}{rest}."]
 
 
 def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:

@@ -35,6 +35,24 @@ class Job(msgspec.Struct, frozen=True):
     parameters_local: Annotated[int | None, says("Parameters that the captured rank holds.")]
 
 
+class Rank(msgspec.Struct, frozen=True):
+    """One captured rank beside the others, in its steady step."""
+
+    rank: Annotated[int, says("Its global rank.")]
+    represented: Annotated[int, says("Ranks of the world that it stands for, itself included.")]
+    step_time_s: Annotated[float, says("Its step time.")]
+    compute_s: Annotated[float, says("Its compute streams run kernels.")]
+    exposed_communication_s: Annotated[float, says("They wait while communication runs.")]
+    bubble_s: Annotated[
+        float, says("The part of that in which sends and receives wait for the neighbours, and what is idle.")
+    ]
+    host_bound_s: Annotated[float, says("They wait for the host.")]
+    peak_allocated_bytes: Annotated[int, says("PyTorch's own peak of allocated memory.")]
+    peak_reserved_bytes: Annotated[int, says("PyTorch's own peak of reserved memory.")]
+    parameters: Annotated[int | None, says("Parameters that it holds.")]
+    exit: Annotated[str, says("How its script ended.")]
+
+
 class Steps(msgspec.Struct, frozen=True):
     """Which optimizer steps the trace holds and which of them the figures describe."""
 
@@ -247,6 +265,8 @@ class Result(msgspec.Struct, frozen=True):
 
     schema_version: Annotated[int, says("Version of this schema; raised when a field changes its meaning or goes.")]
     job: Annotated[Job, says("What was evaluated.")]
+    ranks: Annotated[list[Rank], says("The captured ranks side by side; the other figures are those of `job.rank`.")]
+    checked_ranks: Annotated[int, says("Ranks that were run for one step and did as the rank that stands for them.")]
     exit: Annotated[
         str,
         says("How the script ended: ok, stopped (after --steps), raised, exited, out_of_memory or killed."),

@@ -38,7 +38,7 @@ def sentence(stderr: str) -> str:
         ((), "no GPU is named: use --gpu"),
         (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
-        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "give --rank 0 to 7"),
+        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose among 0 to 7"),
         (("--gpu", "mi300x"), "presim: "),
         (("--gpu", "h100-sxm", "--json", "/nowhere/r.json"), "there is no such directory"),
         (("--gpu", "h100-sxm", "--save", "/etc/hostname/x"), "choose another directory"),

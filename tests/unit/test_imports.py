@@ -48,7 +48,9 @@ MAY_IMPORT_TORCH = {
         "modules",
         "parameters",
         "optimizer_steps",
-        "lone_rank",
+        "world",
+        "peers",
+        "cpu_group",
         "deepspeed",
         "transformer_engine",
     )

@@ -13,6 +13,8 @@ from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
+# Of a rank that is simulated without those that it exchanges with.
+PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
 
 
 def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, contention: bool) -> list[str]:
@@ -59,7 +61,7 @@ def _overlap(breakdown: Breakdown) -> list[str]:
 def _other_ranks(trace: Trace) -> list[str]:
     kinds = {signature.kind for signature in trace.signatures if isinstance(signature, Collective)}
     if kinds & {"send", "recv", "send_recv"}:
-        return ["Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."]
+        return [PEERS_READY]
     return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
 
 

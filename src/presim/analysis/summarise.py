@@ -56,6 +56,8 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
+        ranks=[],
+        checked_ranks=0,
         exit=trace.manifest.exit,
         error=trace.manifest.error,
         step_time_s=step_time_s,

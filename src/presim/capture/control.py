@@ -18,12 +18,18 @@ class Control(msgspec.Struct, frozen=True):
     values: dict[str, str] | None  # policies as `presim.capture.values.parse` checked them; None: no values at all
     outcome: str  # where the runner writes its `Outcome`
     store: int = 0  # port of the rendezvous store on this machine
+    rank: int = 0
+    present: dict[int, str] = {}  # ranks that run together -> the others they stand for (presim.trace.spans)
+    is_scout: bool = False  # end where the script meets ranks that it cannot do without
 
 
 class Outcome(msgspec.Struct):
     """Runner to launcher. Written at the end of the script, however it ends."""
 
-    exit: str = "ok"  # ok, stopped, raised, out_of_memory, exited, endless (a loop on a value that never changes)
+    exit: str = (
+        "ok"  # ok, stopped, raised, out_of_memory, exited, peers, endless (a loop on a value that never changes)
+    )
+    peers: tuple[int, ...] = ()  # ranks that this one exchanges with, where it ended for want of them
     code: int = 0  # the process's exit code
     error: str = ""  # the exception's last line
     steps: int = 0

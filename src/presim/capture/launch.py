@@ -1,26 +1,16 @@
-"""Start the script's process on the emulated device and see it through to its end."""
+"""The environment of a rank's process: the emulated device, and what the launcher would set."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from presim.capture.launchers.deepspeed import deepspeed_variables
 from presim.capture.launchers.launch import Place, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables
-from presim.capture.whereabouts import ask
-from presim.errors import CaptureError
 
-_ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
 # Where the user has not said otherwise.
 FRAMEWORK_DEFAULTS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a trace is of one process: the engine's work is to be in the script's
@@ -61,93 +51,3 @@ def environment(libraries: list[Path], device: Path, log: Path, placed: Mapping[
     for name, value in FRAMEWORK_DEFAULTS.items():
         variables.setdefault(name, value)
     return variables
-
-
-def supervise(
-    control: Path,
-    variables: dict[str, str],
-    *,
-    limit_s: float,
-    python: Sequence[str] = (),
-    script_stdout: int | None = None,
-    progress: Callable[[], None] = lambda: None,
-) -> int:
-    """Run the script's process to its end and return its exit code; negative: the signal that ended it.
-
-    The process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, and
-    when ``limit_s`` seconds have passed. What the script prints goes to ``script_stdout`` (None: where ours goes).
-    ``python``: options of the interpreter.
-
-    Raises:
-        CaptureError: the limit has passed.
-    """
-    command = [sys.executable, *python, "-m", "presim.capture.runner", str(control)]
-    deadline = time.monotonic() + limit_s
-    with _process(command, variables, script_stdout) as process:
-        while True:
-            try:
-                return process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                progress()
-            if time.monotonic() > deadline:
-                line = ask(process.pid, control.parent)
-                place = f" and is at {line}" if line else ""
-                raise CaptureError(
-                    f"the script had not ended after {limit_s:g} s{place}; it may wait for a value that the emulated "
-                    "device does not compute. Give it more with --limit SECONDS, or fewer steps with --steps N"
-                )
-
-
-@contextlib.contextmanager
-def _process(command: list[str], variables: dict[str, str], stdout: int | None) -> Iterator[subprocess.Popen[bytes]]:
-    personality = ctypes.CDLL(None).personality
-    process = subprocess.Popen(
-        command,
-        env=variables,
-        stdout=stdout,
-        start_new_session=True,
-        # PyTorch frees in the order of addresses here and there; a kernel that refuses keeps its random ones.
-        preexec_fn=lambda: personality(_ADDR_NO_RANDOMIZE),
-    )
-    try:
-        yield process
-    finally:
-        _end_group(process)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Politely, then for certain; a second Ctrl-C does not leave it running."""
-    with _uninterrupted():
-        _end(process)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Ctrl-C comes to the main thread only
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        try:
-            process.wait(timeout=patience_s)
-        except subprocess.TimeoutExpired:
-            continue
-        if not _group_alive(process.pid):
-            return
-
-
-def _group_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True

@@ -2,24 +2,22 @@
 
 A rank of ``torch.distributed`` talks to a TCPStore, which its launcher usually hosts. This one speaks the same
 protocol (PyTorch, torch/csrc/distributed/c10d/TCPStoreBackend.hpp: a query is one byte, strings and byte vectors
-are preceded by their length as uint64, all little-endian) and, where a lone rank waits for a key that only an
-absent rank would set, sets it: an NCCL unique id where the key is a communicator's, ``1`` elsewhere.
+are preceded by their length as uint64, all little-endian) and, where a rank waits for a key that only an absent rank
+would set, sets it (`presim.capture.presence`): an NCCL unique id where the key is a communicator's, ``1`` elsewhere.
 """
 
 from __future__ import annotations
 
 import enum
-import hashlib
 import io
-import re
 import socket
 import socketserver
 import struct
 import threading
 
+from presim.capture.presence import Presence
+
 VALIDATION = 0x3C85F7CE
-UNIQUE_ID_BYTES = 128
-_COMMUNICATOR_KEY = re.compile(r"(^|/)\d+(:\d+)*$")
 
 
 class Query(enum.IntEnum):
@@ -50,18 +48,11 @@ READY, NOT_READY = 0, 1
 STOP_WAITING, WAIT_CANCELED = 0, 1
 
 
-def absent_rank_value(key: str) -> bytes:
-    """What an absent rank is taken to have set: the same bytes for the same key in every run."""
-    if _COMMUNICATOR_KEY.search(key):
-        return hashlib.sha512(key.encode()).digest() * (UNIQUE_ID_BYTES // 64)
-    return b"1"
-
-
 class Store:
-    """Keys and values, guarded by one condition; ``alone`` answers for absent ranks."""
+    """Keys and values, guarded by one condition; ``presence`` answers for absent ranks."""
 
-    def __init__(self, *, alone: bool) -> None:
-        self.alone = alone
+    def __init__(self, presence: Presence) -> None:
+        self.presence = presence
         self.values: dict[str, bytes] = {}
         self.queues: dict[str, list[bytes]] = {}
         self.changed = threading.Condition()
@@ -98,14 +89,21 @@ class Store:
             self.changed.notify_all()
 
     def wait(self, keys: list[str]) -> bool:
-        """True once all keys are there; a lone rank is answered at once."""
+        """True once all keys are there; what only absent ranks would set is there at once."""
         with self.changed:
             missing = [key for key in keys if key not in self.values and not self.queues.get(key)]
-            if missing and self.alone:
-                for key in missing:
-                    self.values[key] = absent_rank_value(key)
-                missing = []
-            return not missing
+            for key in missing:
+                answer = self.presence.answer(key)
+                if answer is None:
+                    return False
+                self.values[key] = answer
+            return True
+
+    def left(self, rank: int) -> None:
+        """A rank has ended; nobody waits for it any more."""
+        with self.changed:
+            self.presence.left(rank)
+            self.changed.notify_all()
 
     def has(self, keys: list[str]) -> bool:
         """Whether all keys are there; asks for nothing."""
@@ -263,9 +261,9 @@ class RendezvousServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 1024
 
-    def __init__(self, *, alone: bool = True) -> None:
+    def __init__(self, presence: Presence) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.store = Store(alone=alone)
+        self.store = Store(presence)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property

@@ -1,35 +1,24 @@
-"""Capture one rank of a script: the whole of it, from a request to a Trace."""
+"""Capture a job: from a request to the traces of the ranks that differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.machinery
-import shutil
-import signal
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
-import msgspec
-
-from presim.capture.assemble import assemble
-from presim.capture.control import Control, Outcome
+from presim.capture.auto import capture_differing
 from presim.capture.environment import require_shim, require_torch
 from presim.capture.hook_build import ensure_hook, hook_path
-from presim.capture.launch import environment, supervise
-from presim.capture.launchers.launch import Launch, Place
-from presim.capture.log import read_log
-from presim.capture.rendezvous import RendezvousServer
-from presim.capture.values import OFF, parse
+from presim.capture.launchers.launch import Launch
+from presim.capture.selection import Selection
+from presim.capture.values import parse
+from presim.capture.wave import Setting, Simulator, Wave, read_trace, run_wave
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
-from presim.hardware.device_config import device_config
-from presim.trace.schema import Kind, Manifest, Trace
-
-_NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
-
+from presim.trace.schema import FAILED, Kind, Trace
 
 OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
 
@@ -39,35 +28,40 @@ class Request:
     """What to capture."""
 
     program: Launch
-    rank: int = 0
+    selection: Selection
     steps: int = 3  # stop after so many optimizer steps; 0: run to the end
     limit_s: float = 600.0  # end a script that takes longer
     script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
     values: tuple[str, ...] = ()  # policies, as --values takes them
 
 
-class Simulator(Protocol):
-    """Answers the emulated device while the script runs: `presim.live.server.LiveServer`."""
+@dataclasses.dataclass(frozen=True)
+class Capture:
+    """The traces of a job's captured ranks."""
 
-    def add(self, rank: int, directory: Path) -> dict[str, str]:
-        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts."""
-        ...
+    traces: tuple[Trace, ...]  # ascending by rank
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)
+    checked: tuple[int, ...] = ()  # ranks that were found to do as the ranks that stand for them
+    notes: tuple[str, ...] = ()
 
-    def check(self) -> None:
-        """Raise what went wrong."""
-        ...
+    @property
+    def reported(self) -> int:
+        """The rank that the figures are of: the first that failed, else the lowest."""
+        failed = [trace.manifest.rank for trace in self.traces if trace.manifest.exit in FAILED]
+        return failed[0] if failed else self.traces[0].manifest.rank
 
 
 def capture(
     request: Request,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    simulator: Simulator | None = None,
-) -> Trace:
-    """Run the script on the emulated cluster and return what its rank asked for.
+    simulator: Callable[[], AbstractContextManager[Simulator]] | None = None,
+) -> Capture:
+    """Run the script on the emulated cluster and return what its ranks asked for.
 
-    Without a ``simulator`` the script sees this machine's clock, and durations between events are none of the device's.
-    A script that raises or runs out of memory gives a trace too: `Manifest.exit` says how it ended.
+    ``simulator`` makes one for each set of ranks that run together; without, the script sees this machine's clock, and
+    durations between events are none of the device's. A script that raises or runs out of memory gives traces too:
+    `Manifest.exit` says how each ended.
 
     Raises:
         InputError: no such script, or no such rank.
@@ -79,37 +73,44 @@ def capture(
     if hook_path(torch) is None:
         progress("compiling the operator hook for this PyTorch (once)")
     hook = ensure_hook(torch)
-    progress("running the script")
-    with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(alone=True) as store:
-        directory = Path(name)
-        device = directory / "device"
-        device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
-        place = Place(request.rank, cluster.world_size, cluster.gpus_per_node, store.port)
-        control = _write_control(request, directory, hook, place, values)
-        variables = environment(
-            libraries,
-            device,
-            directory,
-            request.program.variables_at(place),
+    setting = Setting(
+        request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, values, simulator
+    )
+    if request.selection.ranks is None:
+        traces, stands_for, checked, notes = capture_differing(
+            request.steps, request.selection.checks, setting, progress
         )
-        if simulator:
-            variables |= simulator.add(request.rank, directory)
-
-        def watch() -> None:
-            progress("running the script")
-            if simulator:
-                simulator.check()
-
-        code = supervise(
-            control,
-            variables,
-            limit_s=request.limit_s,
-            python=request.program.python,
-            script_stdout=request.script_stdout,
-            progress=watch,
+        found = Capture(traces, stands_for, checked, notes)
+    else:
+        found = Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
+    if not any(_used_device(trace) for trace in found.traces):
+        raise CaptureError(
+            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda', "
+            "in this process and not in one that it starts?"
         )
-        progress("reading what it asked for")
-        return _trace(request, cluster, directory, code)
+    return found
+
+
+def _capture_ranks(
+    ranks: tuple[int, ...], steps: int, setting: Setting, progress: Callable[[str], None]
+) -> tuple[Trace, ...]:
+    doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks"
+    wave = Wave(ranks, steps, stands_for=_neighbours(ranks, setting.cluster.world_size))
+    with run_wave(wave, setting, lambda: progress(doing)) as captured:
+        progress("reading what they asked for" if len(ranks) > 1 else "reading what it asked for")
+        return tuple(read_trace(item, setting) for item in captured)
+
+
+def _neighbours(ranks: tuple[int, ...], world_size: int) -> dict[int, list[int]]:
+    """Absent ranks are heard through the next lower one that runs; it is not said that they do as it does."""
+    ends = (*ranks[1:], world_size)
+    found = {rank: [*range(rank + 1, end)] for rank, end in zip(ranks, ends)}
+    found[ranks[0]] = [*range(ranks[0]), *found[ranks[0]]]
+    return found
+
+
+def _used_device(trace: Trace) -> bool:
+    return bool(trace.mask(Kind.WORK, Kind.COLLECTIVE).any()) or trace.manifest.exit not in ("ok", "stopped")
 
 
 def _check(request: Request, cluster: Cluster) -> None:
@@ -127,78 +128,3 @@ def _check(request: Request, cluster: Cluster) -> None:
             f"{gpu.compute_major}.{gpu.compute_minor}, oldest is {oldest}): capture for a newer GPU with --save DIR, "
             f"then `presim simulate DIR --gpu {gpu.id}`"
         )
-    if not 0 <= request.rank < cluster.world_size:
-        raise InputError(
-            f"rank {request.rank} is not in a world of {cluster.world_size}: give --rank 0 to {cluster.world_size - 1}"
-        )
-
-
-def _write_control(request: Request, directory: Path, hook: Path, place: Place, values: dict[str, str] | None) -> Path:
-    control = Control(
-        script=request.program.script,
-        module=request.program.module,
-        args=request.program.args_at(place),
-        steps=request.steps,
-        hook=str(hook),
-        values=values,
-        outcome=str(directory / "outcome.json"),
-        store=place.port,
-    )
-    path = directory / "control.json"
-    path.write_bytes(msgspec.json.encode(control))
-    return path
-
-
-def _trace(request: Request, cluster: Cluster, directory: Path, code: int) -> Trace:
-    ended = (directory / "outcome.json").exists()
-    outcome = _read_outcome(directory / "outcome.json", code)
-    if outcome.exit == "endless":
-        raise CaptureError(outcome.error)
-    log = read_log(directory)
-    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
-        raise CaptureError(f"the disk that holds {directory.parent} filled up; free some space or set TMPDIR")
-    trace = assemble(log, _manifest(request, cluster, outcome))
-    if not trace.mask(Kind.WORK, Kind.COLLECTIVE).any() and outcome.exit in ("ok", "stopped"):
-        raise CaptureError(
-            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda', "
-            "in this process and not in one that it starts?"
-        )
-    return trace
-
-
-def _read_outcome(path: Path, code: int) -> Outcome:
-    if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
-    if code < 0:
-        name = signal.Signals(-code).name
-        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
-    return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
-
-
-def _manifest(request: Request, cluster: Cluster, outcome: Outcome) -> Manifest:
-    facts = outcome.facts
-    steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)
-    batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
-    model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
-    program = request.program
-    return Manifest(
-        world_size=cluster.world_size,
-        rank=request.rank,
-        gpu=cluster.gpu.id,
-        gpus_per_node=cluster.gpus_per_node,
-        script=" ".join(["-m"] * program.module + [program.script, *program.args]),
-        versions=outcome.versions,
-        exit=outcome.exit,
-        error=outcome.error,
-        memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
-        device_total_bytes=cluster.gpu.memory_bytes,
-        context_bytes=cluster.gpu.context_bytes,
-        batch=batch,
-        model=model,
-        nccl=outcome.nccl,
-        host_probe_ns=outcome.host_probe_ns,
-        read_backs=outcome.read_backs,
-        policies=parse(request.values) or {"values": OFF},
-        allocator=outcome.allocator,
-        notes=program.notes,
-    )

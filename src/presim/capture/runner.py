@@ -42,18 +42,25 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import autotuning, deepspeed, flex_attention, lone_rank
+        from presim.capture import autotuning, deepspeed, flex_attention, world
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
+        from presim.capture.peers import Peers
         from presim.capture.read_backs import ReadBacks
         from presim.capture.transformer_engine import TransformerEngine
         from presim.capture.triton_kernels import TritonKernels
+        from presim.trace import spans
+        from presim.trace.representatives import Representatives
 
         hook = Hook(Path(self.control.hook))
         self.scopes = ModuleScopes(hook)
         self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
-        lone_rank.install(self.control.store)
+        control = self.control
+        stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
+        world.install(control.store, control.rank, Representatives(list(stands_for), stands_for))
+        if control.is_scout:
+            Peers(control.rank, stands_for, self.lack).install()
         autotuning.install()
         flex_attention.install()
         TritonKernels(hook).install()
@@ -113,6 +120,11 @@ class Runner:
     def stop(self) -> NoReturn:
         """After the last step that was asked for."""
         self.outcome.exit = "stopped"
+        self.finish()
+
+    def lack(self, peers: tuple[int, ...]) -> NoReturn:
+        """A scout has met ranks that it cannot do without."""
+        self.outcome.exit, self.outcome.peers = "peers", peers
         self.finish()
 
     def end_loop(self, sentence: str) -> NoReturn:

@@ -11,7 +11,17 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @cluster_options
-@click.option("--rank", type=click.IntRange(0), default=0, metavar="R", help="Global rank that the process stands for.")
+@click.option(
+    "--ranks",
+    default="auto",
+    metavar="RANKS",
+    show_default=True,
+    help="Ranks to capture: auto finds out which differ; all; or ranks and ranges such as 0,8,16-23.",
+)
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="The same as --ranks R.")
+@click.option(
+    "--check", "checks", type=click.IntRange(0), metavar="N", help="With auto: other ranks to compare; 0: none."
+)
 @click.option(
     "--steps",
     type=click.IntRange(0),

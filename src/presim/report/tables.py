@@ -9,11 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.result import OUTSIDE_MODULES, Module, Result
-from presim.units import gib, percent, seconds
+from presim.result import OUTSIDE_MODULES, Module, Rank, Result
+from presim.units import GIB, gib, percent, seconds
 
 ROWS = 8
 _NAME_WIDTH = 27
+_RANKS_SHOWN = 12
 
 
 def section_title(name: str, caption: str = "") -> RenderableType:
@@ -126,3 +127,28 @@ def _table(*columns: tuple[str, str]) -> Table:
     for name, justify in columns:
         table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
     return table
+
+
+def rank_table(result: Result) -> RenderableType:
+    """The captured ranks side by side; of many those that stand for most, and the slowest and the fullest."""
+    names = ("rank", "stands for", "step", "compute", "exposed", "bubble", "host", "allocated", "reserved")
+    table = _table(*((name, "right") for name in names))
+    for rank in _telling(result.ranks):
+        table.add_row(
+            f"{rank.rank}" + (" *" if rank.rank == result.job.rank else ""),
+            f"{rank.represented} rank{'s' if rank.represented > 1 else ''}",
+            *(seconds(value) for value in (rank.step_time_s, rank.compute_s, rank.exposed_communication_s)),
+            *(seconds(value) for value in (rank.bubble_s, rank.host_bound_s)),
+            *(f"{value / GIB:.2f} GiB" for value in (rank.peak_allocated_bytes, rank.peak_reserved_bytes)),
+        )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _telling(ranks: list[Rank]) -> list[Rank]:
+    if len(ranks) <= _RANKS_SHOWN:
+        return ranks
+    chosen = {max(ranks, key=lambda rank: rank.step_time_s).rank, max(ranks, key=lambda r: r.peak_reserved_bytes).rank}
+    for rank in sorted(ranks, key=lambda rank: (-rank.represented, rank.rank)):
+        if len(chosen) < _RANKS_SHOWN:
+            chosen.add(rank.rank)
+    return [rank for rank in ranks if rank.rank in chosen]

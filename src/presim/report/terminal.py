@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.report.bars import Bar, Part
-from presim.report.tables import collective_table, held_table, operator_table, section_title
+from presim.report.tables import collective_table, held_table, operator_table, rank_table, section_title
 from presim.result import Result
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
@@ -68,6 +68,8 @@ def render(result: Result) -> RenderableType:
         parts += [section_title("What held the memory"), held_table(result)]
     if known and result.limits:
         parts += [section_title("What limits the step"), _limits(result)]
+    if len(result.ranks) > 1:
+        parts += [section_title("Ranks"), rank_table(result)]
     if known and result.operators:
         parts += [operator_table(result)]
     if known and result.collectives:

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.trace import spans
 from presim.trace.check import check
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Signature
@@ -48,7 +49,13 @@ class JobManifest(msgspec.Struct, frozen=True):
     gpu: str  # catalogue id of the emulated GPU
     gpus_per_node: int
     script: str
-    stands_for: dict[int, tuple[int, ...]] = {}  # captured rank -> the other ranks that do as it does
+    stands_for: dict[int, str] = {}  # captured rank -> the other ranks that do as it does (presim.trace.spans)
+    checked: str = ""  # ranks that were found to do so (presim.trace.spans)
+    notes: tuple[str, ...] = ()  # what a reader should know of the ranks, as sentences
+
+    def others(self) -> dict[int, list[int]]:
+        """`stands_for`, rank by rank."""
+        return {rank: spans.from_text(text) for rank, text in self.stands_for.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +102,15 @@ def save(
     traces: Sequence[Trace],
     directory: str | os.PathLike[str],
     *,
-    stands_for: Mapping[int, tuple[int, ...]] | None = None,
+    stands_for: Mapping[int, Sequence[int]] | None = None,
+    checked: Sequence[int] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Write the traces of one job, replacing the job that was in ``directory`` before."""
-    manifest = _job_manifest(traces, stands_for or {})
+    others = {rank: spans.to_text(ranks) for rank, ranks in (stands_for or {}).items() if ranks}
+    manifest = msgspec.structs.replace(
+        _job_manifest(traces), stands_for=others, checked=spans.to_text(checked), notes=tuple(notes)
+    )
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,12 +152,12 @@ def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = N
     return Job(body.manifest, {file.rank: _read_rank(folder, file) for file in body.files if file.rank in wanted})
 
 
-def _job_manifest(traces: Sequence[Trace], stands_for: Mapping[int, tuple[int, ...]]) -> JobManifest:
+def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
     ranks = [trace.manifest.rank for trace in traces]
     if not ranks or len(set(ranks)) != len(ranks):
         raise ValueError(f"a job has one trace for each of its ranks, got ranks {ranks}")
     first = traces[0].manifest
-    return JobManifest(first.world_size, first.gpu, first.gpus_per_node, first.script, dict(stands_for))
+    return JobManifest(first.world_size, first.gpu, first.gpus_per_node, first.script)
 
 
 # Writing

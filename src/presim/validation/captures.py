@@ -14,6 +14,7 @@ import presim
 from presim.capture.environment import SHIM_DIRECTORY, find_torch, shim_paths
 from presim.capture.launchers.launch import Launch
 from presim.capture.run import Request, capture
+from presim.capture.selection import Selection
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
@@ -46,8 +47,9 @@ class Captures:
         kept = self.folder / self._key(plan, script, rank)
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
-        request = Request(Launch(str(script), plan.args), rank, plan.steps, self.limit_s, subprocess.DEVNULL)
-        trace = capture(request, plan.cluster)
+        program = Launch(str(script), plan.args)
+        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, subprocess.DEVNULL)
+        (trace,) = capture(request, plan.cluster).traces
         kept.mkdir(parents=True, exist_ok=True)
         store.save([trace], kept)
         return trace

@@ -1,17 +1,13 @@
-"""The script's environment and the end of its process."""
+"""The environment of a rank's process."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from presim.capture import launch
 from presim.capture.launchers.launch import Place, torchrun_variables
-from presim.errors import CaptureError
 
 LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
 
@@ -75,44 +71,3 @@ def test_threads_are_as_with_torchrun_unless_the_user_says_otherwise(monkeypatch
     assert environment()["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert environment()["OMP_NUM_THREADS"] == "4"
-
-
-def test_the_exit_code_of_the_process_is_returned(tmp_path: Path) -> None:
-    """A control file that is not there ends the runner before it imports torch."""
-    with open(os.devnull, "w") as nowhere:
-        code = launch.supervise(
-            tmp_path / "absent",
-            {**os.environ, "PYTHONPATH": ":".join(sys.path)},
-            limit_s=60,
-            script_stdout=nowhere.fileno(),
-        )
-    assert code == 1
-
-
-WAITS = "import signal, sys; print('ready', flush=True); signal.pause()"
-STARTS_ANOTHER = f"""
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {WAITS!r}])
-child.wait()
-"""
-IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + WAITS
-
-
-@pytest.mark.parametrize("script", [WAITS, STARTS_ANOTHER], ids=["itself", "what it started"])
-def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
-    """The pipe that all of them hold is closed only when the last of them is gone."""
-    reading, writing = os.pipe()
-    with open(reading) as output:
-        with launch._process([sys.executable, "-c", script], dict(os.environ), writing) as process:
-            os.close(writing)
-            assert output.readline() == "ready\n"
-        assert output.read() == ""
-    assert process.returncode == -signal.SIGTERM
-
-
-def test_a_script_that_takes_too_long_is_ended_in_a_sentence(tmp_path: Path) -> None:
-    """The runner waits for a control file that nobody writes."""
-    os.mkfifo(tmp_path / "control")
-    variables = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    with pytest.raises(CaptureError, match=r"^the script had not ended after 0 s; it may wait for a value"):
-        launch.supervise(tmp_path / "control", variables, limit_s=0)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from presim.capture.environment import shim_libraries
-from presim.capture.rendezvous import UNIQUE_ID_BYTES, VALIDATION, Query, RendezvousServer, absent_rank_value
+from presim.capture.presence import UNIQUE_ID_BYTES, Presence, absent_rank_value
+from presim.capture.rendezvous import VALIDATION, Query, RendezvousServer
 
 READY, NOT_READY, STOP_WAITING, CANCELED = b"\0", b"\1", b"\0", b"\1"
 
@@ -69,7 +70,7 @@ def keys(*names: str) -> bytes:
 
 @contextlib.contextmanager
 def connected(*, alone: bool, clients: int = 1) -> Iterator[list[Client]]:
-    with RendezvousServer(alone=alone) as server:
+    with RendezvousServer(Presence([0] if alone else [0, 1])) as server:
         found = [Client(server.port) for _ in range(clients)]
         yield found
         for client in found:
@@ -214,7 +215,7 @@ def test_a_lone_rank_passes_every_barrier() -> None:
 
 
 def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
-    with RendezvousServer(alone=True) as server:
+    with RendezvousServer(Presence([0])) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionResetError):
@@ -225,7 +226,7 @@ def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
 
 
 def test_many_ranks_may_add_at_once() -> None:
-    with RendezvousServer(alone=False) as server:
+    with RendezvousServer(Presence([0, 1])) as server:
         totals: list[int] = []
 
         def add() -> None:
@@ -283,7 +284,7 @@ def test_the_client_of_pytorch_agrees() -> None:
     import os
 
     variables = {**os.environ, "LD_PRELOAD": ":".join(str(path) for path in shim_libraries())}
-    with RendezvousServer(alone=True) as server:
+    with RendezvousServer(Presence([0])) as server:
         command = [sys.executable, "-c", REAL_CLIENT, str(server.port)]
         ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout == "agreed\n", ended.stderr

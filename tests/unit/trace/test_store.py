@@ -43,11 +43,14 @@ def files(folder: pathlib.Path) -> set[str]:
 
 
 def test_a_job_of_several_ranks_comes_back_equal(tmp_path: pathlib.Path) -> None:
-    store.save([small_trace(2), small_trace(0)], tmp_path / "job", stands_for={0: (1,), 2: (3,)})
+    store.save(
+        [small_trace(2), small_trace(0)], tmp_path / "job", stands_for={0: (1,), 2: (3,)}, checked=(3,), notes=("one",)
+    )
     job = store.load(tmp_path / "job")
     assert list(job.traces) == [0, 2]
     assert all(same(job.traces[rank], small_trace(rank)) for rank in job.traces)
-    assert job.manifest == store.JobManifest(4, "h100-sxm", 4, "train.py", {0: (1,), 2: (3,)})
+    assert job.manifest == store.JobManifest(4, "h100-sxm", 4, "train.py", {0: "1", 2: "3"}, "3", ("one",))
+    assert job.manifest.others() == {0: [1], 2: [3]}
 
 
 def test_only_the_ranks_asked_for_are_read(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,119 @@
+"""Whether two ranks do the same: a rolling hash over what each asked of its device.
+
+Of an entry counts what it does and where: kind, signature, stream (by order of first use), bytes of an allocation, and
+for collectives the group's name, its size and the message. Host time, addresses, module names and a rank's own place do
+not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Hashable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.schema import Group, Kind, Trace
+from presim.trace.signatures import Collective, Signature
+
+Words = NDArray[np.uint64]
+_COUNTED = (
+    *(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC, Kind.STREAM_SYNC),
+    *(Kind.DEVICE_SYNC, Kind.ALLOC, Kind.STEP),
+)
+_ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STREAM_SYNC)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fingerprint:
+    """What a rank did up to the end of a step."""
+
+    words: Words  # by counted entry: what it does
+    entries: NDArray[np.int64]  # by counted entry: its index in the trace
+
+    @property
+    def digest(self) -> bytes:
+        """Equal where ranks do the same."""
+        return hashlib.blake2b(self.words.tobytes(), digest_size=16).digest()
+
+    def first_difference(self, other: Fingerprint) -> int | None:
+        """The first of our entries that the other has not at its place; None where all are alike."""
+        common = min(len(self.words), len(other.words))
+        different = np.flatnonzero(self.words[:common] != other.words[:common])
+        if len(different):
+            return int(self.entries[different[0]])
+        if len(self.words) == len(other.words):
+            return None
+        return int(self.entries[common]) if common < len(self.words) else -1
+
+
+def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
+    """Of the first so many steps; None, or a trace without steps: of the whole."""
+    slices = trace.steps()
+    end = slices[min(steps, len(slices)) - 1].stop if slices and steps else len(trace)
+    kinds = trace.columns["kind"][:end]
+    entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
+    table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)
+    kind = kinds[entries].astype(np.uint64)
+    signature = table[trace.columns["signature"][entries].astype(np.int64)]
+    on_stream = np.isin(kind, np.array([int(one) for one in _ON_STREAM], np.uint64))
+    stream = np.zeros(len(entries), np.uint64)
+    stream[on_stream] = _by_appearance(trace.columns["stream"][entries][on_stream])
+    value = np.where(kind == Kind.ALLOC, trace.columns["value"][entries], 0).astype(np.uint64)
+    words = (signature * np.uint64(31) + kind) * np.uint64(0x9E3779B97F4A7C15) ^ stream ^ (value << np.uint64(8))
+    return Fingerprint(words, entries)
+
+
+def _by_appearance(values: NDArray[np.generic]) -> Words:
+    """Each value as a number in the order of first appearance: streams are numbered device by device."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.uint64)
+    place[np.argsort(first)] = np.arange(len(first))
+    result: Words = place[inverse.reshape(-1)]
+    return result
+
+
+def _content(signature: Signature, trace: Trace) -> Hashable:
+    if not isinstance(signature, Collective):
+        return msgspec.json.encode(signature)
+    groups = trace.manifest.groups
+    known = 0 <= signature.group < len(groups)
+    role: Hashable = _role(groups[signature.group]) if known else signature.group
+    return (signature.kind, signature.bytes, signature.dtype, signature.fused, role)
+
+
+def _role(group: Group) -> Hashable:
+    """A group by its size and, where a purpose gave it one, its name; PyTorch's own names are numbers of groups."""
+    return ("" if group.name.startswith("group ") else group.name, group.size)
+
+
+def _word(content: Hashable) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(content).encode(), digest_size=8).digest(), "little")
+
+
+def describe_difference(one: Trace, other: Trace, entry: int) -> str:
+    """Where two ranks part, in a few words; ``entry`` as `Fingerprint.first_difference` gave it."""
+    ranks = f"rank {other.manifest.rank}", f"rank {one.manifest.rank}"
+    if entry < 0:
+        return f"{ranks[0]} goes on where {ranks[1]} ends its first step"
+    scope = int(one.columns["scope"][entry])
+    place = f" in {one.scopes[scope]}" if scope >= 0 else ""
+    return f"{ranks[0]} does not as {ranks[1]} does from entry {entry}{place} on"
+
+
+def spread(count: int, samples: int) -> Sequence[int]:
+    """Indices to look at among ``count``, the first excluded: the last, the second, then halves of the largest gaps."""
+    chosen: list[int] = []
+    for index in (count - 1, 1):
+        if 0 < index < count and index not in chosen:
+            chosen.append(index)
+    while len(chosen) < samples:
+        marks = sorted({0, *chosen, count - 1})
+        gap, start = max(((after - before, -before) for before, after in itertools.pairwise(marks)), default=(0, 0))
+        if gap < 2:
+            break
+        chosen.append(-start + gap // 2)
+    return chosen[:samples]

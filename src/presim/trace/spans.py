@@ -1,0 +1,58 @@
+"""Sets of ranks in few words: ``0:32:1,64:96:8`` (first:end:step) or single numbers; small however large the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def to_text(ranks: Sequence[int]) -> str:
+    """Ascending ranks as spans.
+
+    >>> to_text([0, 1, 2, 8, 16, 24, 99])
+    '0:3:1,8:25:8,99'
+    """
+    return ",".join(_span_text(span) for span in to_spans(ranks))
+
+
+def to_spans(ranks: Sequence[int]) -> list[range]:
+    """The longest spans of equal steps, from the front.
+
+    >>> to_spans([0, 4, 8, 9])
+    [range(0, 9, 4), range(9, 10)]
+    """
+    if isinstance(ranks, range):
+        return [ranks] if ranks else []
+    spans: list[range] = []
+    at = 0
+    while at < len(ranks):
+        end = at + 1
+        step = ranks[end] - ranks[at] if end < len(ranks) else 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+        if end - at == 2 and step > 1:
+            end -= 1  # two alone are no span
+        spans.append(range(ranks[at], ranks[end - 1] + 1, step if end - at > 1 else 1))
+        at = end
+    return spans
+
+
+def from_text(text: str) -> list[int]:
+    """What `to_text` wrote.
+
+    >>> from_text("0:3:1,99")
+    [0, 1, 2, 99]
+    """
+    ranks: list[int] = []
+    for part in filter(None, text.split(",")):
+        numbers = [int(number) for number in part.split(":")]
+        ranks += range(*numbers) if len(numbers) > 1 else numbers
+    return ranks
+
+
+def count(spans: Iterable[range]) -> int:
+    """Ranks in some spans."""
+    return sum(map(len, spans))
+
+
+def _span_text(span: range) -> str:
+    return str(span.start) if len(span) == 1 else f"{span.start}:{span.stop}:{span.step}"

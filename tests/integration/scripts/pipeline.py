@@ -1,0 +1,45 @@
+"""A pipeline of torch.distributed.pipelining over the outer dimension of a mesh, data parallel inside; 1F1B."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+STAGES, WIDTH, ROWS, MICRO_BATCHES = 4, 1024, 512, 8
+
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+dist.init_process_group("nccl", device_id=device)
+mesh = init_device_mesh("cuda", (STAGES, dist.get_world_size() // STAGES), mesh_dim_names=("pp", "dp"))
+pipeline = mesh["pp"]
+stage = pipeline.get_local_rank()
+
+torch.manual_seed(stage)
+layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2 + (stage == STAGES - 1))]  # the last stage has more
+model = nn.Sequential(*layers).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+example = torch.empty(ROWS, WIDTH, device=device)
+group = pipeline.get_group()
+runner = Schedule1F1B(
+    PipelineStage(model, stage, STAGES, device, input_args=(example,), output_args=(example,), group=group),
+    MICRO_BATCHES,
+    loss_fn=lambda output, target: (output - target).square().mean(),
+)
+batch = torch.randn(ROWS * MICRO_BATCHES, WIDTH, device=device)
+for step in range(3):
+    optimizer.zero_grad()
+    if stage == 0:
+        runner.step(batch)
+    elif stage == STAGES - 1:
+        runner.step(target=batch)
+    else:
+        runner.step()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, group=mesh["dp"].get_group())
+    optimizer.step()
+print("stage", stage, "of", STAGES, "on rank", dist.get_rank())
