@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
+from presim.errors import InputError
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch, Shape
+    from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster
+
+
+_PROFILE_S = 600.0  # spent on measuring what a table lacks
 
 
 def simulate(
@@ -68,6 +73,7 @@ def run(
     values: Sequence[str] = (),
     host_time: bool = True,
     live: bool = False,
+    profile_missing: bool = False,
     quiet: bool = False,
 ) -> Result:
     """Capture a script and predict what a cluster would make of it; the arguments are the options of ``presim run``.
@@ -101,6 +107,7 @@ def run(
         values=values,
         host_time=host_time,
         live=live,
+        profile_missing=profile_missing,
         drop_output=quiet,
     ).result
 
@@ -126,6 +133,7 @@ def evaluate_run(
     values: Sequence[str] = (),
     host_time: bool = True,
     live: bool = False,
+    profile_missing: bool = False,
     script_to_stderr: bool = False,
     drop_output: bool = False,
     progress: Callable[[str], None] = lambda text: None,
@@ -135,8 +143,10 @@ def evaluate_run(
     from presim.capture.launchers.launch import Shape
     from presim.capture.run import Request, capture
     from presim.capture.selection import select
+    from presim.cost.given import check, holds_prices
     from presim.hardware.host import host_factor as usual_factor
     from presim.live.server import LiveServer
+    from presim.profile.job import profile
     from presim.trace import store
 
     launch = _launch(os.fspath(script), args, module)
@@ -149,13 +159,18 @@ def evaluate_run(
         host_factor = usual_factor(probe_ns())
     options = Options.of(host_factor=host_factor, host_time=host_time, contention=contention)
     folders = [Path(folder) for folder in prices]
+    card = _card(folders, target) if profile_missing else None
+    check(folders[1:] if card else folders)
 
     def simulator() -> LiveServer:
-        return LiveServer(target, options, live=live, prices=folders)
+        return LiveServer(target, options, live=live, prices=[folder for folder in folders if holds_prices(folder)])
 
     job = capture(Request(launch, selection, steps, limit, stdout, tuple(values)), target, progress, simulator)
     if save is not None:
         store.save(job.traces, save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
+    if card is not None:
+        wanted = [signature for trace in job.traces for signature in trace.signatures]
+        profile(wanted, folders[0], _PROFILE_S, card, progress)
     progress("simulating")
     return evaluate(
         job.traces,
@@ -165,8 +180,23 @@ def evaluate_run(
         stands_for=job.stands_for,
         checked=job.checked,
         notes=job.notes,
-        prices=folders,
+        prices=[folder for folder in folders if holds_prices(folder)],
     )
+
+
+def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
+    """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
+    from presim.profile.job import here
+
+    if not folders:
+        raise InputError("what is measured needs a place: name a folder with --prices DIR beside --profile-missing")
+    card = here()
+    if card.id != target.gpu.id:
+        raise InputError(
+            f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: what is measured here would not "
+            f"be used; leave --profile-missing out, or name --gpu {card.id}"
+        )
+    return card
 
 
 def _launch(script: str, args: tuple[str, ...], module: bool) -> Launch:

@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "presim.analysis",
         "presim.result",
     },
+    "profile": {"presim.trace", "presim.hardware", "presim.cost.measured"},
     "capture": {"presim.trace", "presim.hardware"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
@@ -54,7 +55,7 @@ MAY_IMPORT_TORCH = {
         "deepspeed",
         "transformer_engine",
     )
-}
+} | {"presim.profile.bench", "presim.profile.kernels"}  # their own process, on a machine with a GPU
 
 
 def module_name(path: Path) -> str:

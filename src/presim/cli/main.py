@@ -13,6 +13,7 @@ VERBS = {
     "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
     "trace": "Look into a saved trace.",
+    "profile": "Measure operators on this machine's GPU, or import what others measured.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
     "fit": "Fit prices to measurements.",
     "validate": "Run published cases and write what presim says beside what was measured.",

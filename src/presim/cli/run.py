@@ -40,6 +40,11 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 )
 @click.option("--live", is_flag=True, help="The script's own clocks show the cluster's time while it runs.")
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
+@click.option(
+    "--profile-missing",
+    is_flag=True,
+    help="Measure on this machine's GPU what the first --prices folder lacks, and keep it there.",
+)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
 @click.option(
     "--values",

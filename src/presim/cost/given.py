@@ -21,18 +21,26 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
     Raises:
         InputError: a folder is missing or holds neither tables nor models, or one of its files cannot be used.
     """
-    for folder in folders:
-        if not table.find(folder) and not list(folder.glob("*.json")):
-            raise InputError(
-                f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (*.json) of presim fit"
-                if folder.is_dir()
-                else f"there is no folder {folder} with prices"
-            )
+    check(folders)
     made: list[Estimator] = []
     read = tables(tuple(folders))
     if read.rows:
         made.append(MeasuredEstimator(gpu, read.rows))
     return (*made, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
+
+
+def holds_prices(folder: Path) -> bool:
+    """Whether a folder is there and has tables or models."""
+    return bool(table.find(folder) or list(folder.glob("*.json")))
+
+
+def check(folders: Sequence[Path]) -> None:
+    """Raise where a folder is missing or holds no prices."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {folder} with prices")
+        if not holds_prices(folder):
+            raise InputError(f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (*.json)")
 
 
 @functools.lru_cache(maxsize=4)

@@ -59,7 +59,13 @@ class LearnedEstimator:
             kind = features.kind_of(signature)
             if kind in self.paths:
                 by_kind.setdefault(kind, []).append(place)
-        for kind, places in by_kind.items():
+        for kind, covered in by_kind.items():
+            places = covered
+            if kind.startswith("attention"):  # another library's attention is another algorithm
+                model, _ = _model(self.paths[kind])
+                places = [place for place in covered if features.variant(signatures[place]) in model.variants]
+            if not places:
+                continue
             for place, price in zip(places, self._price_kind(kind, [signatures[place] for place in places])):
                 prices[place] = price
         return prices

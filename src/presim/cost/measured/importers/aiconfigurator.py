@@ -28,19 +28,25 @@ _COLUMNS = (
 
 def recognises(root: Path) -> bool:
     """Whether a folder is a checkout of this dataset."""
-    return any((root / "data" / folder).is_dir() for folder in _GPUS)
+    return any((_data(root) / folder).is_dir() for folder in _GPUS)
+
+
+def _data(root: Path) -> Path:
+    """Where the systems' folders are: in a checkout of tables, or in the installed package."""
+    inside = root / "systems" / "data"
+    return inside if inside.is_dir() else root / "data"
 
 
 def files(root: Path) -> list[Path]:
     """The tables that are read."""
-    found = (root / "data" / folder for folder in _GPUS)
+    found = (_data(root) / folder for folder in _GPUS)
     return sorted(path for folder in found for path in folder.glob("*/*/*/*.parquet") if path.stem in _READERS)
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
     """At most ``limit`` rows of each kind in each table, 0: all."""
     for path in files(root):
-        gpu, framework = _GPUS[path.relative_to(root).parts[1]], path.parts[-3]
+        gpu, framework = _GPUS[path.relative_to(_data(root)).parts[0]], path.parts[-3]
         rows = parquet_rows(path, _COLUMNS)
         yield from _READERS[path.stem](rows, gpu, f"aiconfigurator/{framework}", limit)
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from presim.cost.measured.importers import aiconfigurator, layers, neusight, simumax
+from presim.cost.measured import table
+from presim.cost.measured.importers import aiconfigurator, kineto, layers, neusight, own, simumax
+from presim.cost.measured.rows import Intake
 from presim.errors import InputError
 
 READERS: dict[str, ModuleType] = {
+    "presim": own,
     "aiconfigurator": aiconfigurator,
     "neusight": neusight,
     "layers": layers,
     "simumax": simumax,
+    "kineto": kineto,
 }
 
 
@@ -25,7 +29,7 @@ def reader_of(root: Path) -> tuple[str, ModuleType]:
     Raises:
         InputError: there is no such folder, or nobody recognises it.
     """
-    if not root.is_dir():
+    if not root.exists():
         raise InputError(f"there is no folder {root}; name a table that presim profile wrote or a public dataset")
     for name, module in READERS.items():
         if module.recognises(root):
@@ -38,7 +42,11 @@ def digest(root: Path, files: list[Path]) -> str:
     """SHA-256 over names and contents of the files that were read, in their order."""
     total = hashlib.sha256()
     for path in files:
-        total.update(str(path.relative_to(root)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        total.update(
+            (path.name if path == root else str(path.relative_to(root))).encode()
+            + b"\0"
+            + hashlib.sha256(path.read_bytes()).digest()
+        )
     return total.hexdigest()
 
 
@@ -55,3 +63,29 @@ def _commit_lines(root: Path) -> Iterator[str]:
             yield from (folder / "COMMIT").read_text().split()
     asked = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     yield from asked.stdout.split()
+
+
+def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
+    """Write one table for each GPU that the folders measured; returns what came of it, in words.
+
+    Raises:
+        InputError: a folder is of no known kind, or nothing in them can be used.
+    """
+    intake = Intake()
+    for folder in folders:
+        _, reader = reader_of(folder)
+        intake.take(reader.read(folder))
+    alone = [row for row in intake.accepted if not row.beside]
+    if not alone:
+        raise InputError(f"no row can be used: {dict(intake.rejected) or 'there are none'}")
+    out.mkdir(parents=True, exist_ok=True)
+    origin = {folder.name: commit(folder) for folder in folders}
+    said = []
+    for gpu in sorted({row.gpu for row in alone}):
+        rows = [row for row in alone if row.gpu == gpu]
+        path = out / f"{gpu}.imported{table.SUFFIX}"
+        table.write(rows, path, origin)
+        said.append(f"{path}: {len(rows)} rows")
+    beside = len(intake.accepted) - len(alone)
+    intake.rejected["a time that holds other work too"] += beside
+    return said + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]

@@ -1,0 +1,62 @@
+"""``presim profile``: measured prices, from this machine's GPU or from other people's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("profile")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the table is.")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Measure what this saved trace holds.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=600.0,
+    metavar="S",
+    show_default=True,
+    help="Stop after so long; the next call goes on.",
+)
+@click.option(
+    "--import",
+    "imports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DATA",
+    help="Take rows from a profiler's trace or a public dataset instead of measuring; repeatable.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
+def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], quiet: bool) -> None:
+    """Measure operators on this machine's GPU and keep their times in a table for --prices.
+
+    Without --trace a standard sweep of products, attention, elementwise work and copies is measured. One GPU is enough
+    to price a job for a thousand. What the table in DIR has is not measured again, so a call that was stopped is simply
+    repeated. With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from
+    the datasets that presim fit reads.
+    """
+    lines = _imported(imports, out) if imports else _measured(out, trace, seconds, quiet)
+    if not quiet:
+        for line in lines:
+            click.echo(line)
+
+
+def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
+    from presim.cli.progress import progress
+    from presim.profile.job import here, profile
+    from presim.profile.plan import standard_sweep
+    from presim.trace import store
+
+    wanted = list(standard_sweep())
+    if trace is not None:
+        wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
+    with progress(quiet) as say:
+        made = profile(wanted, out, seconds, here(), say)
+    said = [f"{made.path}: {made.measured} measured, {made.known} known before, {made.left} left for the next call"]
+    return said + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
+
+
+def _imported(imports: tuple[Path, ...], out: Path) -> list[str]:
+    from presim.cost.measured.importers.find import import_tables
+
+    return import_tables(imports, out)

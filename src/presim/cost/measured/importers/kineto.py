@@ -1,0 +1,186 @@
+"""Traces of PyTorch's profiler (Kineto): the device time of operators whose shapes were recorded.
+
+Needs ``record_shapes=True``. Kernels name their operator by its number (``External id``); kernels of one call are
+added up. A time comes from a program in which other work runs beside it, which is also what it is wanted for.
+"""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from presim.cost.measured.rows import Measurement
+from presim.errors import InputError
+from presim.hardware import catalogue
+from presim.trace.signatures import Attention, Elementwise, Gemm, Signature, dtype_bytes
+
+_DTYPES = {"c10::BFloat16": "bfloat16", "c10::Half": "float16", "float": "float32", "double": "float64"}
+_DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_POINTWISE = ("add", "mul", "sub", "div", "silu", "gelu", "relu", "neg", "pow", "rsqrt", "exp", "tanh", "sigmoid")
+_BIAS = "bias"
+
+
+def recognises(root: Path) -> bool:
+    """Whether a path is a profiler's trace, or a folder of nothing but such."""
+    return bool(files(root))
+
+
+def files(root: Path) -> list[Path]:
+    """The traces that are read."""
+    if root.is_file():
+        return [root] if root.name.endswith((".json", ".json.gz")) else []
+    return sorted([*root.glob("*.pt.trace.json*"), *root.glob("*.json.gz")])
+
+
+def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
+    """All operators whose signature is known; ``limit`` is of no use for so few.
+
+    Raises:
+        InputError: a file is no trace of PyTorch's profiler.
+    """
+    for path in files(root):
+        yield from trace_rows(path)
+
+
+def trace_rows(path: Path) -> Iterator[Measurement | str]:
+    """The rows of one trace: for each signature the median over its calls."""
+    trace = _load(path)
+    gpu = _gpu(trace)
+    if gpu is None:
+        yield f"a GPU that the catalogue does not have: {_device_name(trace)}"
+        return
+    found: dict[Signature, list[float]] = collections.defaultdict(list)
+    for operator, microseconds in _calls(trace["traceEvents"]):
+        signature = signature_of(operator)
+        if isinstance(signature, str):
+            yield signature
+        else:
+            found[signature].append(microseconds * 1e3)
+    for signature, times in found.items():
+        middle = statistics.median(times)
+        spread = (max(times) - min(times)) / 2 / middle if len(times) > 1 else 0.1  # of one call nobody knows
+        yield Measurement(
+            gpu=gpu, signature=signature, duration_ns=middle, source="kineto", spread=spread, samples=len(times)
+        )
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        trace = json.loads(raw)
+        events = trace["traceEvents"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no trace of PyTorch's profiler: {error}") from error
+    if not isinstance(events, list):
+        raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list")
+    return dict(trace)
+
+
+def _device_name(trace: dict[str, Any]) -> str:
+    devices = trace.get("deviceProperties") or [{}]
+    return str(devices[0].get("name", "no device"))
+
+
+def _gpu(trace: dict[str, Any]) -> str | None:
+    """The catalogue's id by the name that the driver gives the card."""
+    name = _device_name(trace)
+    return next((gpu.id for gpu in catalogue.gpus() if gpu.name == name), None)
+
+
+def _calls(events: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:
+    """Operators with the device time of all that they launched, us."""
+    operators = {_number(event): event for event in events if event.get("cat") == "cpu_op" and _number(event)}
+    spent: dict[int, float] = collections.defaultdict(float)
+    for event in events:
+        if event.get("cat") in _DEVICE_WORK and _number(event) in operators:
+            spent[_number(event)] += float(event.get("dur", 0))
+    for number, microseconds in spent.items():
+        yield operators[number], microseconds
+
+
+def _number(event: dict[str, Any]) -> int:
+    return int(event.get("args", {}).get("External id") or 0)
+
+
+def signature_of(operator: dict[str, Any]) -> Signature | str:
+    """What an operator's call was, or why nothing is made of it."""
+    args = operator.get("args", {})
+    name = str(operator.get("name", ""))
+    if "Input Dims" not in args:
+        return "an operator without recorded shapes"
+    shapes = [tuple(shape) for shape in args["Input Dims"]]
+    dtypes = [_DTYPES.get(dtype, "") for dtype in args.get("Input type", [])]
+    bare = name.removeprefix("aten::").removesuffix("_")
+    make = _MAKERS.get(bare) or (_pointwise if bare in _POINTWISE else None)
+    if make is None:
+        return f"an operator that is not read: {name}"
+    try:
+        made = make(shapes, dtypes, args, name)
+    except (IndexError, KeyError, ValueError, TypeError):
+        made = None
+    return made or f"arguments of {name} that are not read"
+
+
+_Maker = Callable[[list[tuple[int, ...]], list[str], dict[str, Any], str], Signature | None]
+
+
+def _product(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """mm and bmm; addmm with a vector, which is a linear layer's bias."""
+    first = 1 if "add" in name else 0
+    left, right = shapes[first], shapes[first + 1]
+    if not dtypes[first] or dtypes[first] != dtypes[first + 1]:
+        return None
+    (*batch, m, k), n = left, right[-1]
+    layout = "".join("N" if strides[-1] == 1 else "T" for strides in args["Input Strides"][first : first + 2])
+    vector = first == 1 and len(shapes[0]) == 1
+    return Gemm(
+        m, n, k, batch[0] if batch else 1, dtypes[first], layout=layout,
+        accumulate=first == 1 and not vector, epilogue=_BIAS if vector else "",
+    )  # fmt: skip
+
+
+def _attention(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """PyTorch's fused attention: [batch, length, heads, dim] below ``_flash_attention_*``, heads first above."""
+    backward = name.endswith("_backward")
+    query, key, value = shapes[1:4] if backward else shapes[0:3]
+    length, heads = (1, 2) if "scaled_dot_product" not in name else (2, 1)
+    flags = [value for value in args["Concrete Inputs"] if value in ("True", "False")]
+    backend = next(word for word in ("flash", "cudnn", "efficient") if word in name)
+    return Attention(
+        "backward" if backward else "forward", query[0], query[heads], key[heads], query[length], key[length],
+        query[3], value[3], flags[0] == "True", dtypes[1 if backward else 0], backend,
+    )  # fmt: skip
+
+
+def _pointwise(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """One result per element; operands that are expanded are read once."""
+    sizes = [(_elements(shape), dtype) for shape, dtype in zip(shapes, dtypes) if shape and dtype]
+    elements, dtype = max(sizes)
+    read = sum(size * dtype_bytes(each) for size, each in sizes)
+    return Elementwise(read, elements * dtype_bytes(dtype), elements, dtype, operator=name)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+_MAKERS: dict[str, _Maker] = {
+    **dict.fromkeys(("mm", "bmm", "addmm"), _product),
+    **dict.fromkeys((f"_{kind}_attention_{way}" for kind in ("flash",) for way in ("forward", "backward")), _attention),
+    **dict.fromkeys(
+        (
+            f"_scaled_dot_product_{kind}_attention{way}"
+            for kind in ("flash", "cudnn", "efficient")
+            for way in ("", "_backward")
+        ),
+        _attention,
+    ),
+}

@@ -1,0 +1,1 @@
+"""Measure operators on a machine with a GPU: plain PyTorch, nothing else."""

@@ -1,0 +1,100 @@
+"""The measuring process: reads signatures, writes one line of JSON for each. Imports torch, and nothing of the shim.
+
+``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; RESULTS is appended to.
+The first line says which card this is. Each kernel is timed between two events that are queued behind a sweep over
+more memory than L2 holds: the cache is cold, the queue never empty, the clocks those of a busy card.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from presim.profile import kernels
+from presim.trace.signatures import Signature
+
+_WARM_UP_S = 2.0  # of products, until the power limit has set the clocks
+_LEAST_RUNS, _MOST_RUNS = 7, 50
+_RUNS_S = 0.25  # spent on one signature
+_FLUSH = 2.0  # sizes of L2
+
+
+def main(work: str, results: str, seconds: str) -> int:
+    """Measure until the work or the time is used up. Exit code 3: no GPU that this PyTorch can use."""
+    if not torch.cuda.is_available():
+        return 3
+    ends = time.monotonic() + float(seconds)
+    signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
+    with Path(results).open("a") as out:
+        _say(out, {"gpu": torch.cuda.get_device_name(), **versions()})
+        flush = torch.empty(int(_FLUSH * _l2_bytes()), dtype=torch.int8, device="cuda")
+        _warm_up(min(_WARM_UP_S, float(seconds) / 10))
+        for signature in signatures:
+            if time.monotonic() > ends:
+                break
+            _say(out, {"signature": json.loads(msgspec.json.encode(signature)), **_measured(signature, flush)})
+    return 0
+
+
+def versions() -> dict[str, str]:
+    """What a table's origin says of all its rows."""
+    return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+
+
+def _say(out: Any, row: dict[str, Any]) -> None:
+    out.write(json.dumps(row) + "\n")
+    out.flush()
+
+
+def _l2_bytes() -> int:
+    return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 64 << 20)
+
+
+def _warm_up(seconds: float) -> None:
+    side = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        for _ in range(10):
+            side @ side
+        torch.cuda.synchronize()
+
+
+def _measured(signature: Signature, flush: torch.Tensor) -> dict[str, Any]:
+    """Median and spread of one signature, or why there are none."""
+    try:
+        with kernels.prepared(signature) as run:
+            once = _times(run, flush, 3)
+            count = int(min(max(_RUNS_S * 1e3 / max(once[-1], 1e-3), _LEAST_RUNS), _MOST_RUNS))
+            times = _times(run, flush, count)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        torch.cuda.empty_cache()
+        return {"error": str(error).splitlines()[0][:200]}
+    first, _, third = statistics.quantiles(times, n=4)
+    middle = statistics.median(times)
+    return {"duration_ns": middle * 1e6, "spread": (third - first) / 2 / middle, "samples": len(times)}
+
+
+def _times(run: Callable[[], Any], flush: torch.Tensor, count: int) -> list[float]:
+    """Times in ms. All is queued before anything is waited for: the device never waits for the host."""
+    marks = []
+    for _ in range(count):
+        flush.zero_()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        marks.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in marks]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

@@ -1,0 +1,129 @@
+"""What ``presim profile`` does: plan, measure in a process of its own, and add what came of it to a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.cost.measured import table
+from presim.cost.measured.rows import Intake, Measurement
+from presim.errors import InputError
+from presim.hardware import Gpu, catalogue
+from presim.profile.plan import Plan, plan
+from presim.trace.signatures import Signature
+
+SOURCE = "presim profile"
+_NO_GPU = 3  # exit code of the measuring process
+_GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
+_PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What was measured now, and what was not."""
+
+    gpu: str
+    path: Path
+    measured: int
+    known: int
+    left: int  # planned, but the time was used up
+    rejected: dict[str, int]
+
+
+def here() -> Gpu:
+    """The GPU of this machine.
+
+    Raises:
+        InputError: there is none, or the catalogue does not have it.
+    """
+    asked = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
+    return gpu_named(asked.stdout.strip())
+
+
+def gpu_named(name: str) -> Gpu:
+    """The catalogue's entry for the name that the driver gives a card."""
+    if not name:
+        raise InputError("there is no GPU here that PyTorch can use; presim profile needs a machine with one")
+    found = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
+    if found is None:
+        raise InputError(
+            f"the catalogue has no GPU named {name!r}: describe it in a TOML file (docs/guide/hardware.md)"
+        )
+    return found
+
+
+def profile(
+    wanted: Iterable[Signature], out: Path, seconds: float, gpu: Gpu, say: Callable[[str], None] = lambda text: None
+) -> Outcome:
+    """Measure what the table in ``out`` lacks of ``wanted``, for so many seconds; a later call goes on.
+
+    Raises:
+        InputError: there is no GPU, or the measuring process ended early with nothing measured.
+    """
+    path = out / f"{gpu.id}{table.SUFFIX}"
+    before = list(table.read([path]).rows) if path.exists() else []
+    planned = plan(wanted, {row.signature for row in before}, gpu)
+    if not planned.work:
+        return Outcome(gpu.id, path, 0, planned.known, 0, planned.left_out)
+    say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
+    with tempfile.TemporaryDirectory(prefix="presim-profile-") as scratch:
+        lines = _measure(planned, Path(scratch), seconds)
+    return _kept(lines, before, planned, gpu, path)
+
+
+def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
+    """The measuring process's lines; those that were written before it failed count too."""
+    work, results = scratch / "work.json", scratch / "results.jsonl"
+    work.write_bytes(msgspec.json.encode(planned.work))
+    command = [sys.executable, "-m", "presim.profile.bench", str(work), str(results), str(seconds)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
+        code, complaint = ended.returncode, ended.stderr.strip().splitlines()[-1:]
+    except subprocess.TimeoutExpired:
+        code, complaint = -1, [f"it did not end {_GRACE_S:.0f} s after its time"]
+    lines = read_lines(results)
+    if code == _NO_GPU:
+        raise InputError("there is no GPU here that PyTorch can use; presim profile needs a machine with one")
+    if code and len(lines) < 2:
+        raise InputError(f"measuring failed: {''.join(complaint) or f'exit code {code}'}")
+    return lines
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a results file; the last one may have been cut off."""
+    lines = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def _kept(lines: Sequence[dict[str, Any]], before: list[Measurement], planned: Plan, gpu: Gpu, path: Path) -> Outcome:
+    intake = Intake(list(before))
+    intake.rejected.update(planned.left_out)
+    intake.take(row_of(line, gpu.id) for line in lines[1:])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.write(intake.accepted, path, {key: str(value) for key, value in (lines[0] if lines else {}).items()})
+    measured = len(intake.accepted) - len(before)
+    left = len(planned.work) - max(len(lines) - 1, 0)
+    return Outcome(gpu.id, path, measured, planned.known, left, dict(sorted(intake.rejected.items())))
+
+
+def row_of(line: dict[str, Any], gpu: str) -> Measurement | str:
+    """A line of the measuring process as a row, or why there is none."""
+    if "error" in line:
+        return f"PyTorch: {line['error']}"
+    return Measurement(
+        gpu=gpu, signature=msgspec.convert(line["signature"], Signature), duration_ns=float(line["duration_ns"]),
+        source=SOURCE, spread=float(line["spread"]), samples=int(line["samples"]),
+    )  # fmt: skip

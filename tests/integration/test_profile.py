@@ -1,0 +1,46 @@
+"""What `presim profile` runs for a signature is just that work, as a capture on the emulated GPU shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from presim import hardware
+from presim.profile.plan import plan
+from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, Gemm, Signature
+from support.captured import run
+
+pytestmark = pytest.mark.torch_cuda
+
+MIB = 1 << 20
+WORK: list[Signature] = [
+    *(Gemm(512, 1024, 256, 1, "bfloat16", layout=layout) for layout in ("NN", "NT", "TN", "TT")),
+    Gemm(64, 96, 128, 8, "float16", layout="NT"),
+    Gemm(512, 512, 512, 1, "float32"),
+    Gemm(512, 512, 512, 1, "float32", compute="tf32"),
+    Gemm(512, 1024, 256, 1, "bfloat16", layout="TN", accumulate=True),
+    *(
+        Attention(direction, 2, 16, kv_heads, 512, 512, 64, 64, True, "bfloat16", backend)
+        for direction in ("forward", "backward")
+        for backend, kv_heads in (("flash", 4), ("cudnn", 16), ("efficient", 16))
+    ),
+    Elementwise(2 * MIB, MIB, MIB // 2, "bfloat16", operator="aten::add"),
+    Elementwise(MIB, MIB, MIB // 4, "float32", operator="aten::gelu"),
+    *(
+        Convolution(direction, 8, 64, 128, (56, 56), (3, 3), (28, 28), (2, 2), (1, 1), 1, "bfloat16", layout="nhwc")
+        for direction in ("forward", "backward_data", "backward_weight")
+    ),
+    Copy("d2d", MIB),
+    Copy("h2d", MIB, pinned=True),
+    Copy("d2h", MIB, pinned=True),
+]
+
+
+def test_each_signature_is_run_as_it_says(tmp_path: Path) -> None:
+    gpu = hardware.gpu("h100-sxm")
+    assert set(plan(WORK, (), gpu).work) == set(WORK)
+    (tmp_path / "work.json").write_bytes(msgspec.json.encode(WORK))
+    captured = set(run("measured_kernels.py", str(tmp_path / "work.json"), steps=0).trace.signatures)
+    assert [signature for signature in WORK if signature not in captured] == []

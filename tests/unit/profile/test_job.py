@@ -1,0 +1,92 @@
+"""Measuring in parts: each call goes on where the last one was stopped, and keeps what it has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from presim import hardware
+from presim.cost.measured import table
+from presim.errors import InputError
+from presim.profile import job
+from presim.profile.plan import Plan
+from presim.trace.signatures import Collective, Gemm
+
+GPU = hardware.gpu("h100-sxm")
+WORK = [Gemm(m, 512, 512, 1, "bfloat16") for m in (512, 1024, 2048)]
+CARD = {"gpu": GPU.name, "torch": "2.14"}
+
+
+def line(signature: Gemm, **more: Any) -> dict[str, Any]:
+    row = {"duration_ns": 5e4, "spread": 0.01, "samples": 20}
+    return {"signature": json.loads(msgspec.json.encode(signature)), **row, **more}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The measuring process measures two kinds of work a call; what it was asked for is kept."""
+    plans: list[Plan] = []
+
+    def measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
+        plans.append(planned)
+        return [CARD, *(line(each) for each in planned.work[:2])]
+
+    monkeypatch.setattr(job, "_measure", measure)
+    return plans
+
+
+def test_a_second_call_measures_what_the_first_left(tmp_path: Path, asked: list[Plan]) -> None:
+    first = job.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
+    assert (first.measured, first.known, first.left) == (2, 0, 1)
+    assert first.rejected == {"collectives need the cluster: presim fit --nccl-tests": 1}
+    second = job.profile(WORK, tmp_path, 60, GPU)
+    assert (second.measured, second.known, second.left) == (1, 2, 0)
+    assert asked[1].work == (WORK[2],)
+    third = job.profile(WORK, tmp_path, 60, GPU)
+    assert (third.measured, third.known, len(asked)) == (0, 3, 2)
+    (path,) = table.find(tmp_path)
+    assert {row.signature for row in table.read([path]).rows} == set(WORK)
+    assert table.origin_of(path)["torch"] == "2.14"
+
+
+def test_what_failed_or_cannot_be_true_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [CARD, {**line(WORK[0]), "error": "out of memory"}, line(WORK[1], duration_ns=250.0), line(WORK[2])]
+    monkeypatch.setattr(job, "_measure", lambda *args: lines)
+    made = job.profile(WORK, tmp_path, 60, GPU)
+    assert made.measured == 1
+    assert made.rejected == {"PyTorch: out of memory": 1, "faster than the datasheet's peak allows": 1}
+
+
+def test_a_line_that_was_cut_off_is_no_line(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text(json.dumps(CARD) + "\n" + json.dumps(line(WORK[0])) + '\n{"signature": {"fam')
+    assert job.read_lines(tmp_path / "results") == [CARD, line(WORK[0])]
+    assert job.read_lines(tmp_path / "absent") == []
+
+
+def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.CompletedProcess([sys.executable], 3, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
+    with pytest.raises(InputError, match="there is no GPU here that PyTorch can use"):
+        job.profile(WORK, tmp_path, 60, GPU)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_fails_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.CompletedProcess([sys.executable], 1, "", "Traceback\nRuntimeError: driver too old")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
+    with pytest.raises(InputError, match="measuring failed: RuntimeError: driver too old"):
+        job.profile(WORK, tmp_path, 60, GPU)
+
+
+def test_a_card_is_known_by_its_drivers_name() -> None:
+    assert job.gpu_named("NVIDIA B200").id == "b200"
+    with pytest.raises(InputError, match="the catalogue has no GPU named 'Voodoo 2'"):
+        job.gpu_named("Voodoo 2")
+    with pytest.raises(InputError, match="there is no GPU here"):
+        job.gpu_named("")

@@ -1,0 +1,60 @@
+"""A plan has each kind of work once, small ones first, without what is known and what cannot be set up alone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance import strategies as made
+from presim import hardware
+from presim.profile.plan import footprint, obstacle, plan, standard_sweep
+from presim.trace.signatures import Attention, Collective, Copy, Elementwise, Gemm, Signature, Sort
+
+GPU = hardware.gpu("h100-sxm")
+GEMM = Gemm(512, 512, 512, 1, "bfloat16")
+FLASH = Attention("forward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(made.signatures(), max_size=12), st.data())
+def test_a_plan_is_what_is_wanted_less_what_is_known_or_impossible(
+    wanted: list[Signature], data: st.DataObject
+) -> None:
+    known = set(data.draw(st.lists(st.sampled_from(wanted), max_size=5))) if wanted else set()
+    made_plan = plan(wanted + wanted, known, GPU)
+    assert set(made_plan.work) == {each for each in wanted if not obstacle(each, GPU) and each not in known}
+    assert len(set(made_plan.work)) == len(made_plan.work)
+    assert len(made_plan.work) + made_plan.known >= len(set(wanted)) - sum(made_plan.left_out.values())
+    assert [footprint(each) for each in made_plan.work] == sorted(footprint(each) for each in made_plan.work)
+
+
+@pytest.mark.parametrize(
+    ("signature", "reason"),
+    [
+        (GEMM, ""),
+        (FLASH, ""),
+        (Elementwise(2048, 1024, 512, "bfloat16", operator="aten::add"), ""),
+        (Elementwise(2050, 1024, 512, "bfloat16", operator="aten::add"), "elementwise work whose operands"),
+        (Elementwise(2048, 1024, 512, "bfloat16", operator="aten::cat"), "elementwise work whose operands"),
+        (msgspec.structs.replace(GEMM, dtype="float8_e4m3fn"), "products of mixed or narrow types"),
+        (msgspec.structs.replace(GEMM, m=1 << 22, n=1 << 22), "needs more memory than the card has"),
+        (msgspec.structs.replace(FLASH, window=128), "attention with a window"),
+        (Collective("all_reduce", 8, "float32", 0), "collectives need the cluster"),
+        (Copy("peer", 8), "copies to another GPU"),
+        (Copy("memset", 8), "memsets"),
+        (Sort(8, 8, 1, "float32"), "no way to set up sort alone"),
+    ],
+)
+def test_what_stands_in_the_way_is_said(signature: Signature, reason: str) -> None:
+    said = obstacle(signature, GPU)
+    assert said.startswith(reason)
+    assert bool(said) == bool(reason)
+
+
+def test_the_standard_sweep_can_be_measured_and_is_no_larger_than_an_hour_allows() -> None:
+    sweep = list(standard_sweep())
+    made_plan = plan(sweep, (), hardware.gpu("t4"))
+    assert set(made_plan.left_out) <= {"needs more memory than the card has"}
+    assert 500 < len(made_plan.work) <= len(set(sweep)) < 3000
