@@ -260,6 +260,18 @@ class Limit(msgspec.Struct, frozen=True):
     advice: Annotated[str, says("What would help, and by how much at most.")]
 
 
+class ReadBack(msgspec.Struct, frozen=True):
+    """A place where the script read values of the device."""
+
+    line: Annotated[str, says("Where: ``file.py:12``, the innermost line that is neither Python's nor a package's.")]
+    what: Annotated[str, says("How: item, copy to host, or the operator that read (nonzero, unique, …).")]
+    answer: Annotated[
+        str,
+        says("Who answered: computed, or a policy: loss, gradient norm, finite, routing, sampling, number, zero."),
+    ]
+    times: Annotated[int, says("How often.")]
+
+
 class Result(msgspec.Struct, frozen=True):
     """The answer of `presim run`, `presim simulate` and their Python twins, also where the script failed."""
 
@@ -289,5 +301,9 @@ class Result(msgspec.Struct, frozen=True):
     modules: Annotated[list[Module], says("Device time by module, depth first.")]
     limits: Annotated[list[Limit], says("What limits the step, largest first.")]
     provenance: Annotated[Provenance, says("Where the numbers come from.")]
+    read_backs: Annotated[
+        list[ReadBack], says("Values of the device that the script read, the most frequent first (200 places at most).")
+    ]
+    policies: Annotated[dict[str, str], says("Policies for values that are not computed, by key of --values.")]
     not_modelled: Annotated[list[str], says("What the figures leave out, as sentences.")]
     notes: Annotated[list[str], says("What a reader should know, as sentences.")]

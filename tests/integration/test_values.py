@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from presim import api
+from presim.errors import CaptureError
+from presim.result import Result
 from presim.trace.schema import Kind, Trace
 from support.captured import SCRIPTS, run
 
@@ -24,7 +27,8 @@ def capture(script: str, *args: str, values: tuple[str, ...] = ()) -> Trace:
 def entries(trace: Trace) -> list[tuple[Any, ...]]:
     """All that was asked of the device in order, but for host time and where memory lies.
 
-    Frees that follow each other are sorted: autocast drops its cache in the order of addresses on the heap.
+    Frees that follow each other are sorted: autocast drops its cache in the order of addresses on the heap. Which
+    entry stands for the launch of a graph goes by the host's clock (`Kind`), and is left out, too.
     """
     places: dict[int, int] = {}
     columns = {name: column.tolist() for name, column in trace.columns.items()}
@@ -42,7 +46,7 @@ def entries(trace: Trace) -> list[tuple[Any, ...]]:
                 trace.signatures[signature] if signature >= 0 else None,
                 trace.operators[operator] if operator >= 0 else "",
                 place,
-                columns["value"][i],
+                columns["value"][i] if kind > Kind.STREAM_WAIT else 0,
             )
         )
     runs = itertools.groupby(found, key=lambda entry: entry[0] == Kind.FREE.name)
@@ -53,6 +57,55 @@ def test_small_tensors_are_computed_for_real() -> None:
     """The script checks itself: factories, indexing, in place, out=, foreach, random, backward, graph replay."""
     job = run("small_values.py")
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
+
+
+def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: Any) -> Result:
+    """The result of a script that checks itself, and came to its end."""
+    result = api.evaluate_run(
+        str(SCRIPTS / script), *args, gpu="h100-sxm", values=values, script_to_stderr=True, steps=0, **options
+    ).result
+    assert (result.exit, result.error) == ("ok", "")
+    return result
+
+
+def test_scaling_clipping_overflow_checks_and_early_stopping_go_by_their_policies() -> None:
+    """The script stops after the third loss; the result lists what it read, where, and who answered."""
+    result = result_of("training_values.py", values=("gradient_norm=4", "loss=3,2.75,2.5"))
+    answers = Counter[str]()
+    for read in result.read_backs:
+        answers[read.answer] += read.times
+    assert answers["loss"] == answers["gradient norm"] == answers["number"] == 3
+    assert result.policies["gradient_norm"] == "4"
+    line = next(read.line for read in result.read_backs if read.answer == "loss").rpartition("/")[2]
+    source = (SCRIPTS / "training_values.py").read_text().splitlines()
+    assert source[int(line.rpartition(":")[2]) - 1].strip() == "losses.append(loss.item())"
+    assert any(f"loss 3x ({line})" in note for note in result.notes)
+
+
+def test_skewed_routing_takes_longer_than_balanced() -> None:
+    """Rank 0 has the popular experts: more tokens arrive, and its products grow."""
+    balanced = result_of("experts.py", world_size=8)
+    skewed = result_of("experts.py", world_size=8, values=("routing=zipf:1.2",))
+    assert balanced.step_time_s is not None
+    assert skewed.step_time_s is not None
+    assert skewed.step_time_s > 1.5 * balanced.step_time_s
+    assert {read.answer for read in balanced.read_backs} == {"routing"}
+    # 4096 tokens go to 4 experts each with 1024 numbers in bf16, after the counts of 32 experts
+    assert sum(exchange.bytes for exchange in balanced.collectives) == 4096 * 4 * 1024 * 2 + 32 * 8
+
+
+@pytest.mark.parametrize(("way", "values", "tokens"), [("greedy", ("eos=7", "eos_after=9"), 10), ("sampled", (), 32)])
+def test_generation_stops_at_the_end_token_or_at_its_length(way: str, values: tuple[str, ...], tokens: int) -> None:
+    result_of("generates.py", way, str(tokens), values=values)
+
+
+def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None:
+    with pytest.raises(
+        CaptureError,
+        match=r"^the script loops at .*/waits_for_ever\.py:6 on a value of the device that does not change: it read "
+        r"0\.5 \(item, number\) \d+ times in \d+ s, and nothing else came of it\. ",
+    ):
+        capture("waits_for_ever.py", values=("watchdog=1",))
 
 
 @pytest.mark.parametrize("script", ["without_values.py", "compiled.py"])

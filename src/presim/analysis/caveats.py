@@ -8,7 +8,7 @@ from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
 from presim.result import Flops, Memory
-from presim.trace.schema import FAILED, Trace
+from presim.trace.schema import FAILED, ReadBack, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
@@ -76,9 +76,27 @@ def host_note(breakdown: Breakdown, step: Step, factor: float) -> list[str]:
     ]
 
 
+def _policies(trace: Trace) -> list[str]:
+    """Values that the script read and that were not computed."""
+    answered: dict[str, list[ReadBack]] = {}
+    for read in trace.manifest.read_backs:
+        if read.answer != "computed":
+            answered.setdefault(read.answer, []).append(read)
+    if not answered:
+        return []
+    ordered = sorted(answered.items(), key=lambda item: (-sum(read.times for read in item[1]), item[0]))
+    named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads)})" for name, reads in ordered]
+    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses."]
+
+
+def _places(reads: list[ReadBack]) -> str:
+    lines = sorted({read.line.rpartition("/")[2] for read in reads})
+    return ", ".join(lines[:2] + ["…"] * (len(lines) > 2))
+
+
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
-    notes = list(trace.manifest.notes)
+    notes = [*trace.manifest.notes, *_policies(trace)]
     failed = trace.manifest.exit in FAILED
     if not steps.counted:
         what = "no step was completed" if failed else "no optimizer step was seen"

@@ -20,7 +20,7 @@ from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Flops, Job, Memory, Result, Time
+from presim.result import SCHEMA_VERSION, Flops, Job, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import FAILED, Manifest
 
@@ -77,6 +77,8 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
+        read_backs=[ReadBack(read.line, read.what, read.answer, read.times) for read in trace.manifest.read_backs],
+        policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=[*reader_notes(trace, steps, flops, memory), *host_note(parts, step, device.host_factor)],
     )

@@ -63,7 +63,7 @@ def build_hook(torch: Torch, directory: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
     try:
-        errors = _compile(_command(compiler, torch, temporary))
+        errors = _compile(_command(compiler, torch, temporary), _unit())
         if errors is None:
             temporary.rename(target)
             return target
@@ -73,11 +73,18 @@ def build_hook(torch: Torch, directory: Path) -> Path:
     raise CaptureError(f"the operator hook does not compile against PyTorch {torch.version}: {first}")
 
 
-def _compile(command: list[str]) -> str | None:
+def _unit() -> str:
+    """All sources as one: PyTorch's headers take seconds to read, for each source that is compiled by itself."""
+    return "".join(f'#include "{source}"\n' for source in sorted(SOURCES.rglob("*.cpp")))
+
+
+def _compile(command: list[str], unit: str = "") -> str | None:
     """What the compiler complained about, or None. The processes that it starts end with it, on Ctrl-C too."""
-    compiler = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    compiler = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        errors = compiler.communicate()[1]
+        errors = compiler.communicate(unit)[1]
     except BaseException:
         os.killpg(compiler.pid, signal.SIGKILL)
         compiler.wait()
@@ -94,7 +101,7 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
         "-DNDEBUG",  # RecordFunction has one more member without it
         *(f"-I{path}" for path in (SOURCES, SHIM_DIRECTORY / "core", SOURCES / "cuda_headers", include)),
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
-        *(str(path) for path in sorted(SOURCES.rglob("*.cpp"))),
+        *("-x", "c++", "-"),
         *("-o", str(target), f"-L{libraries}", "-lc10_cuda", "-lc10", "-ltorch_cpu"),
     ]
 

@@ -70,6 +70,20 @@ void join(Spans& spans, uintptr_t begin, uintptr_t end, uint8_t origin) {
   spans.emplace_hint(next, begin, Span{end, origin});
 }
 
+uint8_t among_spans(uintptr_t begin, size_t bytes) {
+  Values& values = all();
+  if (values.count.load(std::memory_order_relaxed) == 0) return kNobody;
+  std::lock_guard lock(values.mutex);
+  uintptr_t end = begin + bytes;
+  uint8_t greatest = kNobody;
+  for (auto at = first_after(values.spans, begin); at != values.spans.end() && at->first <= begin; ++at) {
+    greatest = std::max(greatest, at->second.origin);
+    if (at->second.end >= end) return greatest;
+    begin = at->second.end;
+  }
+  return kNobody;
+}
+
 }  // namespace
 
 void know(const void* address, size_t bytes, uint8_t origin) {
@@ -93,19 +107,11 @@ void forget(const void* address, size_t bytes) {
 }
 
 uint8_t origin_of(const void* address, size_t bytes) {
-  Values& values = all();
   if (bytes == 0) return kComputed;
-  if (values.count.load(std::memory_order_relaxed) == 0) return kNobody;
-  std::lock_guard lock(values.mutex);
-  auto begin = reinterpret_cast<uintptr_t>(address);
-  uintptr_t end = begin + bytes;
-  uint8_t greatest = kNobody;
-  for (auto at = first_after(values.spans, begin); at != values.spans.end() && at->first <= begin; ++at) {
-    greatest = std::max(greatest, at->second.origin);
-    if (at->second.end >= end) return greatest;
-    begin = at->second.end;
-  }
-  return kNobody;
+  uint8_t found = among_spans(reinterpret_cast<uintptr_t>(address), bytes);
+  if (found != kNobody) return found;
+  Range range;  // the device may look at host memory, too, which always holds what it says
+  return find_range(address, &range) && range.on_host() ? kComputed : kNobody;
 }
 
 void know_as(const void* to, size_t to_bytes, const void* from, size_t from_bytes) {

@@ -78,6 +78,12 @@ PRESIM_API void presim_values_know(int64_t address, int64_t bytes, int32_t origi
   presim::know(reinterpret_cast<void*>(address), size_t(bytes), uint8_t(origin));
 }
 
+// A kernel past PyTorch's operators wrote a tensor there that nobody computes; `type` is a c10::ScalarType.
+PRESIM_API void presim_values_written(int64_t address, int64_t elements, int32_t type, bool is_loss) {
+  using namespace presim::hook::values;
+  answer_written(reinterpret_cast<void*>(address), elements, c10::ScalarType(type), is_loss ? Rule::Loss : Rule::Number);
+}
+
 PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }
 
 }  // extern "C"

@@ -7,7 +7,7 @@
 // A forward operator and the autograd node that differentiates it share a sequence number. It is remembered with the
 // module scope of the forward operator, which gives backward work its module without a hook on any tensor.
 #include <ATen/core/grad_mode.h>
-#include <ATen/Functions.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 

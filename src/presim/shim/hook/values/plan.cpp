@@ -1,7 +1,7 @@
 #include "plan.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Functions.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
@@ -113,9 +113,9 @@ bool same_place(const Place& a, const Place& b) {
   return a.view.defined() && b.view.defined() && a.view.data_ptr() == b.view.data_ptr();
 }
 
-void answer_place(const Plan& plan, const Place& place) {
+void answer_place(const Place& place, Rule rule, const Call& call) {
   if (!place.on_device || !place.view.defined() || !small(place.view) || values::origin(place.view) != kNobody) return;
-  answer(place.view, plan.op->rule, plan.call);
+  answer(place.view, rule, call);
 }
 
 }  // namespace
@@ -192,8 +192,12 @@ bool write_results(Plan& plan, const std::vector<Place>& outputs) {
 
 void answer_unknown(const Plan& plan, const std::vector<Place>& outputs) {
   Apart apart;
-  for (const Place& output : outputs) answer_place(plan, output);
-  for (const Target& target : plan.targets) answer_place(plan, target.place);
+  Rule rule = plan.op->rule;
+  for (const Place& output : outputs) {
+    answer_place(output, rule, plan.call);
+    if (rule == Rule::Loss) rule = Rule::Number;  // what comes with it (a sum of weights) is none
+  }
+  for (const Target& target : plan.targets) answer_place(target.place, plan.op->rule, plan.call);
 }
 
 }  // namespace presim::hook::values

@@ -1,6 +1,7 @@
 #include "policies.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "own_time.h"
 #include "tensors.h"
 #include "values.h"
 
@@ -163,6 +165,14 @@ void answer(const at::Tensor& tensor, Rule rule, const Call& call) {
     host_view(tensor).zero_();
   }
   know(tensor, origin);
+}
+
+void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule rule) {
+  OwnWork working;
+  at::RecordFunctionGuard unobserved(false);
+  at::Tensor view = at::from_blob(address, {elements}, at::TensorOptions().dtype(type));
+  forget(view);
+  if (small(view) && exists(view)) answer(view, rule, {});
 }
 
 }  // namespace presim::hook::values

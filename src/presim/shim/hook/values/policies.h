@@ -22,4 +22,7 @@ void configure(const std::string& lines);
 // Writes the policy's answer into a small tensor of the emulated device and marks it known.
 void answer(const at::Tensor& tensor, Rule rule, const Call& call);
 
+// The same for memory that a kernel wrote which is no operator of PyTorch's; large tensors are just unknown.
+void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule rule);
+
 }  // namespace presim::hook::values
