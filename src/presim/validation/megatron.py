@@ -134,7 +134,11 @@ def _number_format(case: Case, said: Mapping[str, str]) -> dict[str, object]:
             )
         return {}
     recipe = said.get("fp8-recipe") or ("mxfp8" if "mx" in text else "tensorwise" if _scaled_now(text) else "delayed")
-    return {"fp8": "e4m3" if recipe == "mxfp8" else "hybrid", "fp8_recipe": recipe, "fp8_param": _tuned(case)}
+    return {
+        "fp8": "e4m3" if recipe == "mxfp8" else "hybrid",
+        "fp8_recipe": recipe,
+        "fp8_param": _tuned(case) and recipe != "mxfp8",
+    }
 
 
 def _scaled_now(text: str) -> bool:
