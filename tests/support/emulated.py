@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from presim.capture.environment import find_torch, shim_libraries, torch_problem
 from presim.capture.log import Log, read_log
+from presim.capture.together import together, write_ranks
 
 WORK, COLLECTIVE = 0, 1
 _DEVICE = """\
@@ -79,6 +81,30 @@ def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **vari
 
     ``compute`` is the emulated device's compute capability, ``variables`` are set in the process's environment.
     """
+    return _finish(_start(code, directory, compute, variables), directory)
+
+
+def run_ranks(
+    code: str, directory: Path, ranks: Mapping[int, Sequence[int]], *, world_size: int, **variables: str
+) -> dict[int, Captured]:
+    """`run` as several ranks at once, which exchange small payloads; ``ranks``: each with those it stands for."""
+    shared = directory / "ranks"
+    shared.mkdir()
+    write_ranks(shared, ranks)
+    places = {rank: directory / f"rank{rank}" for rank in ranks}
+    started = {
+        rank: _start(code, place, (9, 0), variables | together(shared, rank, world_size))
+        for rank, place in places.items()
+    }
+    try:
+        return {rank: _finish(started[rank], place) for rank, place in places.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+
+
+def _start(code: str, directory: Path, compute: tuple[int, int], variables: dict[str, str]) -> subprocess.Popen[str]:
     libraries = shim_libraries()
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
@@ -95,10 +121,18 @@ def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **vari
     }
     script = directory / "script.py"
     script.write_text(_PREAMBLE + textwrap.dedent(code))
-    done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=300, check=False
+    return subprocess.Popen(
+        [sys.executable, script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _finish(process: subprocess.Popen[str], directory: Path) -> Captured:
+    try:
+        _, errors = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors[-3000:]
+    log = directory / "log"
     sections, results = json.loads((log / "sections.json").read_text())
     return Captured(read_log(log), {name: tuple(span) for name, span in sections.items()}, results)
 

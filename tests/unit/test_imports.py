@@ -49,6 +49,7 @@ MAY_IMPORT_TORCH = {
         "modules",
         "parameters",
         "optimizer_steps",
+        "process_groups",
         "world",
         "peers",
         "cpu_group",

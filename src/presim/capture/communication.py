@@ -35,6 +35,7 @@ class Communication:
         self._groups: dict[str, int] = {}  # key of a group -> index
         self._described: list[Group] = []
         self._sizes: dict[str, int] = {}
+        self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
 
@@ -111,14 +112,25 @@ class Communication:
     def _group(self, call: _Call, op: int) -> int:
         """PyTorch names the group at each call; a call from elsewhere is known by its communicator only."""
         described = self._torch_group(op)
+        members = self._members_of(call.communicator)
+        pair = described is not None and len(members) == 2 != described.number("size")
         key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
+        if pair:  # PyTorch's messages that are not batched have communicators of the two ranks alone
+            key += f" {members}"
         if key not in self._groups:
             if call.communicator not in self._sizes:
                 self._sizes = _communicator_sizes(self.log.notes)
             size = self._sizes.get(call.communicator, 0)
+            group = _describe(described) if described else Group(key, members, size or len(members))
             self._groups[key] = len(self._described)
-            self._described.append(_describe(described) if described else Group(key, (), size))
+            self._described.append(Group(group.name, members, 2) if pair else group)
         return self._groups[key]
+
+    def _members_of(self, communicator: str) -> tuple[int, ...]:
+        """Global ranks, as the shim knew them at the first call; the log of a script that still runs grows."""
+        if communicator not in self._members:
+            self._members |= {communicator: ()} | _communicator_members(self.log.notes)
+        return self._members[communicator]
 
     def _torch_group(self, op: int) -> Descriptor | None:
         """What the hook wrote about the group of a call; its operator's only scalar points there."""
@@ -149,6 +161,11 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 def _communicator_sizes(notes: Sequence[str]) -> dict[str, int]:
     facts = [parse(note) for note in notes if note.startswith("communicator ")]
     return {fact.fields.get("serial", ""): fact.number("size", 0) for fact in facts}
+
+
+def _communicator_members(notes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    facts = [parse(note) for note in notes if note.startswith("members ")]
+    return {fact.fields.get("serial", ""): parse_ranks(fact.fields.get("ranks", "")) for fact in facts}
 
 
 def _drop(records: NDArray[np.void], keep: NDArray[np.bool_]) -> NDArray[np.void]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 
 OnRead = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)  # operator, origin, first bytes
@@ -38,7 +39,12 @@ class Hook:
         self.launch_begins = library.presim_launch_begins
         self.launch_ends = library.presim_launch_ends
         self._intern = library.presim_intern
+        self._group_ranks = library.presim_group_ranks
         self._scopes: dict[str, int] = {}
+
+    def tell_group(self, name: str, ranks: Sequence[int]) -> None:
+        """The global ranks of a process group, in its order."""
+        self._group_ranks(name.encode(), (ctypes.c_int64 * len(ranks))(*ranks), len(ranks))
 
     def operator_id(self, text: str) -> int:
         """The recorder's id of an operator, described as `presim.capture.operators` reads it."""

@@ -42,7 +42,7 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import autotuning, deepspeed, flex_attention, world
+        from presim.capture import autotuning, deepspeed, flex_attention, process_groups, world
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
@@ -61,6 +61,7 @@ class Runner:
         world.install(control.store, control.rank, Representatives(list(stands_for), stands_for))
         if control.is_scout:
             Peers(control.rank, stands_for, self.lack).install()
+        process_groups.install(hook)
         autotuning.install()
         flex_attention.install()
         TritonKernels(hook).install()
@@ -143,6 +144,7 @@ class Runner:
         if self.outcome.exit in ("ok", "exited"):
             threading._shutdown()  # type: ignore[attr-defined]  # joins the script's own threads, as at any exit
             atexit._run_exitfuncs()
+        _leave_the_others()
         self._collect()
         path = Path(self.control.outcome)
         temporary = path.with_suffix(".tmp")
@@ -191,6 +193,12 @@ def _print_own_traceback(error: BaseException) -> None:
     while frame is not None and frame.tb_frame.f_code.co_filename in own:
         frame = frame.tb_next
     traceback.print_exception(type(error), error, frame)
+
+
+def _leave_the_others() -> None:
+    """Ranks that run beside this one get what it owes them, and wait for nothing more."""
+    with contextlib.suppress(OSError, AttributeError):  # no NCCL of ours here
+        ctypes.CDLL("libnccl.so.2").presim_ranks_end()
 
 
 def _end_with_launcher() -> None:

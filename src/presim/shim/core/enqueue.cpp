@@ -30,15 +30,16 @@ void log_work(void* handle, int32_t work) {
   if (stream != nullptr) enqueue(*stream, work, NodeType::Kernel);
 }
 
-void log_collective(void* handle, int32_t work, int64_t launch_group) {
+bool log_collective(void* handle, int32_t work, int64_t launch_group) {
   Stream* stream = find_stream(handle);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return false;
   Entry entry;
   entry.kind = Kind::Collective;
   entry.work = work;
   entry.object = launch_group;
-  if (capture_entry(*stream, std::move(entry), NodeType::Kernel)) return;
+  if (capture_entry(*stream, std::move(entry), NodeType::Kernel)) return true;
   append(Kind::Collective, stream->index, launch_group, 0, work);
+  return false;
 }
 
 }  // namespace presim

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "arrivals.h"
 #include "capture.h"
 #include "memory.h"
 #include "slab.h"
@@ -149,6 +150,7 @@ int free_pooled(void* address) {
   Range range;
   bool known = find_range(address, &range) && range.space == Space::Pooled;
   if (!known || range.base != reinterpret_cast<uintptr_t>(address)) return kInvalidValue;
+  before_write(address, range.bytes);
   if (!remove_range(range.base, &range)) return kInvalidValue;
   release_addresses(address, range.bytes);
   std::lock_guard lock(mutex());

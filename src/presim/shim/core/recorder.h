@@ -106,7 +106,8 @@ PRESIM_API bool log_open();
 // Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
 // being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).
 PRESIM_API void log_work(void* stream, int32_t work);
-PRESIM_API void log_collective(void* stream, int32_t work, int64_t launch_group);
+// Of a collective: whether it became a node of a graph.
+PRESIM_API bool log_collective(void* stream, int32_t work, int64_t launch_group);
 
 // A library function without semantics was called: counted by name, listed in the result.
 PRESIM_API void unmodelled(const char* name);

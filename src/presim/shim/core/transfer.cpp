@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "arrivals.h"
 #include "capture.h"
 #include "enqueue.h"
 #include "memory.h"
@@ -88,6 +89,7 @@ void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   if (source.device && !target.device) supply_count(from, shape);
   bool on_host = !target.device && !source.device;
   if (!on_host && shape.bytes() > kRealBytes) return zero_rows(to, shape);
+  if (source.device) before_read(from.begin, from.span(shape));
   move_rows(to, from, shape);
   if (target.device) know_rows(to, from, shape, source.device);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "arrivals.h"
 #include "capture.h"
 #include "fork.h"
 #include "memory.h"
@@ -89,6 +90,7 @@ uint8_t among_spans(uintptr_t begin, size_t bytes) {
 void know(const void* address, size_t bytes, uint8_t origin) {
   if (origin == kNobody) return forget(address, bytes);
   if (bytes == 0) return;
+  before_write(address, bytes);
   Values& values = all();
   std::lock_guard lock(values.mutex);
   auto begin = reinterpret_cast<uintptr_t>(address);
@@ -98,6 +100,7 @@ void know(const void* address, size_t bytes, uint8_t origin) {
 }
 
 void forget(const void* address, size_t bytes) {
+  before_write(address, bytes);
   Values& values = all();
   if (bytes == 0 || values.count.load(std::memory_order_relaxed) == 0) return;
   std::lock_guard lock(values.mutex);
@@ -108,6 +111,7 @@ void forget(const void* address, size_t bytes) {
 
 uint8_t origin_of(const void* address, size_t bytes) {
   if (bytes == 0) return kComputed;
+  before_read(address, bytes);
   uint8_t found = among_spans(reinterpret_cast<uintptr_t>(address), bytes);
   if (found != kNobody) return found;
   Range range;  // the device may look at host memory, too, which always holds what it says

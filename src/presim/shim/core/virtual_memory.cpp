@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "arrivals.h"
 #include "memory.h"
 #include "slab.h"
 
@@ -131,6 +132,7 @@ int unmap_virtual(void* address, size_t bytes) {
   auto base = reinterpret_cast<uintptr_t>(address);
   uintptr_t end = base + bytes;
   if (!covered(address, bytes)) return kInvalidValue;
+  before_write(address, bytes);
   while (base < end) {
     Range range;
     bool whole = find_range(reinterpret_cast<void*>(base), &range) && range.base == base && range.space == Space::Mapped;

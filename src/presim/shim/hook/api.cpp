@@ -1,6 +1,7 @@
 // What the capturing Python process calls, by ctypes: C types only.
 #include <vector>
 
+#include "groups.h"
 #include "memory.h"
 #include "operators.h"
 #include "own_time.h"
@@ -25,7 +26,10 @@ std::vector<Saved>& open_scopes() {
 
 extern "C" {
 
-PRESIM_API void presim_hook_install() { presim::hook::install_operator_callback(); }
+PRESIM_API void presim_hook_install() {
+  presim::hook::install_operator_callback();
+  presim::hook::install_process_group_query();
+}
 
 PRESIM_API void presim_hook_track_memory() { presim::hook::install_allocator_tracker(); }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "groups.h"
 #include "recorder.h"
 #include "written.h"
 
@@ -150,7 +151,7 @@ void describe_process_group(Arena& arena) {
   auto [found, inserted] = known->try_emplace(name, -1);
   if (inserted) {
     std::string text = "group name=" + name + " size=" + std::to_string(info->getWorldSize()) +
-                       " ranks=" + describe_ranks(info->getGroupRanks()) + " desc=" + info->getProcessGroupDesc();
+                       " ranks=" + describe_ranks(group_ranks(*info)) + " desc=" + info->getProcessGroupDesc();
     found->second = intern(text);
   }
   arena.push_back(Tag::Scalar);

@@ -1,5 +1,5 @@
-// The communicators of one emulated rank. Its peers do not exist: every call succeeds at once, and small payloads move
-// as if every rank held the same data.
+// The communicators of one emulated rank. Calls return at once. Small payloads move: between the ranks that run together
+// on this machine for real, elsewhere as if a rank that is not there held what the rank that stands for it holds.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,6 +15,13 @@ struct UniqueId {
   char internal[128];
 };
 
+// Ranks whose contribution is the same one.
+struct Voice {
+  int32_t rank;    // of the communicator: whose contribution it is
+  int64_t global;  // its global rank, -1: this process
+  int64_t ranks;   // how many, itself included
+};
+
 struct Communicator {
   static constexpr uint64_t kMagic = 0x6e63636c70726573;
   uint64_t magic = kMagic;
@@ -22,10 +29,18 @@ struct Communicator {
   int32_t size = 0;  // -1: a split whose size only the framework knows
   int32_t rank = 0;
   int32_t device = 0;
-  uint64_t identity = 0;       // hash of the unique id it grew from; equal on all its ranks
-  int32_t splits = 0;          // made of it so far; every rank of it takes part in each
-  std::string last_sent;       // payload of the latest small send: what an unmatched receive gets
+  uint64_t identity = 0;   // hash of the unique id it grew from; equal on all its ranks
+  int32_t splits = 0;      // made of it so far; every rank of it takes part in each
+  std::string last_sent;   // payload of the latest small send: what an unmatched receive gets
   uint8_t last_sent_origin = 0;  // who says what that holds (core/values.h)
+  // Filled at its first use (nccl_members.cpp).
+  bool known = false;
+  std::vector<int64_t> members;  // global ranks; empty where unknown
+  std::vector<int32_t> voice;    // by rank: the rank whose contribution is taken for its own; empty: ours for all
+  std::vector<Voice> voices;     // all of them, ours first
+  // Calls so far, which number them alike on all ranks (guarded by the exchange's lock).
+  uint64_t collectives = 0;
+  std::vector<uint64_t> sent, received;  // by peer
 };
 
 inline Communicator* checked(void* comm) {
@@ -33,21 +48,33 @@ inline Communicator* checked(void* comm) {
   return found != nullptr && found->magic == Communicator::kMagic ? found : nullptr;
 }
 
+// What the launcher says, or torchrun's variable: PRESIM_RANK or RANK, PRESIM_WORLD_SIZE or WORLD_SIZE; -1: neither.
+int64_t launched(const char* name);
+
+// Global ranks of the communicator, as far as they can be known, and who speaks for whom in it.
+void learn_members(Communicator& comm);
+// Whether that rank runs beside us.
+bool is_present(const Communicator& comm, int rank);
+
 // ---- data types and reductions (nccl_values.cpp)
-constexpr int64_t kSmallPayload = 65536;       // per rank; larger ones are tensors nobody reads on the host
-constexpr int64_t kSmallResult = 4ll << 20;  // of all ranks together: objects gathered in a world of 16,384 still move
+constexpr int64_t kSmallPayload = 65536;      // per rank; larger ones are tensors nobody reads on the host
+constexpr int64_t kSmallResult = 64ll << 20;  // of all ranks together: objects gathered in a large world still move
 int type_bytes(int type);
 const char* type_name(int type);
 
 enum ReduceOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4, kFirstOwnOp = 5 };
 const char* op_name(int op);
 int create_premul_op(double factor);
-
-// recv[i] = what reducing `ranks` equal copies of send[i] gives.
-void reduce_equal(const void* send, void* recv, int64_t count, int type, int op, int ranks);
 double read_scalar(const void* value, int type);
-// What arrived is known as far as what was sent is, if it was moved at all.
-void received(const void* recv, int64_t recv_bytes, const void* send, int64_t send_bytes, bool moved);
+
+struct Part {
+  const char* data;
+  int64_t ranks;  // that hold it
+};
+// `ranks` in all.
+std::string reduce(const std::vector<Part>& parts, int64_t count, int type, int op, int64_t ranks);
+// What a rank with an operator of its own (ncclRedOpCreatePreMulSum) contributes to the sum.
+void scale_by_own_factor(std::string* data, int type, int op);
 
 // ---- groups (nccl_group.cpp)
 // Serial shared by all calls of one outermost group; a call outside has its own.
@@ -55,9 +82,9 @@ int64_t launch_group();
 void group_start();
 bool group_end();
 
-// Point-to-point payloads wait for the end of the group, because a receive may come before its send.
+// Messages from ranks that are not there wait for the end of the group, because a receive may come before its send.
 void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root);  // `data`: the receive buffer
-void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer);
-void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer);
+void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer, bool captured);
+void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer, bool captured);
 
 }  // namespace presim::libs::nccl

@@ -1,4 +1,5 @@
 // NCCL communicators: made at once, without peers, and noted for the reader of the log.
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
@@ -85,10 +86,10 @@ PRESIM_EXPORT void presim_nccl_split_size(int color, int size) {
 PRESIM_EXPORT int ncclGetUniqueId(UniqueId* id) {
   if (id == nullptr) return kInvalidArgument;
   static std::atomic<int> made{0};
-  const char* rank = std::getenv("RANK");
   *id = UniqueId{};
   // Same run, same ids: a log must not differ from one run to the next.
-  std::snprintf(id->internal, sizeof id->internal, "presim rank %s id %d", rank != nullptr ? rank : "0", made++);
+  std::snprintf(id->internal, sizeof id->internal, "presim rank %ld id %d", long(std::max<int64_t>(launched("RANK"), 0)),
+                made++);
   return kSuccess;
 }
 

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "core/values.h"
-#include "libs/nccl.h"
+#include "libs/nccl_exchange.h"
 
 namespace presim::libs::nccl {
 namespace {
@@ -42,17 +42,17 @@ const Message* match(const std::vector<Message>& sends, const Message& receive) 
   return found;
 }
 
+void copy(const Message& to, const void* from, int origin = -1) {
+  constexpr int kBytes = 1;  // the type of bytes without a type
+  start({Shape::Local, to.comm, from, to.data, to.bytes, kBytes, -1, -1, false, origin});
+}
+
 void deliver(const std::vector<Message>& sends, const Message& receive) {
-  if (const Message* send = match(sends, receive)) {
-    received(receive.data, receive.bytes, send->data, send->bytes, true);
-    std::memmove(receive.data, send->data, size_t(receive.bytes));
-  } else if (int64_t(receive.comm->last_sent.size()) == receive.bytes) {
-    std::memcpy(receive.data, receive.comm->last_sent.data(), size_t(receive.bytes));
-    presim::know(receive.data, size_t(receive.bytes), receive.comm->last_sent_origin);
-  } else {
-    received(receive.data, receive.bytes, nullptr, 0, false);
-    std::memset(receive.data, 0, size_t(receive.bytes));
-  }
+  std::string latest = receive.comm->last_sent;
+  if (const Message* send = match(sends, receive)) return copy(receive, send->data);
+  bool fits = int64_t(latest.size()) == receive.bytes;
+  if (!fits) latest.assign(size_t(receive.bytes), 0);
+  copy(receive, latest.data(), fits ? receive.comm->last_sent_origin : uint8_t(kNobody));
 }
 
 // Broadcasts from every rank, in one group, are how PyTorch gathers tensors that lie apart: what another root sends is
@@ -60,11 +60,9 @@ void deliver(const std::vector<Message>& sends, const Message& receive) {
 void deliver_broadcasts(const std::vector<Message>& broadcasts) {
   for (const Message& mine : broadcasts) {
     if (mine.peer != mine.comm->rank) continue;
-    for (const Message& other : broadcasts) {
-      if (other.comm != mine.comm || other.bytes != mine.bytes || other.peer == mine.peer) continue;
-      received(other.data, other.bytes, mine.data, mine.bytes, true);
-      std::memmove(other.data, mine.data, size_t(mine.bytes));
-    }
+    for (const Message& other : broadcasts)
+      if (other.comm == mine.comm && other.bytes == mine.bytes)
+        if (!is_present(*mine.comm, other.peer)) copy(other, mine.data);
   }
 }
 
@@ -72,15 +70,28 @@ void flush(Group& current) {
   deliver_broadcasts(current.broadcasts);
   current.broadcasts.clear();
   for (const Message& receive : current.receives) deliver(current.sends, receive);
+  AsItIs now;
   for (const Message& send : current.sends) {
     send.comm->last_sent.assign(static_cast<char*>(send.data), size_t(send.bytes));
-    send.comm->last_sent_origin = presim::origin_of(send.data, size_t(send.bytes));
+    send.comm->last_sent_origin = origin_of(send.data, size_t(send.bytes));
   }
   current.sends.clear();
   current.receives.clear();
 }
 
 bool worth_moving(const void* data, int64_t bytes) { return data != nullptr && bytes > 0 && bytes <= kSmallPayload; }
+
+// Messages between ranks that run together need no group: they are posted at once, and taken when they are read.
+void exchange(Shape shape, Communicator* comm, const void* from, void* to, int64_t bytes, int peer) {
+  constexpr int kBytes = 1;
+  if (bytes > 0 && bytes <= kSmallPayload) {
+    start({shape, comm, from, to, bytes, kBytes, -1, peer});
+  } else {
+    skip_message(*comm, peer, shape == Shape::Send);
+  }
+}
+
+bool both_there(const Communicator& comm, int peer) { return peer != comm.rank && is_present(comm, peer); }
 
 }  // namespace
 
@@ -97,7 +108,8 @@ bool group_end() {
   return true;
 }
 
-void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer) {
+void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer, bool captured) {
+  if (both_there(*comm, peer) && !captured) exchange(Shape::Send, comm, data, nullptr, bytes, peer);
   if (!worth_moving(data, bytes)) return;
   group().sends.push_back({comm, const_cast<void*>(data), bytes, peer});
   if (group().depth == 0) flush(group());
@@ -107,8 +119,9 @@ void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root) {
   if (worth_moving(data, bytes) && group().depth > 0) group().broadcasts.push_back({comm, data, bytes, root});
 }
 
-void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer) {
-  if (data != nullptr && bytes > kSmallPayload) presim::forget(data, size_t(bytes));
+void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer, bool captured) {
+  if (data != nullptr && bytes > kSmallPayload) forget(data, size_t(bytes));
+  if (both_there(*comm, peer) && !captured) return exchange(Shape::Recv, comm, nullptr, data, bytes, peer);
   if (!worth_moving(data, bytes)) return;
   group().receives.push_back({comm, data, bytes, peer});
   if (group().depth == 0) flush(group());

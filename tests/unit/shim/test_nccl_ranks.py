@@ -1,0 +1,239 @@
+"""Several ranks that run together on the fake NCCL: what they exchange for real, and what absent ranks are given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support import emulated
+from support.nccl_programs import RUNNER, Program
+
+WORLD = 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_valid_program_hangs_and_all_values_are_those_of_nccl(tmp_path: Path, seed: int) -> None:
+    """50 random programs of four ranks: communicators in any order, chained results, groups, late reads and writes."""
+    programs = [Program(1000 * seed + number, WORLD) for number in range(50)]
+    initial = {rank: [[1000 * rank + 10 * b + e for e in range(4)] for b in range(4)] for rank in range(WORLD)}
+    content = [
+        {"communicators": program.communicators, "events": program.events, "memory": initial} for program in programs
+    ]
+    (tmp_path / "programs.json").write_text(json.dumps(content))
+    ranks = dict.fromkeys(range(WORLD), ())
+    done = emulated.run_ranks(RUNNER, tmp_path, ranks, world_size=WORLD, PROGRAMS=str(tmp_path / "programs.json"))
+    assert [done[rank].results["done"] for rank in range(WORLD)] == [50] * WORLD
+
+
+CODE = """
+import os, struct
+from ctypes import Structure, byref, c_char, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
+
+nccl, shim = ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libpresim_shim.so")
+shim.presim_before_read.argtypes = [c_void_p, c_size_t]
+
+class UniqueId(Structure):
+    _fields_ = [("internal", c_char * 128)]
+
+nccl.ncclCommInitRank.argtypes = [c_void_p, c_int, UniqueId, c_int]
+own, world = int(os.environ["PRESIM_RANK"]), int(os.environ["PRESIM_WORLD_SIZE"])
+U8, I64, F32, SUM = 1, 4, 7, 0
+comm = c_void_p()
+assert nccl.ncclCommInitRank(byref(comm), world, UniqueId(b"everybody"), own) == 0
+
+def numbers(*values):
+    return (c_int64 * len(values))(*values)
+
+def read(buffer):
+    shim.presim_before_read(buffer, ctypes.sizeof(buffer))
+    return list(buffer)
+"""
+
+STAND_INS = (
+    CODE
+    + """
+mine, out = numbers(own + 1), numbers(*[0] * world)
+nccl.ncclAllGather(mine, out, c_size_t(1), I64, comm, None)
+results["gathered"] = read(out)
+total = numbers(0)
+nccl.ncclAllReduce(mine, total, c_size_t(1), I64, SUM, comm, None)
+results["sum"] = read(total)
+slices, out = numbers(*[100 * own + peer for peer in range(world)]), numbers(*[0] * world)
+nccl.ncclAlltoAll(slices, out, c_size_t(1), I64, comm, None)
+results["exchanged"] = read(out)
+kept = numbers(own)
+nccl.ncclBroadcast(kept, kept, c_size_t(1), I64, 2, comm, None)
+results["from an absent root"] = read(kept)
+sent, got = numbers(7 + own), numbers(0)
+nccl.ncclGroupStart()
+nccl.ncclRecv(got, c_size_t(1), I64, 1, comm, None)
+nccl.ncclSend(sent, c_size_t(1), I64, 2, comm, None)
+nccl.ncclGroupEnd()
+results["from an absent peer"] = read(got)
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_absent_ranks_are_answered_by_who_stands_for_them(tmp_path: Path) -> None:
+    """Ranks 0 and 3 of 6 run; 0 stands for 1 and 2, 3 for 4. Nobody does for 5: it holds what whoever asks holds."""
+    done = emulated.run_ranks(STAND_INS, tmp_path, {0: (1, 2), 3: (4,)}, world_size=6)
+    first, second = done[0].results, done[3].results
+    assert first["gathered"] == [1, 1, 1, 4, 4, 1]
+    assert second["gathered"] == [1, 1, 1, 4, 4, 4]
+    assert (first["sum"], second["sum"]) == ([4 * 1 + 2 * 4], [3 * 1 + 3 * 4])
+    assert first["exchanged"] == [0, 0, 0, 300, 300, 0]
+    assert second["exchanged"] == [3, 3, 3, 303, 303, 303]
+    assert (first["from an absent root"], second["from an absent root"]) == ([0], [3])
+    assert (first["from an absent peer"], second["from an absent peer"]) == ([7], [10])
+
+
+REDUCTIONS = (
+    CODE
+    + """
+SIZES = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1]
+inputs = json.loads(os.environ["INPUTS"])
+for dtype, by_rank in inputs.items():
+    raw = bytes.fromhex(by_rank[own])
+    for op in range(5):
+        send = (ctypes.c_char * len(raw)).from_buffer_copy(raw)
+        out = (ctypes.c_char * len(raw))()
+        count = c_size_t(len(raw) // SIZES[int(dtype)])
+        assert nccl.ncclAllReduce(send, out, count, int(dtype), op, comm, None) == 0
+        shim.presim_before_read(out, len(raw))
+        results[f"{dtype} {op}"] = out.raw.hex()
+factor = c_int()
+assert nccl.ncclRedOpCreatePreMulSum(byref(factor), byref(c_float(0.5 + own)), F32, 1, comm) == 0
+value, out = c_float(2.0), c_float()
+nccl.ncclAllReduce(byref(value), byref(out), c_size_t(1), F32, factor, comm, None)
+shim.presim_before_read(byref(out), 4)
+results["premul"] = out.value
+nccl.presim_ranks_end()
+"""
+)
+# By NCCL's number of the type: integers and numpy's own floats, then those that are 8 bits or cut to 16.
+NATIVE = {0: np.int8, 1: np.uint8, 2: np.int32, 3: np.uint32, 4: np.int64, 5: np.uint64, 6: np.float16,
+          7: np.float32, 8: np.float64}  # fmt: skip
+SHORT = {9: (16, 8, 127, 0x7F7F), 10: (8, 4, 7, 0x7E), 11: (8, 5, 15, 0x7B)}  # bits, exponent bits, bias, largest
+
+
+def table(dtype: int) -> np.ndarray:
+    """The finite values of a short type that are not negative, by their bits."""
+    bits, exponent_bits, bias, largest = SHORT[dtype]
+    mantissa_bits = bits - 1 - exponent_bits
+    codes = np.arange(largest + 1)
+    exponent, mantissa = codes >> mantissa_bits, codes & ((1 << mantissa_bits) - 1)
+    normal = (mantissa + (1 << mantissa_bits)) * 2.0 ** (exponent - bias - mantissa_bits)
+    return np.where(exponent == 0, mantissa * 2.0 ** (1 - bias - mantissa_bits), normal)
+
+
+def encode(dtype: int, values: np.ndarray) -> bytes:
+    """To the nearest value, to the even one of two."""
+    if dtype in NATIVE:
+        return values.astype(NATIVE[dtype]).tobytes()
+    distance = np.abs(table(dtype)[None, :] - np.abs(values)[:, None])
+    even_first = distance + np.where(np.arange(distance.shape[1]) % 2, 1e-12, 0.0)
+    sign = np.where(np.signbit(values), 1 << (SHORT[dtype][0] - 1), 0)
+    return (even_first.argmin(axis=1) | sign).astype(np.uint16 if dtype == 9 else np.uint8).tobytes()
+
+
+def decode(dtype: int, data: bytes) -> list[float]:
+    if dtype in NATIVE:
+        return np.frombuffer(data, NATIVE[dtype]).astype(np.float64).tolist()
+    codes = np.frombuffer(data, np.uint16 if dtype == 9 else np.uint8).astype(np.int64)
+    sign = 1 << (SHORT[dtype][0] - 1)
+    return (table(dtype)[codes % sign] * np.where(codes & sign, -1, 1)).tolist()
+
+
+def expected(dtype: int, rows: np.ndarray, op: int) -> list[float]:
+    """Of three ranks: as numpy computes it, then as the type holds it."""
+    result = (rows.sum(axis=0), rows.prod(axis=0), rows.max(axis=0), rows.min(axis=0), rows.sum(axis=0) / 3)[op]
+    if dtype < 6:
+        result = np.trunc(result).astype(np.int64)  # a mean goes towards zero, as in C
+    return decode(dtype, encode(dtype, result))
+
+
+def test_every_type_and_operation_reduces_as_numpy_does(tmp_path: Path) -> None:
+    """Three ranks with small values of their own, of all twelve types, by sum, product, maximum, minimum and mean."""
+    random = np.random.default_rng(0)
+    values = {dtype: random.integers(0 if dtype in (1, 3, 5) else -5, 6, (3, 16)) for dtype in range(12)}
+    values = {dtype: rows if dtype < 6 else rows.astype(np.float64) for dtype, rows in values.items()}
+    inputs = {dtype: [encode(dtype, row).hex() for row in rows] for dtype, rows in values.items()}
+    done = emulated.run_ranks(REDUCTIONS, tmp_path, {0: (), 1: (), 2: ()}, world_size=3, INPUTS=json.dumps(inputs))
+    for dtype, rows in values.items():
+        for op in range(5):
+            found = {str(done[rank].results[f"{dtype} {op}"]) for rank in range(3)}
+            assert len(found) == 1
+            assert decode(dtype, bytes.fromhex(found.pop())) == expected(dtype, rows, op), (dtype, op)
+    assert [done[rank].results["premul"] for rank in range(3)] == [2.0 * (0.5 + 1.5 + 2.5)] * 3
+
+
+LATE = (
+    CODE
+    + """
+mine, total = numbers(own + 1), numbers(0)
+nccl.ncclAllReduce(mine, total, c_size_t(1), I64, SUM, comm, None)
+results["together"] = read(total)
+if own == 0:
+    nccl.ncclAllReduce(mine, total, c_size_t(1), I64, SUM, comm, None)
+    results["alone"] = read(total)
+    nccl.ncclAllReduce(mine, total, c_size_t(1), I64, SUM, comm, None)
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_a_rank_that_ended_is_not_waited_for(tmp_path: Path) -> None:
+    """On the cluster this hangs, which the traces say; here the rank goes on, as if the other held what it holds."""
+    done = emulated.run_ranks(LATE, tmp_path, {0: (), 1: ()}, world_size=2)
+    assert (done[0].results["together"], done[0].results["alone"]) == ([3], [2])
+
+
+CROSSED = (
+    CODE
+    + """
+other, got = c_void_p(), numbers(0)
+assert nccl.ncclCommInitRank(byref(other), world, UniqueId(b"another"), own) == 0
+sent = numbers(own + 1)
+for which in ((comm, other), (other, comm))[own]:
+    nccl.ncclRecv(got, c_size_t(1), I64, 1 - own, which, None)
+    results.setdefault("got", []).extend(read(got))
+    nccl.ncclSend(sent, c_size_t(1), I64, 1 - own, which, None)
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_ranks_that_wait_for_each_other_for_ever_go_on(tmp_path: Path) -> None:
+    """Each reads what the other sends after its own read: nobody moves, so the first of them gives up its wait."""
+    done = emulated.run_ranks(CROSSED, tmp_path, {0: (), 1: ()}, world_size=2)
+    assert done[0].results["got"][0] == 0
+
+
+LARGE = (
+    CODE
+    + """
+big, small = numbers(*[own] * 10_000), numbers(0)
+nccl.ncclAllReduce(big, big, c_size_t(10_000), I64, SUM, comm, None)
+nccl.ncclSend(big, c_size_t(10_000), I64, 1 - own, comm, None)
+nccl.ncclRecv(big, c_size_t(10_000), I64, 1 - own, comm, None)
+nccl.ncclSend(numbers(own + 1), c_size_t(1), I64, 1 - own, comm, None)
+nccl.ncclRecv(small, c_size_t(1), I64, 1 - own, comm, None)
+results["untouched"] = read(big)[:2]
+results["small"] = read(small)
+results["posted"] = os.path.getsize(os.environ["PRESIM_RANKS_DIR"] + f"/rank-{own}")
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_large_payloads_stay_and_count(tmp_path: Path) -> None:
+    """80,000 bytes are not moved, and the small message after them meets its receive all the same."""
+    done = emulated.run_ranks(LARGE, tmp_path, {0: (), 1: ()}, world_size=2)
+    for rank in (0, 1):
+        assert done[rank].results["untouched"] == [rank, rank]
+        assert done[rank].results["small"] == [2 - rank]
+        assert done[rank].results["posted"] < 4096 + 100
