@@ -10,7 +10,6 @@ said of the whole (held by a property test).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,9 @@ from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
 Ints = NDArray[np.int64]
 
 _NOTHING = -1
+_LOADING_OPS = (
+    20_000  # as `presim.engine.simulate.LOADING_OPS`; elements of numpy arrays are read more slowly than lists'
+)
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -41,9 +43,8 @@ class LiveEngine:
     """Hosts, streams and rendezvous of ranks that are numbered from 0."""
 
     def __init__(self, ranks: int, options: Options, *, compiled: bool | None = None) -> None:
-        if compiled is None:
-            compiled = os.environ.get("PRESIM_ENGINE") != "interpreted"
-        self._loop: Callable[[loop.Program, loop.State], None] = compiled_run() if compiled else loop.run
+        switch = os.environ.get("PRESIM_ENGINE", "")
+        self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
         self._known_classes = 0
@@ -134,7 +135,9 @@ class LiveEngine:
             self._known_classes = len(self.classes)
             self._columns |= self.classes.columns(wanted=self._contention, growing=True)
             self._bind()
-        self._loop(self._program, self._state)
+        if self._compiled is None and sum(self._ops) > _LOADING_OPS:
+            self._compiled = True
+        (compiled_run() if self._compiled else loop.run)(self._program, self._state)
 
     def end_ns(self, op: int) -> int:
         """When an op ended; -1: not simulated yet."""

@@ -31,7 +31,7 @@ class LiveServer:
         self._live = live
         self._prices = tuple(prices)
         self._directories: dict[int, Path] = {}
-        self._clock: Clock | None = None
+        self._clocks: dict[int, Clock] = {}
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
         self._wake, self._woken = socket.socketpair()
@@ -105,15 +105,25 @@ class LiveServer:
             self._give_up()
 
     def _take(self, rank: int, message: bytes) -> None:
-        if self._clock is None:
-            options = self._options if self._live else _UNTIMED
-            self._clock = Clock(self._directories, self._cluster, options, live=self._live, prices=self._prices)
+        clock = self._clock_of(rank)
         if message:
-            self._clock.ask(rank, Question.unpack(message))
+            clock.ask(rank, Question.unpack(message))
         else:
-            self._clock.end(rank)
-        for answered, answer in self._clock.answers():
-            self._send(answered, answer)
+            clock.end(rank)
+        self._answer(clock)
+
+    def _clock_of(self, rank: int) -> Clock:
+        """One for all ranks where they see its time; else each by itself, so that nobody waits for another."""
+        if rank not in self._clocks:
+            ranks = self._directories if self._live else {rank: self._directories[rank]}
+            options = self._options if self._live else _UNTIMED
+            clock = Clock(ranks, self._cluster, options, live=self._live, prices=self._prices)
+            self._clocks |= dict.fromkeys(ranks, clock)
+        return self._clocks[rank]
+
+    def _answer(self, clock: Clock) -> None:
+        for rank, answer in clock.answers():
+            self._send(rank, answer)
 
     def _send(self, rank: int, answer: Answer) -> None:
         with contextlib.suppress(KeyError, OSError):  # it ended meanwhile, which the launcher sees
