@@ -61,7 +61,7 @@ def ring(call: Call, protocol: int) -> Run | None:
 
 
 def tree(call: Call, protocol: int) -> Run | None:
-    """A double binary tree between nodes, chains within: up and down once.
+    """A double binary tree between nodes, chains within: up and down once, on links that carry both directions.
 
     Two nodes need to send everything once only; at full bandwidth (Simple) public logs show no such gain.
     """
@@ -69,7 +69,7 @@ def tree(call: Call, protocol: int) -> Run | None:
         return None
     between = (1 if call.layout.nodes == 2 and protocol != SIMPLE else 2) * call.size
     inside, hops = 2 * (call.layout.per_node - 1), 2 * math.ceil(math.log2(call.layout.nodes))
-    return _run(call, protocol, "tree", 2 * call.size, between, inside, hops)
+    return _run(call, protocol, "tree", call.size, between, inside, hops)
 
 
 def nvls(call: Call, protocol: int) -> Run | None:
