@@ -15,7 +15,7 @@ from presim.capture.hook_build import ensure_hook, hook_path
 from presim.capture.launchers.launch import Launch
 from presim.capture.selection import Selection
 from presim.capture.values import parse
-from presim.capture.wave import Setting, Simulator, Wave, read_trace, run_wave
+from presim.capture.wave import STOPPED, Setting, Simulator, Wave, read_trace, run_wave
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import FAILED, Kind, Trace
@@ -46,9 +46,10 @@ class Capture:
 
     @property
     def reported(self) -> int:
-        """The rank that the figures are of: the first that failed, else the lowest."""
-        failed = [trace.manifest.rank for trace in self.traces if trace.manifest.exit in FAILED]
-        return failed[0] if failed else self.traces[0].manifest.rank
+        """The rank that the figures are of: the first that failed by itself, else the lowest."""
+        ends = [trace.manifest for trace in self.traces]
+        failed = [end.rank for end in ends if end.exit in FAILED and end.error != STOPPED]
+        return failed[0] if failed else ends[0].rank
 
 
 def capture(

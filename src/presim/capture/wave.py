@@ -32,6 +32,7 @@ from presim.trace.schema import Manifest, Trace
 
 _NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
 _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
+STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
 PEERS = "peers"  # how a scout ends that met ranks it cannot do without
 
 
@@ -100,7 +101,10 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
         directory = Path(name)
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
 
+        alone: set[int] = set()  # ranks that ended by themselves
+
         def ended(rank: int, code: int) -> bool:
+            alone.add(rank)
             store.store.left(rank)
             return wave.is_scout and code == 0 and read_outcome(directory / str(rank), code).exit == PEERS
 
@@ -118,6 +122,8 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
                 started=quiet.watch,
             )
         outcomes = {rank: read_outcome(directory / str(rank), codes[rank]) for rank in wave.ranks}
+        for rank in set(wave.ranks) - alone:
+            outcomes[rank] = Outcome(exit="killed", code=1, error=STOPPED)
         captured = [Captured(rank, directory / str(rank), outcomes[rank]) for rank in wave.ranks]
         _show_failures(captured, wave)
         for item in captured:

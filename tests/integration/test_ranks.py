@@ -1,0 +1,120 @@
+"""Several ranks of a real script: what they tell each other, which of them are captured, how they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.captured import EXAMPLES, SCRIPTS
+from support.command import presim, processes_of, start
+
+pytestmark = pytest.mark.torch_cuda
+
+WORLD = ("--gpu", "h100-sxm", "--world-size", "4")
+
+
+def test_ranks_that_run_together_tell_each_other_the_truth() -> None:
+    """Over the CPU. Ranks 1 and 2 do not run; they are heard through rank 0."""
+    ended = presim("run", *WORLD, "-q", "--ranks", "0,3", SCRIPTS / "objects.py")
+    assert ended.returncode == 0, ended.stderr
+    heard = ["x", "x", "x", "xxxx"]
+    assert sorted(ended.stdout.splitlines()) == sorted(
+        [
+            *(f"all_gather {rank} {heard}" for rank in (0, 3)),
+            *(f"broadcast {rank} ['from 3']" for rank in (0, 3)),
+            *(f"scatter {rank} ['for {rank}']" for rank in (0, 3)),
+            "gather 0 [0, 0, 0, 30]",
+            "gather 3 None",
+            *(f"sum {rank} 3.0" for rank in (0, 3)),
+            "recv 3 7",
+        ]
+    )
+
+
+def test_a_lone_rank_takes_the_others_to_hold_what_it_holds() -> None:
+    ended = presim("run", *WORLD, "-q", "--ranks", "1", SCRIPTS / "objects.py")
+    assert ended.returncode == 0, ended.stderr
+    assert "all_gather 1 ['xx', 'xx', 'xx', 'xx']" in ended.stdout
+    assert "sum 1 4.0" in ended.stdout
+
+
+@pytest.mark.slow
+def test_the_last_rank_is_looked_at_and_does_the_same(tmp_path: Path) -> None:
+    """Fully sharded data parallel: one rank stands for all, which is proved on another."""
+    pytest.importorskip("transformers")
+    report = tmp_path / "r.json"
+    ended = presim("run", "--gpu", "h100-sxm", "--nodes", "2", "-q", "--json", report, EXAMPLES / "llama_fsdp2.py")
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 16)]
+    assert result["checked_ranks"] == 1
+    assert result["notes"][0] == "16 ranks: 1 captured, 1 checked and found to do the same."
+
+
+UNEVEN = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rows = 5 if dist.get_rank() >= 6 else 8  # the last two ranks have less
+weight = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
+for _ in range(3):
+    weight(torch.ones(rows, 64, device="cuda")).sum().backward()
+    dist.all_reduce(weight.weight.grad)
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_that_do_something_else_are_captured_and_their_like_are_found(tmp_path: Path) -> None:
+    """Ranks 6 and 7 differ: 7 is looked at first, the border is found by halving."""
+    script, report = tmp_path / "uneven.py", tmp_path / "r.json"
+    script.write_text(UNEVEN)
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "8", "-q", "--json", report, script)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 6), (7, 2)]
+    assert any(note.startswith("Rank 7 captured, too: rank 7 does not as rank 0 does") for note in result["notes"])
+
+
+FAILS = """
+import os, time, torch
+torch.ones(9, device="cuda").sum()
+if os.environ["RANK"] == "2":
+    raise RuntimeError("rank 2 has no data")
+open(os.environ["MARK"] + os.environ["RANK"], "w").close()
+time.sleep(60)
+"""
+
+
+def test_a_rank_that_fails_is_named_and_the_others_are_stopped(tmp_path: Path) -> None:
+    script, report = tmp_path / "fails.py", tmp_path / "r.json"
+    script.write_text(FAILS)
+    ended = presim("run", *WORLD, "-q", "--ranks", "0-2", "--json", report, script, MARK=str(tmp_path / "mark"))
+    assert ended.returncode == 1
+    assert "RuntimeError: rank 2 has no data" in ended.stderr
+    result = json.loads(report.read_text())
+    assert (result["job"]["rank"], result["exit"], result["error"]) == (2, "raised", "RuntimeError: rank 2 has no data")
+    assert not processes_of(str(tmp_path))
+
+
+WAITS = """
+import os, signal, torch
+torch.ones(9, device="cuda").sum()
+os.write(1, b"ready\\n")
+signal.pause()
+"""
+
+
+def test_ctrl_c_leaves_no_rank_behind(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS)
+    process = start("run", *WORLD, "-q", "--ranks", "0-2", script, cwd=tmp_path, MARK=str(tmp_path))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert not processes_of(str(tmp_path))
