@@ -17,7 +17,7 @@ from torch.nn.modules import module as module_hooks
 
 from presim.capture.hook import Hook
 from presim.capture.own_clock import now_ns
-from presim.capture.parameters import elements, own_part
+from presim.capture.parameters import elements, model_elements, own_part
 from presim.trace.schema import Category
 
 _TIMED_CALLS = 500
@@ -99,7 +99,7 @@ class ModuleScopes:
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
-        total = sum(elements(parameter) for parameter in parameters)
+        total = model_elements(module)
         own = [own_part(parameter) for parameter in parameters]
         if total > self.parameters:
             self._counted = id(module)

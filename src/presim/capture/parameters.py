@@ -7,6 +7,18 @@ import math
 import torch
 
 
+def model_elements(model: torch.nn.Module) -> int:
+    """Parameters of a whole model, over all ranks that share it.
+
+    FSDP1 shows shards as parameters, and keeps the size of each flat one in a handle of the module that it wrapped.
+    """
+    handles = [getattr(module, "_handle", None) for module in model.modules()]
+    flat = [handle.flat_param for handle in handles if handle is not None and hasattr(handle, "flat_param")]
+    if flat:
+        return sum(math.prod(parameter._unpadded_unsharded_size) for parameter in flat)
+    return sum(elements(parameter) for parameter in torch.nn.Module.parameters(model))
+
+
 def elements(parameter: torch.Tensor) -> int:
     """Elements of the whole parameter, whoever holds them and in how many bits.
 

@@ -1,4 +1,6 @@
 // What the capturing Python process calls, by ctypes: C types only.
+#include <ATen/core/grad_mode.h>
+
 #include <vector>
 
 #include "groups.h"
@@ -42,7 +44,8 @@ PRESIM_API void presim_enter_scope(int32_t scope) {
   presim::Context& context = presim::context();
   open_scopes().push_back({context.scope, context.phase});
   context.scope = scope;
-  if (context.phase == presim::Phase::Optimizer) return;
+  // Optimizers work without gradients; where they are recorded, a closure of the optimizer's runs the model (Lightning).
+  if (context.phase == presim::Phase::Optimizer && !at::GradMode::is_enabled()) return;
   context.phase = presim::hook::in_backward() ? presim::Phase::Recompute : presim::Phase::Forward;
 }
 

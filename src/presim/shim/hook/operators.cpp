@@ -88,7 +88,8 @@ bool forward_operator_begins(const at::RecordFunction& fn, Context& context, Thr
   if (starts_with(fn.name(), "profiler::")) return false;  // opens or closes a range, which has a phase of its own
   if (context.phase == Phase::Other && autograd_runs()) context.phase = Phase::Backward;
   if (thread.in_backward && records_graph && context.phase == Phase::Backward) context.phase = Phase::Recompute;
-  if (!thread.in_backward && differentiable && records_graph && context.phase == Phase::Other) context.phase = Phase::Forward;
+  bool between = context.phase == Phase::Other || context.phase == Phase::Optimizer;  // a loss, in a closure maybe
+  if (!thread.in_backward && differentiable && records_graph && between) context.phase = Phase::Forward;
   if (records_graph) remember_scope(fn.seqNr(), context.scope);
   return context.phase != before;
 }
