@@ -1,4 +1,7 @@
-"""Whether two ranks do the same: a rolling hash over what each asked of its device.
+"""Whether two ranks do the same: a rolling hash over what each asked of its device from its first forward on.
+
+Set-up is left out: rank 0 often does more there (it hands out seeds and weights), which no step shows. What it leaves
+behind counts, as the memory that is allocated when the first forward begins.
 
 Of an entry counts what it does and where: kind, signature, stream (by order of first use), bytes of an allocation, and
 for collectives the group's name, its size and the message. Host time, addresses, module names and a rank's own place do
@@ -16,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Group, Kind, Trace
+from presim.trace.schema import Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Signature
 
 Words = NDArray[np.uint64]
@@ -24,6 +27,7 @@ _COUNTED = (
     *(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC, Kind.STREAM_SYNC),
     *(Kind.DEVICE_SYNC, Kind.ALLOC, Kind.STEP),
 )
+_GRAIN = 1 << 20  # bytes of set-up memory that count as a difference
 _ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STREAM_SYNC)
 
 
@@ -54,8 +58,10 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     """Of the first so many steps; None, or a trace without steps: of the whole."""
     slices = trace.steps()
     end = slices[min(steps, len(slices)) - 1].stop if slices and steps else len(trace)
+    begin = _first_forward(trace, end)
     kinds = trace.columns["kind"][:end]
     entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
+    entries = entries[entries >= begin]
     table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)
     kind = kinds[entries].astype(np.uint64)
     signature = table[trace.columns["signature"][entries].astype(np.int64)]
@@ -64,7 +70,20 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     stream[on_stream] = _by_appearance(trace.columns["stream"][entries][on_stream])
     value = np.where(kind == Kind.ALLOC, trace.columns["value"][entries], 0).astype(np.uint64)
     words = (signature * np.uint64(31) + kind) * np.uint64(0x9E3779B97F4A7C15) ^ stream ^ (value << np.uint64(8))
-    return Fingerprint(words, entries)
+    words = np.concatenate([[np.uint64(_allocated(trace, begin) // _GRAIN)], words]).astype(np.uint64)
+    return Fingerprint(words, np.concatenate([[begin], entries]).astype(np.int64))
+
+
+def _first_forward(trace: Trace, end: int) -> int:
+    """Index of the first entry of a forward; 0 where there is none before ``end``."""
+    forward = np.flatnonzero(trace.columns["phase"][:end] == Phase.FORWARD)
+    return int(forward[0]) if len(forward) else 0
+
+
+def _allocated(trace: Trace, end: int) -> int:
+    """Bytes handed out before an entry and not back."""
+    kind, value = trace.columns["kind"][:end], trace.columns["value"][:end].astype(np.int64)
+    return int(value[kind == Kind.ALLOC].sum() - value[kind == Kind.FREE].sum())
 
 
 def _by_appearance(values: NDArray[np.generic]) -> Words:

@@ -10,7 +10,7 @@ import pytest
 from golden.scenarios import kernel
 from presim.capture.compare import describe_difference, fingerprint, spread
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Group, Manifest, Trace
+from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective
 
 
@@ -41,6 +41,26 @@ def test_a_ranks_own_place_makes_no_difference() -> None:
 @pytest.mark.parametrize("change", [{"size": 65}, {"message": 16}, {"steps": 3}])
 def test_other_work_makes_one(change: dict[str, int]) -> None:
     assert not alike(trace(0), trace(1, **change))
+
+
+def set_up(kept: int, kernels: int) -> Trace:
+    """Some kernels and some memory before a forward."""
+    build = TraceBuilder(Manifest(world_size=2, rank=0, gpu="", gpus_per_node=2, script=""))
+    for _ in range(kernels):
+        build.work(kernel("seed"), phase=Phase.OTHER)
+    build.alloc(4096, kept)
+    build.work(kernel("forward"), phase=Phase.FORWARD)
+    build.step()
+    return build.trace()
+
+
+def test_what_rank_0_does_more_before_the_first_forward_makes_no_difference() -> None:
+    assert alike(set_up(kept=1 << 30, kernels=1), set_up(kept=1 << 30, kernels=9))
+
+
+def test_what_set_up_leaves_in_memory_makes_one() -> None:
+    """Uneven shards: another rank's weights are larger."""
+    assert not alike(set_up(kept=1 << 30, kernels=1), set_up(kept=(1 << 30) + (8 << 20), kernels=1))
 
 
 def test_streams_that_are_used_differently_make_one() -> None:
