@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from presim.capture.environment import find_compiler
 from support.captured import EXAMPLES
 from support.command import presim, processes_of, start
 
@@ -189,3 +191,34 @@ def test_a_killed_launcher_takes_its_script_along(tmp_path: Path) -> None:
     running.kill()
     running.communicate(timeout=60)
     assert processes_of(str(tmp_path)) == []
+
+
+def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
+    script = write(tmp_path, WORK + "import no_such_framework\n")
+    ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
+    assert ended.returncode == 1
+    error = json.loads((tmp_path / "r.json").read_text())["error"]
+    assert error.startswith("ModuleNotFoundError: No module named 'no_such_framework': `")
+    assert "-m pip install no_such_framework`" in error
+
+
+def test_a_framework_of_another_version_is_a_note_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "peft.py").write_text("__version__ = '9.9.0'\n")
+    script = write(tmp_path, WORK + "import peft\n")
+    ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
+    assert ended.returncode == 0, ended.stderr
+    notes = json.loads((tmp_path / "r.json").read_text())["notes"]
+    assert [note for note in notes if note.startswith("peft 9.9.0 was never tried with presim (0.21 was)")]
+
+
+def test_an_extension_with_a_runtime_of_its_own_is_named_as_unsupported(tmp_path: Path) -> None:
+    compiler = find_compiler()
+    assert compiler is not None
+    source = '__attribute__((section(".nv_fatbin"), used)) static char code[] = "…";'
+    (tmp_path / "fast.cpp").write_text(source)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "fast.so", tmp_path / "fast.cpp"], check=True)
+    script = write(tmp_path, WORK + f"import ctypes\nctypes.CDLL({str(tmp_path / 'fast.so')!r})\n")
+    ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
+    assert ended.returncode == 0, ended.stderr
+    notes = json.loads((tmp_path / "r.json").read_text())["notes"]
+    assert [note for note in notes if note.startswith("Unsupported: fast.so has a CUDA runtime of its own linked in")]

@@ -36,6 +36,7 @@ class Outcome(msgspec.Struct):
     used_cuda: bool = False
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
+    notes: tuple[str, ...] = ()  # sentences about what the script used
     nccl: dict[str, str] = {}  # NCCL's environment variables
     host_probe_ns: int = 0  # see capture/host_probe.py
     read_backs: tuple[ReadBack, ...] = ()

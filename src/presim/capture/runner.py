@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from presim.capture import host_probe, whereabouts
+from presim.capture import extensions, frameworks, host_probe, whereabouts
 from presim.capture.control import Control, Outcome
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ class Runner:
         self.outcome.exit = how
         self.outcome.code = code
         last = traceback.format_exception_only(error)[-1].strip()
-        self.outcome.error = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
+        last = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
+        own = extensions.own_runtime(extensions.loaded_libraries())
+        self.outcome.error = last + (frameworks.how_to_install(error) or extensions.explain(last, own))
 
     def stop(self) -> NoReturn:
         """After the last step that was asked for."""
@@ -160,7 +162,11 @@ class Runner:
 
         outcome = self.outcome
         outcome.steps = self.steps.count
-        outcome.versions = {"torch": str(torch.__version__), "python": sys.version.split()[0], **_framework_versions()}
+        outcome.versions = {
+            "torch": str(torch.__version__),
+            "python": sys.version.split()[0],
+            **frameworks.loaded_versions(),
+        }
         outcome.facts = {
             "tokens": self.scopes.tokens,
             "samples": self.scopes.samples,
@@ -168,6 +174,8 @@ class Runner:
             "parameters": self.scopes.parameters,
             "parameters_local": self.scopes.parameters_local,
         }
+        own = extensions.own_runtime(extensions.loaded_libraries())
+        outcome.notes = (*frameworks.untried(outcome.versions), *extensions.notes(own))
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if self.read_backs is not None:
             outcome.read_backs = self.read_backs.listed()
@@ -179,11 +187,6 @@ class Runner:
                 "peak_allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
                 "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
             }
-
-
-def _framework_versions() -> dict[str, str]:
-    names = ("transformers", "accelerate", "deepspeed", "megatron.core", "torchtitan", "lightning", "triton")
-    return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules}
 
 
 def _print_own_traceback(error: BaseException) -> None:

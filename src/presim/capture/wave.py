@@ -244,5 +244,5 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         read_backs=outcome.read_backs,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,
-        notes=program.notes,
+        notes=(*program.notes, *outcome.notes),
     )
