@@ -167,3 +167,13 @@ def test_a_column_that_is_missing_or_points_outside_its_table_is_refused(tmp_pat
     wild = table.set_column(index, "signature", pa.array([9] * len(table), pa.int32()))
     with pytest.raises(InputError, match="column 'signature' points outside its table of 2 values"):
         store.parse(parquet_bytes(wild, metadata), path)
+
+
+def test_a_job_from_before_a_field_was_added_is_whole(tmp_path: pathlib.Path) -> None:
+    """Its digest is of what stands in the file; the field has its default."""
+    store.save([small_trace()], tmp_path)
+    content = msgspec.json.decode((tmp_path / store.JOB_FILE).read_bytes())
+    del content["job"]["manifest"]["notes"]
+    content["digest"] = store._digest(msgspec.json.encode(content["job"], order="sorted"))
+    (tmp_path / store.JOB_FILE).write_bytes(msgspec.json.encode(content))
+    assert same(store.load(tmp_path).traces[0], small_trace())
