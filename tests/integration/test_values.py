@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections import Counter
 from typing import Any
@@ -115,3 +116,11 @@ def test_the_device_is_asked_for_the_same_with_and_without_values(script: str) -
     computed, zeros = capture(script), capture(script, values=("off",))
     assert len(computed) > 100
     assert entries(computed) == entries(zeros)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the script has Triton kernels")
+def test_a_triton_kernel_in_the_table_is_emulated_and_a_compiled_loss_is_one() -> None:
+    """The script checks the kernel's counts; of the compiled loss torch.compile's name for its kernel tells."""
+    result = result_of("triton_values.py", values=("loss=2.25",))
+    answers = {read.answer for read in result.read_backs}
+    assert answers == {"computed", "zero", "loss"}

@@ -55,6 +55,9 @@ MAY_IMPORT_TORCH = {
         "cpu_group",
         "deepspeed",
         "transformer_engine",
+        "triton_kernels",
+        "triton_values",
+        "vllm_kernels",
     )
 } | {"presim.profile.bench", "presim.profile.kernels"}  # their own process, on a machine with a GPU
 

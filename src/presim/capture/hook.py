@@ -28,6 +28,8 @@ class Hook:
         self.enable_values = library.presim_values_enable
         self.origin_of = library.presim_values_origin  # (address, bytes) -> presim.capture.values.Origin
         self.know = library.presim_values_know
+        library.presim_values_written.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_bool]
+        self.written = library.presim_values_written  # (address, elements, c10::ScalarType, is a loss): nobody knows it
         self.descriptions = library.presim_interned  # how many distinct things the program has asked for
         self.enter_scope = library.presim_enter_scope
         self.leave_scope = library.presim_leave_scope

@@ -42,7 +42,7 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import autotuning, deepspeed, flex_attention, process_groups, world
+        from presim.capture import autotuning, deepspeed, flex_attention, process_groups, vllm_kernels, world
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
@@ -64,7 +64,8 @@ class Runner:
         process_groups.install(hook)
         autotuning.install()
         flex_attention.install()
-        TritonKernels(hook).install()
+        vllm_kernels.install()
+        TritonKernels(hook, values=control.values is not None).install()
         TransformerEngine(hook).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from presim.capture import flex_attention
+from presim.capture import flex_attention, triton_values
 from presim.capture.after_import import when_imported
 from presim.capture.hook import Hook
 from presim.capture.own_clock import now_ns
@@ -21,8 +21,9 @@ _WRITES, _BOTH = "out_ptr", "in_out_ptr"
 class TritonKernels:
     """Tells the recorder of each launch which tensors it was given."""
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: Hook, *, values: bool = False) -> None:
         self.hook = hook
+        self.values = values  # whether those that kernels write are kept up to date
         self._ids: dict[tuple[Any, ...], int] = {}
         self._kernels: list[Any] = []  # kept alive, so that ids stay unique
 
@@ -37,24 +38,35 @@ class TritonKernels:
         @functools.wraps(run)
         def observed(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             first = self.hook.launch_begins()
+            done = False
             try:
-                return run(kernel, *args, **kwargs)
+                result = run(kernel, *args, **kwargs)
+                done = not kwargs.get("warmup")
+                return result
             finally:
                 start = now_ns()
-                self.hook.launch_ends(first, self._operator(kernel, args, kwargs))
+                named = _named(kernel, args, kwargs)
+                self.hook.launch_ends(first, self._operator(kernel, named))
+                if self.values and done:
+                    written = [name for name in named if name.startswith((_WRITES, _BOTH))]
+                    triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(now_ns() - start)
 
         launcher.run = observed
 
-    def _operator(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> int:
-        names = kernel.arg_names if hasattr(kernel, "arg_names") else kernel.fn.arg_names
-        named = [*zip(names, args), *((name, value) for name, value in kwargs.items() if name in names)]
-        tensors = [(name, value) for name, value in named if hasattr(value, "is_cuda") and hasattr(value, "stride")]
+    def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
+        tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
             self._ids[key] = self.hook.operator_id(_describe(kernel, tensors))
         return self._ids[key]
+
+
+def _named(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of the kernel's parameters."""
+    names = kernel.arg_names if hasattr(kernel, "arg_names") else kernel.fn.arg_names
+    return dict(zip(names, args)) | {name: value for name, value in kwargs.items() if name in names}
 
 
 def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
