@@ -48,6 +48,11 @@ class Sample:
     target: Array  # log of measured over analytic
     part: NDArray[np.str_]
 
+    def of(self, chosen: NDArray[np.bool_]) -> Sample:
+        """Some of the rows."""
+        rows = tuple(row for row, wanted in zip(self.rows, chosen) if wanted)
+        return Sample(rows, self.features[chosen], self.analytic_ns[chosen], self.target[chosen], self.part[chosen])
+
 
 def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
     """Rows by class of work and GPU, in the order of their names; classes that nothing corrects are left out."""
@@ -90,7 +95,9 @@ def fit_class(
 
     ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with.
     """
-    sample = sample_of(kind, gpu_id, _even(_preferred(kind, rows)))
+    measured = sample_of(kind, gpu_id, _even(rows))
+    usual = _usual(kind, measured)
+    sample = measured.of(usual)
     levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
@@ -98,8 +105,8 @@ def fit_class(
     if not effort.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
     forest, thresholds, trees = _boosted(sample, train, effort)
-    correction = forest.evaluate(sample.features)
-    edges, widths = _widths(sample, correction)
+    correction = forest.evaluate(measured.features)
+    edges, widths = _widths(measured, correction)  # sources that disagree are what a price does not know
     names = {row.source for row in sample.rows}
     model = Model(
         format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=probe_ns(gpu_id), limit=LIMIT,
@@ -107,7 +114,10 @@ def fit_class(
         sources=tuple(source for source in sources if any(name.startswith(source.name) for name in names)),
         levels={name: round(float(np.exp(level)), 4) for name, level in sorted(levels.items())},
         variants=tuple(sorted({features.variant(row.signature) for row in sample.rows})),
-        held_out=tuple(_held_out(sample, correction, edges, widths)),
+        held_out=(
+            *_held_out(measured, correction, edges, widths),
+            *_held_out(sample, correction[usual], edges, widths, "of what was fitted"),
+        ),
     )  # fmt: skip
     return model, levels
 
@@ -116,11 +126,11 @@ def _has(sample: Sample, source: str) -> bool:
     return any(row.source.split("/")[0] == source for row in sample.rows)
 
 
-def _preferred(kind: str, rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """Without the rows of a source that is less like training than the others, where there are enough of those."""
-    other = _LESS_LIKE_TRAINING.get(kind)
-    kept = [row for row in rows if row.source != other]
-    return kept if len(kept) >= _ENOUGH else rows
+def _usual(kind: str, sample: Sample) -> NDArray[np.bool_]:
+    """All but rows of a source that is less like training than the others, where there are enough of those."""
+    source = np.array([row.source for row in sample.rows])
+    usual: NDArray[np.bool_] = source != _LESS_LIKE_TRAINING.get(kind, "")
+    return usual if usual.sum() >= _ENOUGH else np.ones_like(usual)
 
 
 def _even(rows: Sequence[Measurement]) -> list[Measurement]:
@@ -192,8 +202,10 @@ def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple
     return _WIDTHS_US, tuple(min(max(round(width, 4), 0.01), 0.9) for width in widths)
 
 
-def _held_out(sample: Sample, correction: Array, edges: Sequence[float], widths: Sequence[float]) -> Iterator[HeldOut]:
-    """The error on the test groups: all of them, and by class of duration and source."""
+def _held_out(
+    sample: Sample, correction: Array, edges: Sequence[float], widths: Sequence[float], only: str = ""
+) -> Iterator[HeldOut]:
+    """The error on the test groups: all of them (``only`` these, by that name), and by class of duration and source."""
     test = sample.part == "test"
     microseconds = sample.analytic_ns * np.exp(correction) / 1e3
     inside = _stated(sample, correction) <= np.array(widths)[np.searchsorted(edges, microseconds)]
@@ -202,7 +214,7 @@ def _held_out(sample: Sample, correction: Array, edges: Sequence[float], widths:
     source = np.array([row.source for row in sample.rows])
     classes = {"all": test, "from 100 us": test & (microseconds >= 100), "below 100 us": test & (microseconds < 100)}
     classes |= {f"from {name}": test & (source == name) for name in sorted(set(source))}
-    for name, chosen in classes.items():
+    for name, chosen in ({only: test} if only else classes).items():
         if chosen.any():
             figures = (error[chosen].mean(), np.median(error[chosen]), analytic[chosen].mean(), inside[chosen].mean())
             mape, median, before, within = (round(float(figure), 4) for figure in figures)

@@ -79,7 +79,8 @@ def test_a_layout_that_was_not_measured_keeps_the_formulas_doubt() -> None:
     assert measured is not None
     assert other is not None
     assert formula is not None
-    assert measured.uncertainty < formula.uncertainty <= other.uncertainty
+    assert other.uncertainty >= formula.uncertainty
+    assert other.uncertainty >= measured.uncertainty
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,0 +1,74 @@
+"""The campaign for a machine with a GPU: what can be tested without one, its files, its budget and its comparison."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.measured import table
+from presim.cost.measured.rows import Measurement
+from presim.trace.signatures import Gemm
+
+FOLDER = Path(__file__).parent.parent.parent.parent / "validation" / "gpu"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+campaign = load("campaign")
+compare = load("compare")
+
+
+def test_steps_that_are_done_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(campaign, "outcome", lambda command, seconds: asked.append(" ".join(command[3:])) or {"ok": 1})
+    campaign.append(tmp_path / "steps.jsonl", {"arguments": campaign.STEPS[0], "ok": 1})
+    assert campaign.steps(tmp_path, time.monotonic() + 1000) == "steps: nothing left"
+    assert asked == list(campaign.STEPS[1:])
+    assert len(campaign.lines_of(tmp_path / "steps.jsonl")) == len(campaign.STEPS)
+
+
+def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
+    assert campaign.steps(tmp_path, time.monotonic() + 30) == f"steps: {len(campaign.STEPS)} left"
+    assert campaign.overlap(tmp_path, time.monotonic() + 30) == "overlap: not begun"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_that_fails_leaves_its_last_words() -> None:
+    assert campaign.outcome([sys.executable, "-c", "print('{\"step_s\": 1}')"], 60) == {"step_s": 1}
+    assert "ValueError: no" in str(campaign.outcome([sys.executable, "-c", "raise ValueError('no')"], 60)["error"])
+    assert campaign.outcome([sys.executable, "-c", "pass"], 60) == {"error": "nothing was printed"}
+
+
+def test_every_model_of_the_steps_is_one_of_the_recipe() -> None:
+    recipe = campaign.RECIPE.read_text()
+    assert all(f'"{arguments.split()[1]}"' in recipe for arguments in campaign.STEPS)
+
+
+def test_the_comparison_has_operators_and_overlap(tmp_path: Path) -> None:
+    work = Gemm(4096, 4096, 4096, 1, "bfloat16", layout="NT")
+    (price,) = AnalyticEstimator(hardware.gpu("h100-sxm")).price([work])
+    assert price is not None
+    row = Measurement(gpu="h100-sxm", signature=work, duration_ns=1.1 * price.duration_ns, source="test")
+    table.write([row], tmp_path / f"h100-sxm{table.SUFFIX}", {})
+    (line,) = list(compare.operators(tmp_path))[4:]
+    assert line.startswith("| h100-sxm | gemm | learned/gemm-half | 1 | ")
+    pair = {"gpu": "H100", "work": "gemm", "beside": "copy", "alone_s": 1.0, "beside_s": 1.25}
+    (tmp_path / "overlap.jsonl").write_text(json.dumps(pair) + "\n")
+    assert list(compare.overlaps(tmp_path))[-1] == "| H100 | gemm | copy | 25.0 % |"
+    assert list(compare.steps(tmp_path))[-1] == "|---|---|---:|---:|---:|"

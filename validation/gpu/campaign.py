@@ -1,0 +1,106 @@
+"""Measure operators, training steps and overlap on this machine's GPU, within a budget of time a call.
+
+    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap]
+
+Each part keeps what it has and goes on from there. README.md beside this file says what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from presim.profile.job import here, profile
+from presim.profile.plan import standard_sweep
+
+HERE = Path(__file__).parent
+RECIPE = HERE.parent / "recipes" / "single_gpu.py"
+STEPS = (
+    "--model bert-large --batch 16 --sequence 512 --precision half",
+    "--model llama3.2-1b --batch 2 --sequence 2048 --precision half",
+    "--model llama3.2-1b --batch 2 --sequence 2048 --precision mixed --checkpoint",
+    "--model gpt2-large --batch 4 --sequence 1024 --precision mixed",
+    "--model opt-1.3b --batch 2 --sequence 2048 --precision half",
+    "--model vit-h14 --batch 32 --image 224 --precision half",
+    "--model convnextv2-huge --batch 16 --image 224 --precision mixed",
+    "--model t5-large --batch 8 --sequence 512 --precision full",
+)
+MARGIN_S = 20.0  # left for writing and leaving
+
+
+def operators(out: Path, ends: float) -> str:
+    """The standard sweep, as far as the time goes."""
+    made = profile(standard_sweep(), out, max(ends - time.monotonic() - MARGIN_S, 1), here(), print)
+    return f"operators: {made.measured} measured, {made.known} known before, {made.left} left"
+
+
+def steps(out: Path, ends: float) -> str:
+    """One line for each script; a script that fails has its last words there."""
+    path = out / "steps.jsonl"
+    done = {line["arguments"] for line in lines_of(path)}
+    pending = [arguments for arguments in STEPS if arguments not in done]
+    for number, arguments in enumerate(pending):
+        left = ends - time.monotonic() - MARGIN_S
+        if left < 60:
+            return f"steps: {len(pending) - number} left"
+        command = [sys.executable, str(HERE / "steps.py"), str(RECIPE), *arguments.split()]
+        row = outcome(command, left)
+        append(path, {"arguments": arguments, **row})
+    return "steps: nothing left"
+
+
+def overlap(out: Path, ends: float) -> str:
+    """Pairs of kernels; the script itself goes on where it was stopped."""
+    left = ends - time.monotonic() - MARGIN_S
+    if left < 30:
+        return "overlap: not begun"
+    command = [sys.executable, str(HERE / "overlap.py"), str(out / "overlap.jsonl"), str(left - 10)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+    return f"overlap: {ended.stdout.strip() or ended.stderr.strip()[-200:]}"
+
+
+def outcome(command: list[str], seconds: float) -> dict[str, object]:
+    """The JSON that a script printed last, or why there is none."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        said: dict[str, object] = json.loads(ended.stdout.strip().splitlines()[-1])
+        return said
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {seconds:.0f} s"}
+    except (IndexError, ValueError):
+        return {"error": ended.stderr.strip()[-300:] or "nothing was printed"}
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    """The rows of a file of JSON lines that may not be there yet."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append(path: Path, row: dict[str, object]) -> None:
+    """Add one row."""
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+PARTS = {"operators": operators, "steps": steps, "overlap": overlap}
+
+
+def main() -> None:
+    """Run the parts in their order until the time is used up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--parts", default="steps,overlap,operators")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + options.seconds
+    for name in options.parts.split(","):
+        print(PARTS[name](options.out, ends), flush=True)
+
+
+if __name__ == "__main__":
+    main()
