@@ -22,7 +22,6 @@ from presim.cost.measured.rows import Measurement
 from presim.hardware import catalogue
 
 Array = NDArray[np.float64]
-LEAST_ROWS = 20  # of one class on one GPU
 _LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
 LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
 _MOST_ROWS = 9000  # of one source

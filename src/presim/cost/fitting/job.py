@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from presim.cost.fitting.fit import LEAST_ROWS, by_class, fit_class
+from presim.cost.fitting.fit import by_class, fit_class
+from presim.cost.fitting.split import least_rows
 from presim.cost.learned import schema
 from presim.cost.learned.schema import Model, Source
 from presim.cost.measured.importers.find import commit, digest, reader_of
@@ -58,8 +59,8 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
     models, refused = [], []
     machines: dict[str, dict[str, float]] = {}
     for (kind, gpu), members in sorted(by_class(rows).items(), key=_products_first):
-        if len(members) < LEAST_ROWS:
-            refused.append(f"{kind} on {gpu}: {len(members)} rows, at least {LEAST_ROWS} are needed")
+        if len(members) < least_rows(kind):
+            refused.append(f"{kind} on {gpu}: {len(members)} rows, at least {least_rows(kind)} are needed")
             continue
         say(f"fitting {kind} on {gpu} to {len(members)} rows")
         model, levels = fit_class(kind, gpu, members, sources, machines.get(gpu) if kind in _BOUND_ALIKE else None)

@@ -7,7 +7,14 @@ from typing import Literal
 
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
+LEAST_ROWS = 20  # of one class on one GPU, where only bytes tell shapes apart
+LEAST_SHAPES = 500  # where sides, heads and lengths do: 183 rows of one job made other shapes worse
 Part = Literal["train", "calibrate", "test"]
+
+
+def least_rows(kind: str) -> int:
+    """How many rows of a class on one GPU make a model."""
+    return LEAST_SHAPES if kind.startswith(("gemm", "grouped", "attention")) else LEAST_ROWS
 
 
 def group_of(signature: Signature) -> str:

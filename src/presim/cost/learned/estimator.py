@@ -20,15 +20,9 @@ from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Signature
 
-# Generations whose kernels are alike, nearest first: who may correct whom where a GPU has no model of its own.
-_RELATIVES = {
-    "ampere": ("ampere",),
-    "ada": ("ada", "ampere"),
-    "hopper": ("hopper",),
-    "blackwell": ("blackwell", "hopper"),
-    "blackwell-ultra": ("blackwell", "hopper"),
-    "volta": ("volta",),
-}
+# Whose models correct a GPU that has none of its own: its generation's. Between generations nothing was gained
+# (docs/decisions/learned-prices.md).
+_RELATIVE = {"blackwell-ultra": "blackwell"}
 TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
 _WIDEST = 0.9
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
@@ -139,16 +133,15 @@ def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
 
 @functools.lru_cache(maxsize=4096)
 def _distance(gpu: Gpu, other_id: str) -> tuple[int, float] | None:
-    """Generations apart, then how different the ridge point is; None where nothing is to be learned from."""
+    """-1 for the GPU itself; of a relative how different its ridge point is; None where nothing is to be learned."""
     if other_id == gpu.id:
         return -1, 0.0
     if other_id not in catalogue.ids(Gpu):
         return None
     other = catalogue.gpu(other_id)
-    relatives = _RELATIVES.get(gpu.architecture, ())
-    if other.architecture not in relatives:
+    if other.architecture != _RELATIVE.get(gpu.architecture, gpu.architecture):
         return None
-    return relatives.index(other.architecture), abs(float(np.log(_ridge(gpu) / _ridge(other))))
+    return 0, abs(float(np.log(_ridge(gpu) / _ridge(other))))
 
 
 def _ridge(gpu: Gpu) -> float:

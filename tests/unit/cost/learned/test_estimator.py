@@ -74,13 +74,11 @@ def test_attention_of_another_library_is_left_to_the_formula() -> None:
 def test_a_layout_that_was_not_measured_keeps_the_formulas_doubt() -> None:
     gpu = hardware.gpu("h100-sxm")
     gradient = msgspec.structs.replace(GEMM, layout="TN")
-    measured, other = LearnedEstimator(gpu).price([GEMM, gradient])
+    (other,) = LearnedEstimator(gpu).price([gradient])
     (formula,) = AnalyticEstimator(gpu).price([gradient])
-    assert measured is not None
     assert other is not None
     assert formula is not None
     assert other.uncertainty >= formula.uncertainty
-    assert other.uncertainty >= measured.uncertainty
 
 
 @settings(max_examples=30, deadline=None)
