@@ -17,13 +17,14 @@ KV_HEADS, HEAD, BLOCK = 8, 128, 16
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def job() -> Job:
+@pytest.fixture(scope="module", params=["0", "1"], ids=["first runner", "second runner"])
+def job(request: pytest.FixtureRequest) -> Job:
+    """With either of vLLM's model runners; the second one counts on the device, in Triton kernels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+        patch.setenv("VLLM_USE_V2_MODEL_RUNNER", request.param)
         sizes = {"layers": LAYERS, "prompts": PROMPTS, "input": INPUT, "output": OUTPUT}
         arguments = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
-        return run("vllm_offline.py", "--eager", *arguments, steps=0)
+        return run.__wrapped__("vllm_offline.py", "--eager", *arguments, steps=0)
 
 
 def attention(job: Job) -> list[Attention]:
