@@ -23,10 +23,9 @@ torch.manual_seed(stage)
 layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2 + (stage == STAGES - 1))]  # the last stage has more
 model = nn.Sequential(*layers).to(device)
 optimizer = torch.optim.AdamW(model.parameters())
-example = torch.empty(ROWS, WIDTH, device=device)
 group = pipeline.get_group()
 runner = Schedule1F1B(
-    PipelineStage(model, stage, STAGES, device, input_args=(example,), output_args=(example,), group=group),
+    PipelineStage(model, stage, STAGES, device, group=group),  # stages tell each other their shapes
     MICRO_BATCHES,
     loss_fn=lambda output, target: (output - target).square().mean(),
 )

@@ -1,0 +1,43 @@
+"""PyTorch's pipeline schedules on four ranks that all run, held against what their stages' own work allows."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from presim import api
+from presim.result import Rank, Result
+from support.captured import SCRIPTS
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+STAGES, MICRO_BATCHES = 4, 8
+
+
+@functools.cache
+def captured(schedule: str) -> Result:
+    script = str(SCRIPTS / "schedules.py")
+    return api.run(script, schedule, str(MICRO_BATCHES), gpu="h100-sxm", world_size=STAGES, ranks="all", steps=2)
+
+
+def by_rank(schedule: str) -> dict[int, Rank]:
+    result = captured(schedule)
+    assert (result.exit, result.error) == ("stopped", "")
+    return {rank.rank: rank for rank in result.ranks}
+
+
+def test_a_pipeline_takes_its_slowest_stages_work_and_one_way_through_the_others() -> None:
+    """1F1B: equal stages would wait (p - 1) / (m + p - 1); the last has the loss, the first no input gradient."""
+    ranks = by_rank("1F1B")
+    work = {number: rank.compute_s for number, rank in ranks.items()}
+    expected = work[3] + sum(work[number] for number in (0, 1, 2)) / MICRO_BATCHES
+    assert ranks[0].step_time_s == pytest.approx(expected, rel=0.05)  # and six hops from node-mate to node-mate
+    equal = (STAGES - 1) / (MICRO_BATCHES + STAGES - 1)
+    assert equal < ranks[1].bubble_s / ranks[1].step_time_s < equal + 0.08
+
+
+def test_a_schedule_without_bubbles_has_few() -> None:
+    """ZBV fills the waits with weight gradients: less than half of what interleaved 1F1B would wait."""
+    ranks = by_rank("ZBVZeroBubble")
+    interleaved = (STAGES - 1) / (2 * MICRO_BATCHES + STAGES - 1)  # of 1F1B with two stages a rank
+    assert max(rank.bubble_s / rank.step_time_s for rank in ranks.values()) < interleaved / 2
