@@ -18,7 +18,9 @@ TRIED = {
     "peft": ("0.21", "0.21"),
     "timm": ("1.0", "1.0"),
     "torch_geometric": ("2.8", "2.8"),
+    "torchao": ("0.18", "0.18"),
     "torchtitan": ("0.3", "0.3"),
+    "transformer_engine": ("2.20", "2.20"),
     "transformers": ("5.20", "5.23"),
     "vllm": ("0.33", "0.33"),
 }

@@ -186,7 +186,8 @@ def kernel_signature(work: Descriptor, operator: Operator) -> Signature | None:
     if "attention" in name and _is_attention_kernel(kernel):
         return _attention_kernel(operator, backward="backward" in name)
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
-        return _grouped_kernel(operator) if "cutlass" in kernel.lower() else None
+        product = "cutlass" in kernel.lower() and "prepare_grouped_gemm" not in kernel  # which writes its pointers
+        return _grouped_kernel(operator) if product else None
     return None
 
 

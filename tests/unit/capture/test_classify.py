@@ -169,6 +169,13 @@ def test_a_grouped_product_is_known_by_its_matrices() -> None:
     assert launched(by, kernel) == GroupedGemm(8, 4096, 1024, 512, "bfloat16")
 
 
+def test_what_prepares_a_grouped_product_is_none() -> None:
+    """One block that writes the groups' pointers, in a kernel whose name has CUTLASS's types."""
+    by = operator("aten::_grouped_mm", "BFloat16[4096;512],BFloat16[8;512;1024],Int[8]", "BFloat16[4096;1024]")
+    kernel = "kernel name=_ZN2at4cuda6detail25prepare_grouped_gemm_dataIN7cutlass10bfloat16_tE grid=1,1,1 block=8,1,1"
+    assert not isinstance(launched(by, kernel), GroupedGemm)
+
+
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
