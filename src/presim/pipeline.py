@@ -10,8 +10,8 @@ import msgspec
 
 from presim.analysis.caveats import PEERS_READY
 from presim.analysis.flops import arithmetic_dtype
-from presim.analysis.ranks import rank_figures
-from presim.analysis.summarise import Device, summarise
+from presim.analysis.ranks import fullest, pace, rank_figures
+from presim.analysis.summarise import Device, memory_of, summarise
 from presim.cost.chain import price_trace
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
@@ -60,14 +60,21 @@ def evaluate(
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     timeline = timelines[chosen.manifest.rank]
     mine = priced[chosen.manifest.rank]
-    result = summarise(mine, timeline, device_of(cluster, chosen, options))
+    device = device_of(cluster, chosen, options)
+    result = summarise(mine, timeline, device)
     ranks = [
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    known = [*_who_is_known(chosen.manifest.world_size, representatives, checked), *notes, *result.notes]
+    known = [*_who_is_known(chosen.manifest.world_size, representatives, checked), *notes, *pace(ranks), *result.notes]
+    memory = result.memory
+    if (most := fullest(captured)) != chosen.manifest.rank:
+        memory = memory_of(priced[most], timelines[most], device)
+        memory = msgspec.structs.replace(memory, verdict=f"Rank {most}, the fullest: {memory.verdict}")
     left_out = [sentence for sentence in result.not_modelled if len(priced) == 1 or sentence != PEERS_READY]
-    whole = msgspec.structs.replace(result, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out)
+    whole = msgspec.structs.replace(
+        result, memory=memory, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out
+    )
     return Evaluation(mine, timeline, whole)
 
 

@@ -201,7 +201,7 @@ class MemoryTimeline(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Device memory of the captured rank, as PyTorch's caching allocator counts it."""
+    """Device memory of the fullest captured rank, as PyTorch's caching allocator counts it."""
 
     fits: Annotated[
         bool | None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from presim.analysis.blocks import reserved_bytes
 from presim.analysis.breakdown import Breakdown, Instant, break_down
 from presim.analysis.steps import find_steps
 from presim.cost.price import PricedTrace
@@ -11,6 +14,9 @@ from presim.engine.timeline import Timeline
 from presim.result import Rank
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective
+from presim.units import seconds
+
+_TELLING = 0.02  # of the step: smaller differences between ranks are not worth a sentence
 
 
 def rank_figures(priced: PricedTrace, timeline: Timeline, represented: int, launch_latency_ns: int) -> Rank:
@@ -33,6 +39,36 @@ def rank_figures(priced: PricedTrace, timeline: Timeline, represented: int, laun
         parameters=manifest.model.get("parameters_local"),
         exit=manifest.exit,
     )
+
+
+def fullest(traces: Sequence[Trace]) -> int:
+    """The rank whose memory decides whether the job fits: one that ran out, else the one that reserves most."""
+
+    def fills(trace: Trace) -> tuple[bool, int, int]:
+        reserved = reserved_bytes(trace)
+        return trace.manifest.exit == "out_of_memory", int(reserved.max()) if len(reserved) else 0, -trace.manifest.rank
+
+    return max(traces, key=fills).manifest.rank
+
+
+def pace(ranks: Sequence[Rank]) -> list[str]:
+    """Who the others wait for, and who waits most, as a sentence; none where nobody waits for long."""
+    if len(ranks) < 2:
+        return []
+    busiest = max(ranks, key=lambda rank: (rank.compute_s + rank.host_bound_s, -rank.rank))
+    waiting = max(ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
+    if _waiting_s(waiting) - _waiting_s(busiest) < _TELLING * busiest.step_time_s:
+        return []
+    work = f"{seconds(busiest.compute_s + busiest.host_bound_s)} of work in a step of {seconds(busiest.step_time_s)}"
+    return [
+        f"Rank {busiest.rank} sets the pace with {work}; "
+        f"rank {waiting.rank} waits most for others, {seconds(_waiting_s(waiting))}."
+    ]
+
+
+def _waiting_s(rank: Rank) -> float:
+    """What is neither its own work nor its host's."""
+    return max(rank.step_time_s - rank.compute_s - rank.host_bound_s, 0.0)
 
 
 def _bubble_ns(trace: Trace, parts: Breakdown) -> float:

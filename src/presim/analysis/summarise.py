@@ -138,6 +138,11 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
     )
 
 
+def memory_of(priced: PricedTrace, timeline: Timeline, device: Device) -> Memory:
+    """Device memory of one rank."""
+    return _memory(priced, timeline, find_steps(priced.trace, timeline), device)
+
+
 def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu

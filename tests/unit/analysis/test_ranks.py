@@ -1,0 +1,66 @@
+"""The captured ranks side by side."""
+
+from __future__ import annotations
+
+from golden.scenarios import kernel
+from presim.analysis.ranks import fullest, pace
+from presim.hardware.choose import choose_cluster
+from presim.pipeline import evaluate
+from presim.result import Rank
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Manifest, Trace
+
+GIB = 1 << 30
+
+
+def trace(rank: int, reserved: int, exit_: str = "ok") -> Trace:
+    build = TraceBuilder(Manifest(world_size=2, rank=rank, gpu="h100-sxm", gpus_per_node=2, script="", exit=exit_))
+    build.segment(1 << 40, reserved)
+    build.alloc(1 << 40, reserved)
+    build.work(kernel(1_000))
+    build.step()
+    return build.trace()
+
+
+def line(rank: int, compute_s: float) -> Rank:
+    return Rank(
+        rank=rank,
+        represented=1,
+        step_time_s=1.0,
+        compute_s=compute_s,
+        exposed_communication_s=0.0,
+        bubble_s=1.0 - compute_s,
+        host_bound_s=0.0,
+        peak_allocated_bytes=0,
+        peak_reserved_bytes=0,
+        parameters=None,
+        exit="ok",
+    )
+
+
+def test_the_job_fits_only_if_its_fullest_rank_does() -> None:
+    """Whichever rank the report is about."""
+    cluster = choose_cluster(gpu="h100-sxm", world_size=2)
+    small, large = trace(0, GIB), trace(1, 90 * GIB)
+    memory = evaluate([small, large], cluster).result.memory
+    assert memory.fits is False
+    assert memory.peak_reserved_bytes == 90 * GIB
+    assert memory.verdict.startswith("Rank 1, the fullest: Does not fit")
+    assert evaluate([small, large], cluster, rank=1).result.memory.verdict.startswith("Does not fit")
+
+
+def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:
+    assert fullest([trace(0, 20 * GIB), trace(1, 10 * GIB, "out_of_memory")]) == 1
+    assert fullest([trace(0, GIB), trace(1, GIB)]) == 0
+
+
+def test_who_is_waited_for_is_named() -> None:
+    found = pace([line(0, 0.6), line(1, 0.9), line(2, 0.7)])
+    assert found == [
+        "Rank 1 sets the pace with 900 ms of work in a step of 1.00 s; rank 0 waits most for others, 400 ms."
+    ]
+
+
+def test_equal_ranks_are_not_worth_a_sentence() -> None:
+    assert pace([line(0, 0.9), line(1, 0.895)]) == []
+    assert pace([line(0, 0.9)]) == []
