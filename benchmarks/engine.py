@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import os
 import pathlib
@@ -20,6 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
 from presim.engine.compiled import compiled_run
@@ -64,6 +66,15 @@ def fsdp_step(entries: int, rank: int = 0, ranks: int = 1, memory: bool = True) 
     return PricedTrace(trace, tuple(_price(index) for index in range(len(trace.signatures))))
 
 
+def _demands(item: PricedTrace) -> tuple[Demand, ...]:
+    """Collectives that hold SMs and take a quarter of memory; kernels of every intensity."""
+    beside = Demand(channels=0.125, memory=0.25, port_out=1.0)
+    return tuple(
+        beside if isinstance(signature, Collective) else Demand(arithmetic=index % 2, memory=index % 64 / 64)
+        for index, signature in enumerate(item.trace.signatures)
+    )
+
+
 def _price(index: int) -> Price:
     return Price(duration_ns=4_000 + 37 * index, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="benchmark")
 
@@ -106,6 +117,8 @@ def loop_rates() -> list[tuple[str, str]]:
     inner = best_of(3, run)
     job = [fsdp_step(60_000, rank, 16) for rank in range(16)]
     together = best_of(3, lambda: simulate_job(job, compiled=True))
+    contended = dataclasses.replace(large, demands=_demands(large))
+    slowed = best_of(3, lambda: simulate(contended, compiled=True))
     small = fsdp_step(40_000)
     interpreted = best_of(3, lambda: simulate(small, compiled=False))
     million = 1e-6
@@ -113,6 +126,7 @@ def loop_rates() -> list[tuple[str, str]]:
         (f"one rank, {ops:,} entries, all of them on streams: simulate()", _rate(ops, whole)),
         ("the compiled loop alone, same job", f"{ops / inner * million:.1f} million ops/s ({inner:.3f} s)"),
         ("one rank, as many, two of three of them allocations: simulate()", _rate(len(usual.trace), with_memory)),
+        ("one rank, all entries on streams, each kernel slowed by a collective: simulate()", _rate(ops, slowed)),
         (
             "16 ranks of 60,000 entries that meet in every collective: simulate_job()",
             _rate(sum(len(item.trace) for item in job), together),
