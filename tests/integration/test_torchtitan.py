@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from presim.trace.schema import Category, Kind, Phase
-from presim.trace.signatures import Attention, Kernel
+from presim.trace.signatures import Attention, GroupedGemm, Kernel
 from support.torchtitan import Training, train
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.slow]
@@ -68,3 +68,17 @@ def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(llama: Traini
 
 def test_every_kernel_is_known_by_more_than_its_name(llama: Training) -> None:
     assert not [one for one in llama.job.signatures(llama.job.work()) if isinstance(one, Kernel)]
+
+
+def test_experts_exchange_every_token_thrice_and_are_grouped_products() -> None:
+    """DeepSeek's small model: five layers of eight experts, three of which see each token, shared by four ranks."""
+    tokens, top, width, layers = 8 * 2048, 3, 256, 5
+    options = ("--training.disable_cuda_graphs", "--validator.freq", "1000")
+    job = train(
+        "deepseek_v3_debugmodel", *options, "--parallelism.expert_parallel_degree", "4", module="deepseek_v3", steps=2
+    ).job
+    exchanged = [one.bytes for one in job.collectives(Phase.FORWARD) if one.kind == "all_to_all" and one.bytes > 1024]
+    assert exchanged == [2 * tokens * top * width] * (2 * layers)  # to the experts and back
+    grouped = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, GroupedGemm)]
+    assert {(one.groups, one.m) for one in grouped} == {(2, tokens * top)}  # balanced: as many come as go
+    assert len(grouped) == 3 * layers

@@ -1,0 +1,98 @@
+"""How long frameworks' own trainers take under presim, as a user waits for them.
+
+    python benchmarks/frameworks.py [--runs N] [ROW...]
+
+Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs), megatron (a GPT of 175 billion parameters, 12 pipeline stages of 8
+GPUs, 64 micro-batches; needs Transformer Engine). Each command runs once to warm the caches (inductor's, the hook's)
+and then N times. A steady step is the difference between a run of 23 steps and one of 3, over 20. Wall time is what
+was measured under the load named beside it; CPU time, of all processes together, does not depend on other work so much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def presim(folder: Path, *args: str) -> tuple[float, float]:
+    """Wall and CPU seconds of `presim run`, its children included; the result has to hold a step time."""
+    out = folder / "result.json"
+    entry = [sys.executable, "-c", "from presim.cli.main import main; main()"]
+    command = [*entry, "run", "--quiet", "--json", str(out), "--gpu", "h100-sxm", *args]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    assert os.waitstatus_to_exitcode(status) == 0, command
+    assert json.loads(out.read_text())["step_time_s"] > 0
+    return seconds, usage.ru_utime + usage.ru_stime
+
+
+def torchtitan(folder: Path, runs: int) -> None:
+    """The whole command, and a steady step."""
+    subprocess.run([sys.executable, EXAMPLES / "torchtitan_assets.py", str(folder)], check=True)
+
+    def command(steps: int) -> tuple[float, float]:
+        return presim(
+            folder,
+            *("--ranks", "0", "--steps", str(steps), "--", "torchrun", "--nnodes", "16", "--nproc-per-node", "8"),
+            *("-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b"),
+            *("--hf_assets_path", str(folder / "tokenizer"), "--dataloader.dataset", "c4_test"),
+            *("--dataloader.dataset_path", str(folder / "c4_test")),
+        )
+
+    command(3)
+    short, long = ([command(steps) for _ in range(runs)] for steps in (3, 23))
+    show("torchtitan Llama-3 8B, FSDP on 128 GPUs: whole command, 3 steps", "25 s", short)
+    per_step = [tuple((b - a) / 20 for a, b in zip(first, second)) for first, second in zip(short, long)]
+    show("the same: one steady step", "0.5 s", per_step)
+
+
+def megatron(folder: Path, runs: int) -> None:
+    """All twelve stages, captured and simulated."""
+
+    def command() -> tuple[float, float]:
+        return presim(
+            folder,
+            *("--nodes", "12", "--gpus-per-node", "8", "--steps", "1", "--check", "0"),
+            *(str(EXAMPLES / "megatron_gpt.py"), "--model", "175b", "--tensor-parallel", "8"),
+            *("--pipeline-parallel", "12", "--micro-batches", "64", "--sequence-parallel"),
+            *("--transformer-engine", "--recompute", "selective"),
+        )
+
+    show("Megatron GPT-175B, PP 12 x TP 8, 64 micro-batches", "90 s", [command() for _ in range(runs)])
+
+
+ROWS: dict[str, Callable[[Path, int], None]] = {"torchtitan": torchtitan, "megatron": megatron}
+
+
+def show(name: str, goal: str, measured: list[tuple[float, ...]]) -> None:
+    """One row of the table."""
+    wall, cpu = (statistics.median(seconds) for seconds in zip(*measured))
+    print(f"| {name} | {goal} | {wall:.2f} | {cpu:.2f} | {os.getloadavg()[0]:.0f} |", flush=True)
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{' or '.join(ROWS)}; all where none is named")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    print("| command | goal | median wall, s | CPU, s | load |\n|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for row in options.rows or ROWS:
+            ROWS[row](Path(folder), options.runs)
+
+
+if __name__ == "__main__":
+    main()
