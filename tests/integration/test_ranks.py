@@ -118,3 +118,41 @@ def test_ctrl_c_leaves_no_rank_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert not processes_of(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_pipeline_has_one_rank_of_each_stage_and_another_pipeline_is_looked_at(tmp_path: Path) -> None:
+    """Four stages, two pipelines; shapes go from stage to stage for real. The last stage has a layer more."""
+    report = tmp_path / "r.json"
+    script = SCRIPTS / "pipeline.py"
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "8", "-q", "--json", report, script)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    ranks = result["ranks"]
+    assert [(rank["rank"], rank["represented"]) for rank in ranks] == [(0, 2), (2, 2), (4, 2), (6, 2)]
+    assert result["checked_ranks"] == 4
+    assert ranks[3]["compute_s"] > 1.2 * ranks[1]["compute_s"]
+    assert all(rank["bubble_s"] > 0 for rank in ranks)
+
+
+WEIGHTS = """
+import torch
+from torch import nn
+model = nn.Sequential(*(nn.Linear(16384, 16384, bias=False) for _ in range(8))).to(torch.bfloat16)
+small = nn.Linear(16, 16)
+batch = torch.randn(1 << 21)
+print(float(model[0].weight.abs().sum()), bool(small.weight.abs().sum() > 0), bool(batch.abs().sum() > 0))
+model.cuda()(torch.ones(1, 16384, device="cuda", dtype=torch.bfloat16))
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(int(status["VmHWM"].split()[0]) < 1_000_000)
+"""
+
+
+def test_large_weights_on_the_cpu_take_neither_time_nor_memory(tmp_path: Path) -> None:
+    """8 GiB of them, cast once; small ones and batches are real. The result says so."""
+    script, report = tmp_path / "weights.py", tmp_path / "r.json"
+    script.write_text(WEIGHTS)
+    ended = presim("run", "--gpu", "h100-sxm", "-q", "--json", report, script)
+    assert (ended.returncode, ended.stdout) == (0, "0.0 True True\nTrue\n"), ended.stderr
+    notes = json.loads(report.read_text())["notes"]
+    assert "Random numbers for 8.00 GiB of weights on the CPU were not drawn: they hold zeros." in notes

@@ -53,6 +53,7 @@ MAY_IMPORT_TORCH = {
         "world",
         "peers",
         "cpu_group",
+        "cpu_weights",
         "deepspeed",
         "transformer_engine",
         "triton_kernels",

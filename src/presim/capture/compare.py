@@ -5,7 +5,7 @@ behind counts, as the memory that is allocated when the first forward begins.
 
 Of an entry counts what it does and where: kind, signature, stream (by order of first use), bytes of an allocation, and
 for collectives the group's name, its size and the message. Host time, addresses, module names and a rank's own place do
-not.
+not. What comes before the first forward pass does not count either: one rank reads or logs there what others do not.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class Fingerprint:
 
 
 def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
-    """Of the first so many steps; None, or a trace without steps: of the whole."""
+    """Of the first so many steps, None: of all, from the first forward pass on; without steps of the whole trace."""
     slices = trace.steps()
     end = slices[min(steps, len(slices)) - 1].stop if slices and steps else len(trace)
     begin = _first_forward(trace, end)
     kinds = trace.columns["kind"][:end]
+    begin = int(np.argmax(trace.columns["phase"][:end] == Phase.FORWARD)) if end else 0
     entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
     entries = entries[entries >= begin]
     table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)

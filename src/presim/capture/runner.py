@@ -43,6 +43,7 @@ class Runner:
         import torch
 
         from presim.capture import autotuning, deepspeed, flex_attention, process_groups, vllm_kernels, world
+        from presim.capture.cpu_weights import CpuWeights
         from presim.capture.hook import Hook
         from presim.capture.modules import ModuleScopes
         from presim.capture.optimizer_steps import OptimizerSteps
@@ -62,6 +63,8 @@ class Runner:
         if control.is_scout:
             Peers(control.rank, stands_for, self.lack).install()
         process_groups.install(hook)
+        self.cpu_weights = CpuWeights()
+        self.cpu_weights.install()
         autotuning.install()
         flex_attention.install()
         vllm_kernels.install()
@@ -174,6 +177,7 @@ class Runner:
             "steps_with_input": self.scopes.steps_with_input,
             "parameters": self.scopes.parameters,
             "parameters_local": self.scopes.parameters_local,
+            "unfilled_bytes": self.cpu_weights.bytes,
         }
         own = extensions.own_runtime(extensions.loaded_libraries())
         outcome.notes = (*frameworks.untried(outcome.versions), *extensions.notes(own))

@@ -29,6 +29,7 @@ from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
 from presim.trace import spans
 from presim.trace.schema import Manifest, Trace
+from presim.units import gib
 
 _NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
 _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
@@ -219,6 +220,10 @@ def read_trace(captured: Captured, setting: Setting) -> Trace:
     return assemble(log, _manifest(captured, setting))
 
 
+def _unfilled(size: int) -> list[str]:
+    return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
+
+
 def _manifest(captured: Captured, setting: Setting) -> Manifest:
     outcome, cluster, program = captured.outcome, setting.cluster, setting.program
     facts = outcome.facts
@@ -244,5 +249,5 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         read_backs=outcome.read_backs,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,
-        notes=(*program.notes, *outcome.notes),
+        notes=(*program.notes, *outcome.notes, *_unfilled(facts.get("unfilled_bytes", 0))),
     )

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.result import OUTSIDE_MODULES, Module, Rank, Result
-from presim.units import GIB, gib, percent, seconds
+from presim.units import gib, percent, seconds
 
 ROWS = 8
 _NAME_WIDTH = 27
@@ -131,15 +131,15 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 def rank_table(result: Result) -> RenderableType:
     """The captured ranks side by side; of many those that stand for most, and the slowest and the fullest."""
-    names = ("rank", "stands for", "step", "compute", "exposed", "bubble", "host", "allocated", "reserved")
+    names = ("rank", "stands for", "step", "compute", "exposed", "bubble", "allocated", "reserved")
     table = _table(*((name, "right") for name in names))
     for rank in _telling(result.ranks):
+        times = (rank.step_time_s, rank.compute_s, rank.exposed_communication_s, rank.bubble_s)
         table.add_row(
             f"{rank.rank}" + (" *" if rank.rank == result.job.rank else ""),
-            f"{rank.represented} rank{'s' if rank.represented > 1 else ''}",
-            *(seconds(value) for value in (rank.step_time_s, rank.compute_s, rank.exposed_communication_s)),
-            *(seconds(value) for value in (rank.bubble_s, rank.host_bound_s)),
-            *(f"{value / GIB:.2f} GiB" for value in (rank.peak_allocated_bytes, rank.peak_reserved_bytes)),
+            str(rank.represented),
+            *map(seconds, times),
+            *(gib(value) for value in (rank.peak_allocated_bytes, rank.peak_reserved_bytes)),
         )
     return Padding(table, (0, 0, 0, 2))
 
