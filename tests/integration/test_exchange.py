@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from presim import api
 from presim.engine.matching import match_collectives
+from presim.trace import store
 from presim.trace.collate import Communicators
 from presim.trace.representatives import Representatives
 from support.captured import SCRIPTS
-from support.ranks import capture_ranks
 
 pytestmark = pytest.mark.torch_cuda
 
 
-def test_a_script_that_checks_all_it_receives_runs_to_its_end() -> None:
+def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:
     """Four processes; each call meets its counterparts when the traces are put together."""
-    traces = capture_ranks(SCRIPTS / "exchange.py", (), 4)
+    api.run(str(SCRIPTS / "exchange.py"), gpu="h100-sxm", world_size=4, ranks="all", save=tmp_path / "trace")
+    traces = list(store.load(tmp_path / "trace").traces.values())
     assert [(trace.manifest.exit, trace.manifest.error) for trace in traces] == [("ok", "")] * 4
     matching = match_collectives(traces)
-    assert sorted(matching.needed.tolist()) == [2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4]
+    assert sorted(matching.needed.tolist()) == [2, 2, 2, 3, *[4] * 9]
     communicators = Communicators(traces, Representatives(range(4)))
     first = [place.ranks.tolist() for place in communicators.places(0) if place is not None]
     assert first == [[0, 1, 2, 3], [0, 3], [0, 2], [0, 1, 3], [0, 3]]

@@ -11,6 +11,10 @@ device = torch.device("cuda")
 objects = [None] * world
 dist.all_gather_object(objects, {"rank": rank, "shape": [rank, 2 * rank]})
 assert objects == [{"rank": r, "shape": [r, 2 * r]} for r in range(world)], objects
+chosen = [None if rank else "from rank 0"]
+dist.broadcast_object_list(chosen, src=0)  # the size comes first, and is summed on the device
+assert chosen == ["from rank 0"], chosen
+
 found_inf = torch.tensor([1.0 if rank == world - 1 else 0.0], device=device)
 dist.all_reduce(found_inf, op=dist.ReduceOp.MAX)
 assert found_inf.item() == 1.0
