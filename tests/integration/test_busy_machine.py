@@ -1,0 +1,51 @@
+"""Host time is CPU time: what else the machine does makes no difference to a prediction."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from presim import api
+from presim.pipeline import Evaluation
+from support.captured import EXAMPLES
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+
+SPIN = "print(flush=True)\nwhile True: pass"
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """That many processes that use a core each."""
+    running = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _ in range(processes)]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def capture() -> Evaluation:
+    script = str(EXAMPLES / "llama_fsdp2.py")
+    return api.evaluate_run(script, gpu="h100-sxm", world_size=8, rank=0, drop_output=True)
+
+
+def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
+    """Four times as many busy processes as cores: the wall clock is several times slower, the step is not."""
+    pytest.importorskip("transformers")
+    quiet = capture()
+    with busy(4 * (os.cpu_count() or 1)):
+        loaded = capture()
+    assert quiet.result.step_time_s is not None
+    assert loaded.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=0.01)
+    spent = [int(item.priced.trace.columns["host_ns"].sum()) for item in (quiet, loaded)]
+    assert spent[1] < 2 * spent[0]  # caches and hyperthreads are shared; waiting for a core is not counted
