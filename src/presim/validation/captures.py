@@ -22,6 +22,8 @@ from presim.trace import store
 from presim.trace.schema import Trace
 from presim.validation.plan import Plan
 
+_KEPT = ("ok", "stopped", "out_of_memory")  # ways to end that come again; others are tried again
+
 
 class Captures:
     """Traces by recipe, arguments, rank and emulated device.
@@ -50,8 +52,9 @@ class Captures:
         program = Launch(str(script), plan.args)
         request = Request(program, Selection((rank,)), plan.steps, self.limit_s, subprocess.DEVNULL)
         (trace,) = capture(request, plan.cluster).traces
-        kept.mkdir(parents=True, exist_ok=True)
-        store.save([trace], kept)
+        if trace.manifest.exit in _KEPT:
+            kept.mkdir(parents=True, exist_ok=True)
+            store.save([trace], kept)
         return trace
 
     def _key(self, plan: Plan, script: Path, rank: int) -> str:
