@@ -39,3 +39,15 @@ def test_products_of_compiled_code_have_their_shapes() -> None:
     layer = 2 * TOKENS * 256 * WIDTH
     assert job.gemm_flops(Phase.FORWARD) == 2 * layer
     assert job.gemm_flops(Phase.BACKWARD) == 3 * layer
+
+
+def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None:
+    """Autotuners see no times here; whatever they choose, the products stay products, with shapes and FLOPs."""
+    job = run("autotuned.py")
+    layer = 2 * 512 * 256 * 1024
+    assert job.gemm_flops(Phase.FORWARD) == 2 * layer
+    assert job.gemm_flops(Phase.BACKWARD) == 3 * layer  # the input needs no gradient
+    fused = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Fused)]
+    gelu = next(one for one in fused if "gelu" in one.name)
+    assert (gelu.bytes_read, gelu.bytes_written) == (2 * 512 * 1024, 2 * 512 * 1024)
+    assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
