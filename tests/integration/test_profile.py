@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,9 @@ import pytest
 
 from presim import hardware
 from presim.profile.plan import plan
-from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, Gemm, Signature
+from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, Gemm, Signature, Sort
 from support.captured import run
+from support.command import presim
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -44,3 +46,18 @@ def test_each_signature_is_run_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "work.json").write_bytes(msgspec.json.encode(WORK))
     captured = set(run("measured_kernels.py", str(tmp_path / "work.json"), steps=0).trace.signatures)
     assert [signature for signature in WORK if signature not in captured] == []
+
+
+def test_the_measuring_process_times_what_it_can_and_says_what_it_cannot(tmp_path: Path) -> None:
+    """Its whole loop, with the emulated device's clock for the card's: cold cache, medians, one line each."""
+    work = [WORK[0], Attention("backward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash"), Sort(1, 1, 1, "int8")]
+    (tmp_path / "work").write_bytes(msgspec.json.encode(work))
+    bench = ("-m", "presim.profile.bench", tmp_path / "work", tmp_path / "results", "60")
+    ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *bench)
+    assert ended.returncode == 0, ended.stderr
+    card, *lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    assert card["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert [sorted(line) for line in lines] == [["duration_ns", "samples", "signature", "spread"]] * 2 + [
+        ["error", "signature"]
+    ]
+    assert all(1e3 < line["duration_ns"] < 1e5 and line["samples"] >= 7 for line in lines[:2])
