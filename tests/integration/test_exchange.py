@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim import api
+from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
 from presim.trace import store
 from presim.trace.collate import Communicators
@@ -14,6 +15,14 @@ from presim.trace.representatives import Representatives
 from support.captured import SCRIPTS
 
 pytestmark = pytest.mark.torch_cuda
+
+
+def test_ranks_that_disagree_are_the_hang_they_would_be() -> None:
+    """The rank that is waited for, the group, and what it called last."""
+    with pytest.raises(HangError) as caught:
+        api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all")
+    expected = "on 'default_pg' (ranks 0, 1) waits for rank 1, which makes 2 calls on it and not this one"
+    assert expected in str(caught.value)
 
 
 def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:

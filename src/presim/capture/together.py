@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from presim.trace import spans
+
 
 def together(directory: Path, rank: int, world_size: int) -> dict[str, str]:
     """The variables of one rank's process; all of them share the directory, in which `write_ranks` was called before.
@@ -19,20 +21,5 @@ def write_ranks(directory: Path, ranks: Mapping[int, Sequence[int]]) -> None:
 
     A rank that nobody stands for is taken by each to hold what it holds itself.
     """
-    lines = (f"{rank} {_spans(others)}".rstrip() for rank, others in sorted(ranks.items()))
+    lines = (f"{rank} {spans.to_text(list(others))}".rstrip() for rank, others in sorted(ranks.items()))
     (directory / "ranks").write_text("\n".join(lines) + "\n")
-
-
-def _spans(ranks: Sequence[int]) -> str:
-    """``first:end:step`` for each evenly spaced run, joined by commas."""
-    spans: list[str] = []
-    ordered = sorted(ranks)
-    start = 0
-    while start < len(ordered):
-        end = start + 1
-        step = ordered[end] - ordered[start] if end < len(ordered) else 1
-        while end < len(ordered) and ordered[end] - ordered[end - 1] == step:
-            end += 1
-        spans.append(f"{ordered[start]}:{ordered[end - 1] + 1}:{step}")
-        start = end
-    return ",".join(spans)

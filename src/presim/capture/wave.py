@@ -23,6 +23,7 @@ from presim.capture.presence import Presence
 from presim.capture.processes import Start, supervise
 from presim.capture.quiet import Quiet
 from presim.capture.rendezvous import RendezvousServer
+from presim.capture.together import together, write_ranks
 from presim.capture.values import OFF
 from presim.errors import CaptureError
 from presim.hardware.cluster import Cluster
@@ -183,15 +184,16 @@ def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) 
     variables = environment(setting.libraries, device, own, program.variables_at(place))
     variables |= {"PRESIM_RANK": str(rank), "PRESIM_WORLD_SIZE": str(cluster.world_size)}
     if len(wave.ranks) > 1:
-        variables["PRESIM_RANKS_DIR"] = str(_meeting(directory, control.present))
+        variables |= together(_meeting(directory, wave), rank, cluster.world_size)
     return Start(rank, path, variables, program.python, setting.stdout)
 
 
-def _meeting(directory: Path, present: Mapping[int, str]) -> Path:
-    """Where the processes of a wave exchange what their devices send each other (shim/libs)."""
+def _meeting(directory: Path, wave: Wave) -> Path:
+    """Where the processes of a wave exchange what their devices send each other."""
     folder = directory / "ranks"
-    folder.mkdir(exist_ok=True)
-    (folder / "ranks").write_text("".join(f"{rank} {others}".rstrip() + "\n" for rank, others in present.items()))
+    if not folder.exists():
+        folder.mkdir()
+        write_ranks(folder, {rank: wave.stands_for.get(rank, ()) for rank in wave.ranks})
     return folder
 
 
