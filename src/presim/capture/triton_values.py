@@ -46,6 +46,7 @@ class Emulation:
 
     compute: Callable[[Any], None]
     writes: frozenset[str]  # parameters
+    ignores: frozenset[str]  # parameters that may be of any size, and keep the values they have
     unless: str  # a parameter; where it is true, nothing is said of the values
     updates: frozenset[str]  # those among them that have to be known before, because it reads them or leaves parts
 
@@ -54,12 +55,17 @@ TABLE: dict[str, Emulation] = {}
 
 
 def emulates(
-    kernel: str, *, writes: tuple[str, ...] = (), updates: tuple[str, ...] = (), unless: str = ""
+    kernel: str,
+    *,
+    writes: tuple[str, ...] = (),
+    updates: tuple[str, ...] = (),
+    ignores: tuple[str, ...] = (),
+    unless: str = "",
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Enter a function into the table, as the values of the Triton kernel of that name."""
 
     def enter(compute: Callable[[Any], None]) -> Callable[[Any], None]:
-        TABLE[kernel] = Emulation(compute, frozenset(writes + updates), unless, frozenset(updates))
+        TABLE[kernel] = Emulation(compute, frozenset(writes + updates), frozenset(ignores), unless, frozenset(updates))
         return compute
 
     return enter
@@ -81,7 +87,7 @@ def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: lis
 
 
 def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bool:
-    tensors = {name: value for name, value in parameters.items() if is_tensor(value)}
+    tensors = {name: v for name, v in parameters.items() if is_tensor(v) and name not in emulation.ignores}
     origin = 1
     for name, tensor in tensors.items():
         if not _is_small(tensor):

@@ -49,10 +49,14 @@ def advance_without_sampling(a: Any) -> None:
 
 @emulates(
     "_post_update_kernel",
-    updates=("num_computed_tokens_ptr", "last_sampled_tokens_ptr", "total_len_ptr", "all_token_ids_ptr"),
+    updates=("num_computed_tokens_ptr", "last_sampled_tokens_ptr", "total_len_ptr"),
+    ignores=("all_token_ids_ptr", "output_bin_counts_ptr", "draft_tokens_ptr", "draft_tokens_out_ptr"),
 )
 def advance(a: Any) -> None:
-    """Sampled tokens are appended, and requests are further by the batch's tokens but for rejected ones."""
+    """Requests are longer by what was sampled, and further by the batch's tokens but for rejected ones.
+
+    Which tokens those were steers nothing, and the tables of them are large.
+    """
     for row, request in enumerate(a.idx_mapping_ptr.tolist()):
         if request < 0:
             continue
@@ -60,7 +64,6 @@ def advance(a: Any) -> None:
         tokens = a.sampled_tokens_ptr[row, :count]
         if count:
             a.last_sampled_tokens_ptr.view(-1)[request] = tokens[-1]
-            a.all_token_ids_ptr[request, length : length + count] = tokens
             a.total_len_ptr[request] = length + count
         queried = 0 if a.query_start_loc_ptr is None else int(a.query_start_loc_ptr[row : row + 2].diff())
         a.num_computed_tokens_ptr[request] += queried - int(a.num_rejected_ptr[row])
