@@ -63,3 +63,17 @@ def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> Non
     assert printed[-1] == pytest.approx(run("llama_fsdp2.py", world_size=128).result.step_time_s, rel=0.01)
     peak = float(re.findall(r"([\d.]+) GiB", ended.stdout)[-1])
     assert peak == pytest.approx(result["memory"]["peak_allocated_bytes"] / 2**30, abs=0.01)
+
+
+def test_ranks_that_wait_for_each_other_share_one_clock(tmp_path: Path) -> None:
+    """Two stages, of which one always waits for the other: both see the whole step, as the result has it."""
+    ended = presim(
+        "run", "--gpu", "h100-sxm", "--world-size", "2", "--ranks", "all", "--steps", "0", "--live", "--quiet",
+        "--save", tmp_path / "job", SCRIPTS / "pipelined.py",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    printed = [json.loads(line) for line in ended.stdout.splitlines()]
+    last = {line["rank"]: line["seconds"] for line in printed if line["step"] == 3}
+    assert last[0] == pytest.approx(last[1], rel=0.02)
+    products = 30 * 2 * 8192**3 / 989.4e12
+    assert products < last[0] < 1.6 * products

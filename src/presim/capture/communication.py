@@ -43,6 +43,10 @@ class Communication:
         """All groups met so far."""
         return tuple(self._described)
 
+    def names(self) -> tuple[str, ...]:
+        """What the process itself calls each of them; other ranks call it the same where PyTorch made it."""
+        return tuple(self._groups)
+
     def signature(self, work: int, op: int) -> Collective:
         """The signature of a collective record."""
         if work < -1:

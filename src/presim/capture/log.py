@@ -29,6 +29,7 @@ RECORD = np.dtype(
         ("pad", "V7"),
     ]
 )
+UNCLAIMED = -2  # `op` of a record whose operator has not ended
 
 _START = MAGIC + np.array([VERSION, RECORD.itemsize], "<u4").tobytes()
 

@@ -42,14 +42,19 @@ class LogTail:
 
     def read(self, count: int) -> NDArray[np.void]:
         """Records up to a number that were not handed out yet; what they point to is known then."""
-        first, self.read_count = self.read_count, max(self.read_count, count)
+        records = self.peek(count)
+        self.read_count += len(records)
         self.descriptors += map(parse, self._lines("work.tsv"))
         self.notes += self._lines("notes.tsv")
-        wanted = (self.read_count - first) * RECORD.itemsize
+        return records
+
+    def peek(self, count: int) -> NDArray[np.void]:
+        """The same as they stand now, without handing them out."""
+        wanted = (count - self.read_count) * RECORD.itemsize
         file = self._open("log.bin")
-        if file is None or not wanted:
+        if file is None or wanted <= 0:
             return np.zeros(0, RECORD)
-        return np.frombuffer(os.pread(file, wanted, HEADER_BYTES + first * RECORD.itemsize), RECORD)
+        return np.frombuffer(os.pread(file, wanted, HEADER_BYTES + self.read_count * RECORD.itemsize), RECORD)
 
     def _open(self, name: str) -> int | None:
         if name not in self._files:

@@ -10,6 +10,7 @@ from presim.engine.live import LiveEngine
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.feed import Feed
+from presim.live.meetings import Meetings
 from presim.live.questions import Answer, Ask, Question, Status
 
 
@@ -39,12 +40,14 @@ class Clock:
     ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
         self._engine = LiveEngine(len(directories), options)
+        meetings = Meetings(self._engine, directories)
         self._feeds = {
             rank: Feed(
                 directories[rank],
                 rank,
                 engine=self._engine,
                 index=index,
+                meetings=meetings,
                 cluster=cluster,
                 options=options,
                 prices=prices,
@@ -52,12 +55,17 @@ class Clock:
             for index, rank in enumerate(sorted(directories))
         }
         self._running = set(directories)
+        self._set_aside: set[int] = set()
         self._pending: dict[int, _Pending] = {}
 
     def ask(self, rank: int, question: Question) -> None:
         """Take a question; its answer comes out of `answers`, now or later."""
         feed = self._feeds[rank]
-        feed.take(question.records)
+        self._take_back(rank)
+        if question.ask in (Ask.SYNC, Ask.ELAPSED):
+            feed.take(question.records)
+        else:  # by any thread, while another is within an operator
+            feed.take_settled(question.records)
         if question.ask == Ask.SYNC:
             op = feed.wait_of(question.first)
         else:
@@ -73,6 +81,42 @@ class Clock:
             if self._engine.passed(self._feeds[rank].index, pending.op):
                 del self._pending[rank]
                 yield rank, self._answer(self._feeds[rank], pending)
+
+    @property
+    def not_asking(self) -> list[int]:
+        """Ranks that run while others wait."""
+        return sorted(self._running - set(self._pending)) if self._pending else []
+
+    @property
+    def waited_for(self) -> list[int]:
+        """Those that keep others waiting."""
+        return [rank for rank in self.not_asking if rank not in self._set_aside]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether ranks wait, and none is left that could end it."""
+        return bool(self._pending) and self._running <= set(self._pending)
+
+    def look(self, rank: int) -> bool:
+        """Take what a rank has asked for that runs and asks no question; whether there was anything."""
+        found = self._feeds[rank].take_settled()
+        if found:
+            self._take_back(rank)
+        return found
+
+    def set_aside(self, rank: int) -> None:
+        """A rank does nothing, as it waits for others in fact: so it asks for nothing before they go on.
+
+        What it asks for then may be earlier than what was simulated; it takes its place as if it came in time, but what
+        was said of others stays.
+        """
+        self._set_aside.add(rank)
+        self._engine.close(self._feeds[rank].index)
+
+    def _take_back(self, rank: int) -> None:
+        if rank in self._set_aside:
+            self._set_aside.discard(rank)
+            self._engine.open(self._feeds[rank].index)
 
     def end(self, rank: int) -> None:
         """A rank has ended: take what is left of its log, as others may meet it there; nothing more comes from it."""
@@ -106,8 +150,8 @@ class Clock:
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
         recording = feed.recordings.get(serial)
-        if recording is None:  # of a part of the program that is not in the log
-            return Status.YES
+        if recording is None:  # not handed over yet, or of a part of the program that is not in the log
+            return Status.YES if feed.knows(serial) else Status.NOT_YET
         return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
 
     def _elapsed(self, feed: Feed, first: int, second: int) -> int:

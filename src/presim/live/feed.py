@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.assemble import Tables, stream_priorities
+from presim.capture.log import UNCLAIMED
 from presim.capture.log_tail import LogTail
 from presim.cost.chain import Chain, demands_of
 from presim.cost.overlap import Demand
@@ -20,6 +21,7 @@ from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
+from presim.live.meetings import Meetings
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 _WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)
@@ -35,6 +37,7 @@ class Feed:
         *,
         engine: LiveEngine,
         index: int,
+        meetings: Meetings,
         cluster: Cluster,
         options: Options,
         prices: Sequence[Path] = (),
@@ -42,6 +45,7 @@ class Feed:
         self.tail = LogTail(directory)
         self.rank = rank
         self.engine = engine
+        self.meetings = meetings
         self.index = index  # among the engine's ranks
         self.cluster = cluster
         self.options = options
@@ -64,12 +68,28 @@ class Feed:
         if not len(records):
             return
         ops = self._ops(records)
-        numbers = self.engine.extend(self.index, ops)
+        match = self.meetings.of(self.rank, ops, self._tables.communication.names())
+        numbers = self.engine.extend(self.index, ops, match)
         serials = ops.trace.columns["object"][ops.entries]
         self._aim(ops, serials.tolist(), numbers.tolist())
         waits = np.flatnonzero(np.isin(records["kind"], _WAITS)) + first
         self._waits.update(zip(waits.tolist(), numbers[ops.code > loop.WAIT].tolist(), strict=True))
         self._last_ns = int(records["cpu_ns"][-1])
+
+    def take_settled(self, count: int | None = None) -> bool:
+        """Hand over what has come in (up to a number), as far as it is settled; whether there was anything.
+
+        A launch is told its operator when that ends, so what comes from an operator that has not waits.
+        """
+        records = self.tail.peek(self.tail.count() if count is None else count)
+        unsettled = np.flatnonzero((records["kind"] <= Kind.COLLECTIVE) & (records["op"] == UNCLAIMED))
+        settled = int(unsettled[0]) if len(unsettled) else len(records)
+        self.take(self.tail.read_count + settled)
+        return settled > 0
+
+    def knows(self, serial: int) -> bool:
+        """Whether a recording of that serial, if there is one, has been handed over."""
+        return serial <= self._last_serial
 
     def wait_of(self, record: int) -> int:
         """The op of a synchronisation, by the index of its record; each is asked for once."""

@@ -7,16 +7,19 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from presim.engine.options import Options
+from presim.errors import CaptureError
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
+from presim.live.patience import Patience
 from presim.live.questions import QUESTION_BYTES, Answer, Question, Status
 
 _SOCKET = "clock"
+_LOOK_S = 0.005  # between two looks at ranks that others wait for
 # Without a live clock only durations between events are asked for, to choose by: there the host takes no time, so
 # that the same choice is made every time.
 _UNTIMED = Options.of(host_time=False)
@@ -75,8 +78,9 @@ class LiveServer:
         self._wake.close()
 
     def _serve(self) -> None:
+        patience = Patience()
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(self._pause_s()):
                 what, rank = key.data
                 if what == "end":
                     return
@@ -84,6 +88,32 @@ class LiveServer:
                     self._accept(key.fileobj, rank)  # type: ignore[arg-type]
                 else:
                     self._receive(key.fileobj, rank)  # type: ignore[arg-type]
+            self._guarded(lambda: self._look_around(patience))
+
+    def _shared_clock(self) -> Clock | None:
+        return next(iter(self._clocks.values()), None) if self._live and len(self._directories) > 1 else None
+
+    def _pause_s(self) -> float | None:
+        clock = self._shared_clock()
+        return _LOOK_S if clock and (clock.not_asking or clock.stuck) else None
+
+    def _look_around(self, patience: Patience) -> None:
+        """Where a rank waits for others that run: see how far these are, and whether they go on at all."""
+        clock = self._shared_clock()
+        if clock is None:
+            return
+        found = [clock.look(rank) for rank in clock.not_asking]
+        for rank in clock.waited_for:
+            if patience.is_over(rank, self._connections.get(rank)):
+                clock.set_aside(rank)
+                found.append(True)
+        if any(found):
+            self._answer(clock)
+        if patience.is_stuck(clock.stuck):
+            raise CaptureError(
+                "with a live clock every rank waits for another: their calls do not match, or the job would hang on "
+                "the cluster, too; run without --live to see where"
+            )
 
     def _accept(self, listener: socket.socket, rank: int) -> None:
         connection, _ = listener.accept()
@@ -91,14 +121,19 @@ class LiveServer:
         self._selector.register(connection, selectors.EVENT_READ, ("question", rank))
 
     def _receive(self, connection: socket.socket, rank: int) -> None:
-        message = connection.recv(QUESTION_BYTES + 1)
+        message = b""
+        with contextlib.suppress(ConnectionResetError):  # it was killed before it read its answer
+            message = connection.recv(QUESTION_BYTES + 1)
         if not message:
             self._selector.unregister(connection)
             connection.close()
             del self._connections[rank]
+        self._guarded(lambda: self._take(rank, message))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
             if self._error is None:
-                self._take(rank, message)
+                work()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher's own thread reports it
             self._error = error
         if self._error is not None:

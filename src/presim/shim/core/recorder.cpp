@@ -138,13 +138,14 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     Header& header = log.file.header();
     index = header.count.load(std::memory_order_relaxed);
     Record& record = *log.file.record(index);
-    record = Record{log.now(), object, value, work, -1, here.scope, stream, kind, here.phase, tag, {}};
+    record = Record{log.now(), object, value, work, here.op_depth > 0 ? kUnclaimed : -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
     if (log.live.on()) {
       log.live.appended(kind, record.cpu_ns, value);
       moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
     }
   }
+  if (log.live.on() && index == 0) simulator_answers();  // the launcher knows from now on that this rank runs
   if (log.live.on() && waits(kind)) ask(log, Ask::Sync, int64_t(index), 0, &moment);
   claim_later(here, index);
   return index;

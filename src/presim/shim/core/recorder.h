@@ -62,7 +62,7 @@ struct Record {
   int64_t object;   // see Kind
   int64_t value;    // see Kind
   int32_t work;     // descriptor id or -1
-  int32_t op;       // descriptor id of the innermost operator, or -1
+  int32_t op;       // descriptor id of the innermost operator, or -1; kUnclaimed until that operator has ended
   int32_t scope;    // descriptor id of the module scope, or -1
   uint16_t stream;  // 0: the default stream
   Kind kind;
@@ -71,6 +71,7 @@ struct Record {
   uint8_t pad[7];
 };
 static_assert(sizeof(Record) == 48);
+constexpr int32_t kUnclaimed = -2;
 
 // What the operator hook knows about the current thread; read at every append.
 struct Context {

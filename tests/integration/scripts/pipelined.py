@@ -1,0 +1,36 @@
+"""Two stages of a pipeline on two ranks: the second waits for the first in every step, and both print how long."""
+
+import json
+import time
+
+import torch
+import torch.distributed as dist
+
+SIZE = 8192
+
+
+def main() -> None:
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    weight = torch.empty(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+    data = torch.empty(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.synchronize()
+    for step in range(4):
+        started = time.perf_counter()
+        if rank == 0:
+            for _ in range(20):
+                data = data @ weight
+            dist.send(data, 1)
+            dist.recv(data, 1)
+        else:
+            dist.recv(data, 0)
+            for _ in range(10):
+                data = data @ weight
+            dist.send(data, 0)
+        torch.cuda.synchronize()
+        print(json.dumps({"rank": rank, "step": step, "seconds": time.perf_counter() - started}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
