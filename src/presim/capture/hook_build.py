@@ -88,6 +88,8 @@ def _compile(command: list[str], unit: str = "") -> str | None:
     except BaseException:
         os.killpg(compiler.pid, signal.SIGKILL)
         compiler.wait()
+        assert compiler.stderr is not None
+        compiler.stderr.read()  # ends when the last process that holds the pipe has ended
         raise
     return errors if compiler.returncode else None
 
