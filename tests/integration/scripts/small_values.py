@@ -60,6 +60,9 @@ assert not torch.isnan(large).any()
 known = torch.ones(4, device=device)
 known.copy_(large[0, :4])  # what was known is not any more
 assert known.tolist() == [0.5] * 4
+logits = (large[:2048, :512] @ large[:512, :8]).bfloat16()  # small, and nobody knows them either
+chosen = logits.softmax(-1).topk(2).indices
+assert torch.bincount(chosen.flatten(), minlength=8).tolist() == [512] * 8  # spread by the policy, not all alike
 
 graph, counter = torch.cuda.CUDAGraph(), torch.zeros(2, device=device)
 side = torch.cuda.Stream()

@@ -141,10 +141,11 @@ void collect(const c10::IValue& value, std::vector<Place>& places) {
 }
 
 uint8_t origin_of_inputs(const Plan& plan) {
+  bool chooses = plan.op->rule == Rule::Indices;  // among numbers that are all the same, as the policy has it
   uint8_t greatest = kComputed;
   for (const at::Tensor& input : plan.inputs) {
     uint8_t found = values::origin(input);
-    if (found == kNobody) return kNobody;
+    if (found == kNobody || (chooses && found == kNumber)) return kNobody;
     greatest = std::max(greatest, found);
   }
   return greatest;
