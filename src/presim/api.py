@@ -154,6 +154,8 @@ def evaluate_run(
     if save is not None:
         store.check_writable(save)
     stdout = 2 if script_to_stderr else subprocess.DEVNULL if drop_output else None
+    if live and checks is None:
+        checks = 0  # a rank that is only looked at ends early, and the others would wait for it on the one clock
     selection = select(ranks if rank is None else str(rank), target.world_size, checks)
     if live and host_factor is None:  # while the script runs, and after it, host time counts alike
         host_factor = usual_factor(probe_ns())
