@@ -2,7 +2,7 @@
 
 ``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run).
 ``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
-stands in ``validation/results/misses.md`` and goes in front of the tables.
+stands in ``validation/results/misses.md`` and goes in front of the tables. Needs matplotlib: ``pip install '.[docs]'``.
 """
 
 from __future__ import annotations
