@@ -62,12 +62,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: str) -> None:
+    ends: list[float] = []
     for name in sorted({source(row) for row in rows}):
         points = [(row[measured], row[predicted]) for row in rows if source(row) == name]
         both = [(float(x), float(y)) for x, y in points if x and y]
         axes.plot([x for x, _ in both], [y for _, y in both], "o", markersize=4, alpha=0.7, label=name)
-    low, high = axes.get_xlim()
-    ends = [max(low, 1e-3), high]
+        ends = [*ends, *(x for x, _ in both)]
+    ends = [0.8 * min(ends), 1.25 * max(ends)] if ends else [1, 10]
     axes.plot(ends, ends, color="black", linewidth=0.8)
     axes.fill_between(ends, [0.8 * x for x in ends], [1.2 * x for x in ends], color="black", alpha=0.08, label="± 20 %")
     axes.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel=f"predicted {title}")
