@@ -20,7 +20,7 @@ from presim.capture.own_clock import now_ns
 from presim.capture.parameters import elements, model_elements, own_part
 from presim.trace.schema import Category
 
-_TIMED_CALLS = 500
+_ROUNDS, _TIMED_CALLS = 5, 100
 
 
 class ModuleScopes:
@@ -47,12 +47,25 @@ class ModuleScopes:
 
         What a module's call costs more with them is measured here, so that it can be left out of host time.
         """
-        bare = _time_calls()
+        bare = self._time_calls()
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
-        self._counted_ns = 0
-        self._calling_ns = max(0, (_time_calls() - bare - self._counted_ns) // _TIMED_CALLS)
+        self._calling_ns = max(0, self._time_calls() - bare)
         self.__dict__.update(parameters=0, parameters_local=0, tokens=0, samples=0, _counted=0)
+
+    def _time_calls(self) -> int:
+        """Nanoseconds of one call of a module that does nothing, without what the hooks count as theirs.
+
+        The least of several rounds: others may run on this CPU meanwhile.
+        """
+        module = nn.Identity()
+        rounds = []
+        for _ in range(_ROUNDS):
+            start, counted = now_ns(), self._counted_ns
+            for _ in range(_TIMED_CALLS):
+                module(None)
+            rounds.append(now_ns() - start - (self._counted_ns - counted))
+        return min(rounds) // _TIMED_CALLS
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling():
@@ -134,15 +147,6 @@ class ModuleScopes:
         for part in _held(local_tensor(tensor)):
             if part.is_cuda and part.layout == torch.strided and (address := part.untyped_storage().data_ptr()):
                 self.hook.retag(address, int(category))
-
-
-def _time_calls() -> int:
-    """Nanoseconds of some calls of a module that does nothing."""
-    module = nn.Identity()
-    start = now_ns()
-    for _ in range(_TIMED_CALLS):
-        module(None)
-    return now_ns() - start
 
 
 def in_backward() -> bool:

@@ -141,3 +141,26 @@ def test_cpu_time_is_the_processs_own(tmp_path: Path) -> None:
 def at_margin(code: str) -> str:
     """Code written inside a test, at the margin."""
     return "\n".join(line[4:] for line in code.split("\n"))
+
+
+def test_time_that_was_wrongly_taken_for_ours_stops_no_clock(tmp_path: Path) -> None:
+    """An interruption while we observed is no CPU time: what the program does afterwards counts all the same."""
+    code = """
+    import time
+    own = ctypes.CDLL(None)["_ZN6presim12add_own_timeEl"]
+    def work(size):
+        end = time.process_time_ns() + 20_000_000
+        while time.process_time_ns() < end:
+            pass
+        fill(size)
+    fill(1)
+    own(ctypes.c_long(10_000_000_000))
+    fill(2)
+    work(3)
+    work(4)
+    """
+    captured = emulated.run(ALLOCATE + at_margin(code), tmp_path)
+    records = captured.log.records[captured.log.records["kind"] == 0]
+    times = records["cpu_ns"].astype(np.int64)[-4:]
+    assert times[1] == times[0]
+    assert all(19_000_000 < took < 200_000_000 for took in np.diff(times[1:]))

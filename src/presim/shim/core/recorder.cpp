@@ -27,10 +27,16 @@ struct Recorder {
   LiveClock live;
   std::mutex asking;    // one question at a time; taken before `mutex`
   int64_t last_ns = 0;  // no record is earlier than the one before
+  int64_t forgiven_ns = 0;
 
-  // CPU time without our own; the latter is an estimate, so that the difference could go back.
+  // CPU time without our own. The latter is an estimate: where we were interrupted it may hold time in which the
+  // process did not run. What goes further back than readings are off is such time and is let go, or else the clock
+  // would stand until the program had made up for it.
   int64_t now() {
-    last_ns = std::max(last_ns, clock.now() - own_time());
+    constexpr int64_t kOff_ns = 40000;  // both ends of an interval may be off by what `CpuClock` trusts
+    int64_t behind = last_ns - (clock.now() - own_time() + forgiven_ns);
+    if (behind > kOff_ns) forgiven_ns += behind - kOff_ns;
+    if (behind < 0) last_ns -= behind;
     return last_ns;
   }
 
