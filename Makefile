@@ -47,7 +47,7 @@ $(TORCH): requirements/torch.txt $(PACKAGES)
 
 $(PRESIM): pyproject.toml $(PACKAGES)
 	@echo "installing presim in place"
-	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false \
+	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
 		--editable '.[dev,examples]'
 	@touch $@
 
@@ -61,7 +61,7 @@ $(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH)
 # Its half for PyTorch is compiled here, a quarter of an hour on two cores; the wheel is kept in the user's cache.
 transformer-engine: $(FRAMEWORKS) $(LIBRARIES)  ## Transformer Engine, which is built once for this PyTorch
 	@$(PIP) install --no-deps --requirement requirements/transformer-engine.txt
-	@$(BIN)/python -m presim.capture.build_transformer_engine >build/transformer-engine.log
+	@$(BIN)/python -m presim.capture.setup.build_transformer_engine >build/transformer-engine.log
 	@$(PIP) install --no-deps --force-reinstall "$$(tail -n 1 build/transformer-engine.log)"
 
 vllm: $(FRAMEWORKS)  ## vLLM, without its CUDA packages

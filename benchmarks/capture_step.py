@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from presim.capture.environment import require_shim
-from presim.capture.launch import environment
+from presim.capture.ranks.variables import environment
 from presim.capture.run import Request, capture
+from presim.capture.setup.environment import require_shim
 from presim.hardware.choose import choose_cluster
 from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind

@@ -139,10 +139,10 @@ def evaluate_run(
     progress: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """`run` with all that reports are made of; ``script_to_stderr`` keeps standard output for the result."""
-    from presim.capture.host_probe import probe_ns
     from presim.capture.launchers.launch import Shape
+    from presim.capture.ranks.selection import select
     from presim.capture.run import Request, capture
-    from presim.capture.selection import select
+    from presim.capture.script.host_probe import probe_ns
     from presim.cost.given import check, holds_prices
     from presim.hardware.host import host_factor as usual_factor
     from presim.live.server import LiveServer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.environment import find_compiler
+from presim.capture.setup.environment import find_compiler
 from support.captured import EXAMPLES
 from support.command import presim, processes_of, start
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from presim.capture import log as logs
-from presim.capture.log import Log
+from presim.capture.reading import log as logs
+from presim.capture.reading.log import Log
 from presim.trace.schema import Kind, Phase
 
 

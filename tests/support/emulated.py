@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.environment import find_torch, shim_libraries, torch_problem
-from presim.capture.log import Log, read_log
-from presim.capture.together import together, write_ranks
+from presim.capture.ranks.together import together, write_ranks
+from presim.capture.reading.log import Log, read_log
+from presim.capture.setup.environment import find_torch, shim_libraries, torch_problem
 
 WORK, COLLECTIVE = 0, 1
 _DEVICE = """\

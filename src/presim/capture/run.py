@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from presim.capture.auto import capture_differing
-from presim.capture.environment import require_shim, require_torch
-from presim.capture.hook_build import ensure_hook, hook_path
+from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
-from presim.capture.selection import Selection
-from presim.capture.values import parse
-from presim.capture.wave import STOPPED, Setting, Simulator, Wave, read_trace, run_wave
+from presim.capture.ranks.auto import capture_differing
+from presim.capture.ranks.selection import Selection
+from presim.capture.ranks.wave import STOPPED, Setting, Simulator, Wave, read_trace, run_wave
+from presim.capture.setup.environment import require_shim, require_torch
+from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import FAILED, Kind, Trace

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from presim.capture import extensions, frameworks, host_probe, whereabouts
-from presim.capture.control import Control, Outcome
+from presim.capture.adapters import extensions, versions
+from presim.capture.script import host_probe, whereabouts
+from presim.capture.script.control import Control, Outcome
 
 if TYPE_CHECKING:
-    from presim.capture.read_backs import ReadBacks
+    from presim.capture.device_values.read_backs import ReadBacks
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
 
@@ -42,15 +43,16 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture import autotuning, deepspeed, flex_attention, process_groups, vllm_kernels, world
-        from presim.capture.cpu_weights import CpuWeights
-        from presim.capture.hook import Hook
-        from presim.capture.modules import ModuleScopes
-        from presim.capture.optimizer_steps import OptimizerSteps
-        from presim.capture.peers import Peers
-        from presim.capture.read_backs import ReadBacks
-        from presim.capture.transformer_engine import TransformerEngine
-        from presim.capture.triton_kernels import TritonKernels
+        from presim.capture.adapters import autotuning, deepspeed, flex_attention, vllm_kernels
+        from presim.capture.adapters.transformer_engine import TransformerEngine
+        from presim.capture.adapters.triton_kernels import TritonKernels
+        from presim.capture.device_values.read_backs import ReadBacks
+        from presim.capture.distributed import process_groups, world
+        from presim.capture.distributed.peers import Peers
+        from presim.capture.script.cpu_weights import CpuWeights
+        from presim.capture.script.hook import Hook
+        from presim.capture.script.modules import ModuleScopes
+        from presim.capture.script.optimizer_steps import OptimizerSteps
         from presim.trace import spans
         from presim.trace.representatives import Representatives
 
@@ -122,7 +124,7 @@ class Runner:
         last = traceback.format_exception_only(error)[-1].strip()
         last = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
         own = extensions.own_runtime(extensions.loaded_libraries())
-        self.outcome.error = last + (frameworks.how_to_install(error) or extensions.explain(last, own))
+        self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, own))
 
     def stop(self) -> NoReturn:
         """After the last step that was asked for."""
@@ -169,7 +171,7 @@ class Runner:
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],
-            **frameworks.loaded_versions(),
+            **versions.loaded_versions(),
         }
         outcome.facts = {
             "tokens": self.scopes.tokens,
@@ -180,7 +182,7 @@ class Runner:
             "unfilled_bytes": self.cpu_weights.bytes,
         }
         own = extensions.own_runtime(extensions.loaded_libraries())
-        outcome.notes = (*frameworks.untried(outcome.versions), *extensions.notes(own))
+        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own))
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if self.read_backs is not None:
             outcome.read_backs = self.read_backs.listed()

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from presim.capture.doctor import Check
+    from presim.capture.setup.doctor import Check
 
 
 @click.command("doctor")
@@ -20,8 +20,8 @@ def command(as_json: bool, deep: bool) -> int:
 
     The exit code is 0 if `presim run` would work here, 1 if not.
     """
-    from presim.capture.doctor import State, examine, examine_deeply
-    from presim.capture.machine import look
+    from presim.capture.setup.doctor import State, examine, examine_deeply
+    from presim.capture.setup.machine import look
 
     checks = list(examine(look()))
     works = all(check.state is not State.MISSING for check in checks)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.capture.assemble import Tables, stream_priorities
-from presim.capture.log import UNCLAIMED
-from presim.capture.log_tail import LogTail
+from presim.capture.reading.assemble import Tables, stream_priorities
+from presim.capture.reading.log import UNCLAIMED
+from presim.capture.reading.log_tail import LogTail
 from presim.cost.chain import Chain, demands_of
 from presim.cost.overlap import Demand
 from presim.cost.price import Price, PricedTrace

@@ -101,7 +101,7 @@ class ReadBack(msgspec.Struct, frozen=True):
 
     line: str  # ``file.py:12``
     what: str  # item, copy to host, nonzero, …
-    answer: str  # computed, or the policy's name (`presim.capture.values.Origin`)
+    answer: str  # computed, or the policy's name (`presim.capture.device_values.policies.Origin`)
     times: int
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from presim.capture import doctor
-from presim.capture.doctor import Check, State
+from presim.capture.setup import doctor
+from presim.capture.setup.doctor import Check, State
 from presim.cli import main
 
 THERE = Check("PyTorch", State.OK, "2.14.0, built for CUDA 13.0")

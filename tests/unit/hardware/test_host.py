@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.host_probe import probe_ns
+from presim.capture.script.host_probe import probe_ns
 from presim.hardware.host import TYPICAL_PROBE_NS, host_factor
 
 

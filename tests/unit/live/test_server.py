@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.log import read_log
+from presim.capture.reading.log import read_log
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presim.capture.environment import shim_libraries
-from presim.capture.log import Log, read_log
+from presim.capture.reading.log import Log, read_log
+from presim.capture.setup.environment import shim_libraries
 from support import emulated
 
 ALLOCATE = """

@@ -10,7 +10,7 @@
 
 namespace presim {
 
-// Who gave a value. Of what is computed from several, the greatest names it. capture/values.py has the same numbers.
+// Who gave a value. Of what is computed from several, the greatest names it. capture/device_values/policies.py has the same numbers.
 enum Origin : uint8_t {
   kNobody = 0,       // nobody
   kComputed = 1,      // the program, through and through

@@ -1,4 +1,4 @@
-// Named answers for what cannot be computed, as the user chose them (capture/values.py).
+// Named answers for what cannot be computed, as the user chose them (capture/device_values/policies.py).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,0 +1,33 @@
+"""What DeepSpeed does its own way: one step of its engine steps the optimizer inside it several times, or never.
+
+ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
+before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from presim.capture.script.after_import import when_imported
+
+
+def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have each step of a DeepSpeed engine run inside ``whole_step()``; nothing happens where none is imported."""
+
+    def wrap(module: Any) -> None:
+        engine = module.DeepSpeedEngine
+        take_step = engine._take_model_step
+
+        @functools.wraps(take_step)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with whole_step(), torch.profiler.record_function("Optimizer.step#DeepSpeedEngine.step"):
+                return take_step(self, *args, **kwargs)
+
+        engine._take_model_step = step
+
+    when_imported("deepspeed.runtime.engine", wrap)

@@ -1,0 +1,90 @@
+"""Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
+
+A kernel that torch.compile generated says by its parameters' names what it reads and writes. One that the script's
+author wrote does not: all its tensors are taken to be read, and what it writes stays unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from presim.capture.adapters import flex_attention
+from presim.capture.device_values import triton as triton_values
+from presim.capture.script.after_import import when_imported
+from presim.capture.script.hook import Hook
+from presim.capture.script.own_clock import now_ns
+
+_WRITES, _BOTH = "out_ptr", "in_out_ptr"
+
+
+class TritonKernels:
+    """Tells the recorder of each launch which tensors it was given."""
+
+    def __init__(self, hook: Hook, *, values: bool = False) -> None:
+        self.hook = hook
+        self.values = values  # whether those that kernels write are kept up to date
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._kernels: list[Any] = []  # kept alive, so that ids stay unique
+
+    def install(self) -> None:
+        """For generated and hand-written kernels, whenever the script imports what launches them."""
+        when_imported("torch._inductor.runtime.triton_heuristics", lambda module: self._wrap(module.CachingAutotuner))
+        when_imported("triton.runtime.jit", lambda module: self._wrap(module.JITFunction))
+
+    def _wrap(self, launcher: Any) -> None:
+        run = launcher.run
+
+        @functools.wraps(run)
+        def observed(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            first = self.hook.launch_begins()
+            done = False
+            try:
+                result = run(kernel, *args, **kwargs)
+                done = not kwargs.get("warmup")
+                return result
+            finally:
+                start = now_ns()
+                named = _named(kernel, args, kwargs)
+                self.hook.launch_ends(first, self._operator(kernel, named))
+                if self.values and done:
+                    written = [name for name in named if name.startswith((_WRITES, _BOTH))]
+                    triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
+                self.hook.add_own_time(now_ns() - start)
+
+        launcher.run = observed
+
+    def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
+        tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
+        key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
+        if key not in self._ids:
+            self._kernels.append(kernel)
+            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors))
+        return self._ids[key]
+
+
+def _named(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of the kernel's parameters."""
+    names = kernel.arg_names if hasattr(kernel, "arg_names") else kernel.fn.arg_names
+    return dict(zip(names, args)) | {name: value for name, value in kwargs.items() if name in names}
+
+
+def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
+    name = kernel.fn.__name__
+    if flex_attention.is_one(name, tensors):
+        return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
+    read = [tensor for parameter, tensor in tensors if not parameter.startswith(_WRITES)]
+    written = [tensor for parameter, tensor in tensors if parameter.startswith((_WRITES, _BOTH))]
+    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args="
+
+
+def _list(tensors: list[Any]) -> str:
+    return ",".join(describe_tensor(tensor) for tensor in tensors)
+
+
+def describe_tensor(tensor: Any) -> str:
+    """A tensor as the recorder's hook writes it: expanded dimensions have negative sizes."""
+    sizes = (-size if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride()))
+    place = "" if tensor.is_cuda else "cpu:"
+    return f"{place}{str(tensor.dtype).removeprefix('torch.')}[{';'.join(map(str, sizes))}]"

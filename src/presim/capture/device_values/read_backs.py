@@ -1,0 +1,99 @@
+"""Which values of the device the script reads, where, and who answered; and the end of a loop that waits for one.
+
+A program that reads the same values at the same lines again and again, and asks the device for nothing that it has
+not asked for before, waits for something that will not happen. After many rounds and long enough it is stopped.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from presim.capture.device_values.policies import Origin, for_hook
+from presim.capture.script.hook import Hook, OnRead
+from presim.capture.script.whereabouts import is_own
+from presim.trace.schema import ReadBack
+
+_NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
+_ROUNDS = 1000  # of the same reads, at least, before a loop is taken for endless
+_SHOWN = 200  # places that are kept
+
+
+class ReadBacks:
+    """Collects what the hook tells of each read."""
+
+    def __init__(self, policies: dict[str, str], endless: Callable[[str], None]) -> None:
+        self.policies = policies
+        self.endless = endless  # called with a sentence; does not return
+        self.counts: Counter[tuple[str, str, int]] = Counter()
+        self._patience_s = float(policies["watchdog"])
+        self._since = time.process_time()  # of the latest progress
+        self._known: set[tuple[str, int]] = set()  # (line, bits) read since then
+        self._rounds = 0
+        self._descriptions = 0
+
+    def install(self, hook: Hook) -> None:
+        """From now on values are computed, and reads are told."""
+        self._count_descriptions = hook.descriptions
+        self._on_read = OnRead(self._read)  # kept alive as long as the hook may call it
+        hook.enable_values(for_hook(self.policies).encode(), self._on_read)
+
+    def listed(self) -> tuple[ReadBack, ...]:
+        """Every place, the most frequent first."""
+        ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(
+            ReadBack(line, what, Origin(origin).label, times) for (line, what, origin), times in ordered[:_SHOWN]
+        )
+
+    def _read(self, operator: bytes, origin: int, bits: int) -> None:
+        name = operator.decode().rpartition("::")[2]
+        what = _NAMES.get(name, name.strip("_"))
+        line = _line()
+        self.counts[line, what, origin] += 1
+        self._watch(line, what, origin, bits)
+
+    def progress(self) -> None:
+        """The program has come further: an optimizer's step, a value it had not read before, work of a new shape."""
+        self._since = time.process_time()
+        self._rounds = 0
+
+    def _watch(self, line: str, what: str, origin: int, bits: int) -> None:
+        descriptions = self._count_descriptions()
+        if (line, bits) not in self._known or descriptions != self._descriptions:
+            self._known.add((line, bits))
+            self._descriptions = descriptions
+            self.progress()
+            return
+        self._rounds += 1
+        if self._rounds < _ROUNDS or time.process_time() - self._since < self._patience_s:
+            return
+        self.endless(
+            f"the script loops at {line} on a value of the device that does not change: it read {_value(bits)} "
+            f"({what}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s, and "
+            "nothing else came of it. If that is no endless loop give it more with --values watchdog=SECONDS; a value "
+            "that a policy answers is chosen with --values KEY=VALUE"
+        )
+
+
+def _value(bits: int) -> str:
+    """The first bytes of what was read: as an integer where it is a plausible one, else as a float."""
+    if -(1 << 20) < bits < 1 << 20:
+        return str(bits)
+    return f"{struct.unpack('<f', struct.pack('<q', bits)[:4])[0]:g}"
+
+
+def _line() -> str:
+    """The innermost line of the author's own code; of whatever called torch where none of it runs."""
+    frame = sys._getframe(2)
+    outside = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_own(file):
+            return f"{file}:{frame.f_lineno}"
+        if not outside and "/torch/" not in file and not file.startswith("<"):
+            outside = f"{file}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return outside or "(backward)"

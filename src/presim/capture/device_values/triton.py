@@ -1,0 +1,134 @@
+"""Values that Triton kernels write: small control values are computed by name, the rest is answered or unknown.
+
+PyTorch's dispatcher does not see these kernels, so what they do to values is said here, by name. An entry is one
+function over CPU tensors::
+
+    @emulates("_count_kernel", writes=("counts_ptr",))
+    def count(a):
+        a.counts_ptr.copy_(torch.bincount(a.ids_ptr, minlength=a.num_experts))
+
+``a`` has the kernel's parameters by their own names: tensors as CPU tensors over the emulated device's memory, numbers
+as they were passed. It runs after the launch where all tensors are known that the kernel reads; otherwise what it
+writes is answered by a policy, as an operator's results are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from presim.capture.script.hook import Hook
+
+_SMALL_BYTES = 65536  # as in shim/hook/values/tensors.h
+_SMALL_ELEMENTS = 2 << 20
+_SCALAR_TYPES = {  # c10::ScalarType
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Emulation:
+    """How a kernel's values come about."""
+
+    compute: Callable[[Any], None]
+    writes: frozenset[str]  # parameters
+    ignores: frozenset[str]  # parameters that may be of any size, and keep the values they have
+    unless: str  # a parameter; where it is true, nothing is said of the values
+    updates: frozenset[str]  # those among them that have to be known before, because it reads them or leaves parts
+
+
+TABLE: dict[str, Emulation] = {}
+
+
+def emulates(
+    kernel: str,
+    *,
+    writes: tuple[str, ...] = (),
+    updates: tuple[str, ...] = (),
+    ignores: tuple[str, ...] = (),
+    unless: str = "",
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Enter a function into the table, as the values of the Triton kernel of that name."""
+
+    def enter(compute: Callable[[Any], None]) -> Callable[[Any], None]:
+        TABLE[kernel] = Emulation(compute, frozenset(writes + updates), frozenset(ignores), unless, frozenset(updates))
+        return compute
+
+    return enter
+
+
+def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: list[str]) -> None:
+    """Bring the values up to date: ``written`` are the parameters of a kernel that no entry knows."""
+    if torch.cuda.is_current_stream_capturing():
+        return  # replays would need it again: not done
+    emulation = TABLE.get(name)
+    if emulation is not None and (parameters.get(emulation.unless) or _emulate(hook, emulation, parameters)):
+        return
+    loss = "loss" in name and "backward" not in name  # generated kernels are named after what they fuse
+    for parameter in emulation.writes if emulation is not None else written:
+        tensor = parameters.get(parameter)
+        if tensor is not None and is_tensor(tensor) and tensor.dtype in _SCALAR_TYPES:
+            code = _SCALAR_TYPES[tensor.dtype]
+            hook.written(tensor.data_ptr(), _elements(tensor), code, loss and tensor.numel() == 1)
+
+
+def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bool:
+    tensors = {name: v for name, v in parameters.items() if is_tensor(v) and name not in emulation.ignores}
+    origin = 1
+    for name, tensor in tensors.items():
+        if not _is_small(tensor):
+            return False
+        if name in emulation.writes and name not in emulation.updates:
+            continue
+        found = hook.origin_of(tensor.data_ptr(), _bytes(tensor)) if tensor.is_cuda else 1
+        if not found:
+            return False
+        origin = max(origin, found)
+    emulation.compute(SimpleNamespace(**parameters | {name: host_view(tensor) for name, tensor in tensors.items()}))
+    for name in emulation.writes & tensors.keys():
+        hook.know(tensors[name].data_ptr(), _bytes(tensors[name]), origin)
+    return True
+
+
+def host_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor over the same memory; a device address is a host address here."""
+    if not tensor.is_cuda or not tensor.numel():
+        return tensor.cpu() if tensor.is_cuda else tensor
+    memory = (ctypes.c_char * _bytes(tensor)).from_address(tensor.data_ptr())
+    return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an argument of a kernel is a tensor, or passes for one."""
+    return hasattr(value, "is_cuda") and hasattr(value, "stride")
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    """From the first to the last."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return _elements(tensor) * tensor.element_size()
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    if tensor.is_floating_point():
+        return _bytes(tensor) <= _SMALL_BYTES
+    return _elements(tensor) <= _SMALL_ELEMENTS

@@ -1,0 +1,28 @@
+"""Tells the hook who is in each process group: PyTorch's record of a call lacks ranks that are unevenly spaced."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch.distributed as dist
+
+from presim.capture.script.hook import Hook
+
+
+def install(hook: Hook) -> None:
+    """Before the script runs; nothing happens where torch was built without distributed."""
+    module: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    if not dist.is_available() or not hasattr(module, "_new_process_group_helper"):
+        return
+    create = module._new_process_group_helper
+
+    def create_and_tell(size: int, rank: int, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
+        made = create(size, rank, ranks, *args, **kwargs)
+        group = made[0] if isinstance(made, tuple) else made
+        name = module._world.pg_names.get(group)
+        if name and ranks:
+            hook.tell_group(str(name), ranks)
+        return made
+
+    module._new_process_group_helper = create_and_tell

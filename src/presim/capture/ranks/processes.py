@@ -1,0 +1,169 @@
+"""Start the processes of some ranks on the emulated device and see them through to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from presim.capture.script.whereabouts import ask
+from presim.errors import CaptureError
+
+_ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
+_POLL_S = 0.2
+_GRACE_S = 3.0  # for the others to fail by themselves where one has failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """One rank's process."""
+
+    rank: int
+    control: Path
+    variables: Mapping[str, str]
+    python: tuple[str, ...] = ()  # options of the interpreter
+    stdout: int | None = None  # file descriptor; None: ours
+    stderr: int | None = None
+
+
+def supervise(
+    starts: Sequence[Start],
+    *,
+    limit_s: float,
+    progress: Callable[[], None] = lambda: None,
+    ended: Callable[[int, int], bool] = lambda rank, code: False,
+    started: Callable[[list[int]], None] = lambda pids: None,
+    optional: Collection[int] = (),
+) -> dict[int, int]:
+    """Run processes to their end and return their exit codes by rank; negative: the signal that ended one.
+
+    Each process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, and when
+    ``limit_s`` seconds have passed. Where one fails, the others have a moment to fail by themselves, then are ended.
+
+    Args:
+        starts: the processes.
+        limit_s: seconds for all of them together.
+        progress: called now and then.
+        ended: called with the rank and exit code of each process that ends; True: the others shall end at once.
+        started: called with the ids of the processes.
+        optional: ranks whose failure is no reason to end the others.
+
+    Raises:
+        CaptureError: the limit has passed.
+    """
+    deadline = time.monotonic() + limit_s
+    codes: dict[int, int] = {}
+    with _processes(starts) as running:
+        started([process.pid for process in running.values()])
+        while running:
+            for rank in _wait(running):
+                codes[rank] = running.pop(rank).returncode
+                if ended(rank, codes[rank]):
+                    return codes | _end_all(running)
+                if codes[rank] != 0 and rank not in optional:
+                    deadline = min(deadline, time.monotonic() + _GRACE_S)
+            progress()
+            if running and time.monotonic() > deadline:
+                if any(code for rank, code in codes.items() if rank not in optional):
+                    return codes | _end_all(running)
+                raise _too_long(starts, running, limit_s)
+    return codes
+
+
+def _wait(running: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
+    """Ranks whose processes have ended, as soon as one has; at the latest after a while."""
+    poll = select.poll()
+    files = {rank: os.pidfd_open(process.pid) for rank, process in running.items() if process.poll() is None}
+    try:
+        for file in files.values():
+            poll.register(file, select.POLLIN)
+        if len(files) == len(running):
+            poll.poll(_POLL_S * 1000)
+    finally:
+        for file in files.values():
+            os.close(file)
+    return [rank for rank, process in running.items() if process.poll() is not None]
+
+
+def _too_long(starts: Sequence[Start], running: Mapping[int, subprocess.Popen[bytes]], limit_s: float) -> CaptureError:
+    rank, process = next(iter(running.items()))
+    line = ask(process.pid, next(start.control.parent for start in starts if start.rank == rank))
+    place = f" and is at {line}" if line else ""
+    who = "the script" if len(starts) == 1 else f"rank {rank}"
+    return CaptureError(
+        f"{who} had not ended after {limit_s:g} s{place}; it may wait for a value that the emulated "
+        "device does not compute. Give it more with --limit SECONDS, or fewer steps with --steps N"
+    )
+
+
+@contextlib.contextmanager
+def _processes(starts: Sequence[Start]) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for start in starts:
+            running[start.rank] = _start(start)
+        yield running
+    finally:
+        _end_all(running)
+
+
+def _start(start: Start) -> subprocess.Popen[bytes]:
+    personality = ctypes.CDLL(None).personality
+    return subprocess.Popen(
+        [sys.executable, *start.python, "-m", "presim.capture.runner", str(start.control)],
+        env=dict(start.variables),
+        stdout=start.stdout,
+        stderr=start.stderr,
+        start_new_session=True,
+        # PyTorch frees in the order of addresses here and there; a kernel that refuses keeps its random ones.
+        preexec_fn=lambda: personality(_ADDR_NO_RANDOMIZE),
+    )
+
+
+def _end_all(running: dict[int, subprocess.Popen[bytes]]) -> dict[int, int]:
+    """Politely, then for certain; a second Ctrl-C does not leave them running. Returns the exit codes."""
+    with _uninterrupted():
+        for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+            alive = [process for process in running.values() if _group_alive(process)]
+            for process in alive:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, number)
+            until = time.monotonic() + patience_s
+            for process in alive:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0.0, until - time.monotonic()))
+        codes = {rank: process.poll() for rank, process in running.items()}
+        running.clear()
+    return {rank: -signal.SIGKILL if code is None else code for rank, code in codes.items()}
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Ctrl-C comes to the main thread only
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _group_alive(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process or something that it started is there still."""
+    if process.poll() is None:
+        return True
+    try:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,169 @@
+"""From the capture log to a Trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.reading.classify import classify_launch
+from presim.capture.reading.communication import Communication
+from presim.capture.reading.log import Log, parse
+from presim.capture.reading.log_tail import LogTail
+from presim.capture.reading.memory_categories import categorize
+from presim.capture.reading.operators import Operator, parse_operator
+from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
+from presim.trace.signatures import Signature
+
+_REPLAYED = 1  # Record.tag of what a CUDA graph replays: the host did nothing for it
+
+
+def assemble(log: Log, manifest: Manifest) -> Trace:
+    """Turn a log into a trace; fills the manifest's groups and the calls without semantics."""
+    tables = Tables(log)
+    records = tables.launches(log.records)
+    columns = tables.columns(records)
+    columns |= {
+        "scope": tables.scope_of(records["scope"]),
+        "operator": tables.operator_of(records, columns["signature"]),
+    }
+    columns = categorize(columns, tables.operators)
+    return Trace(
+        manifest=_complete(manifest, tables.communication, log, set(records["stream"].tolist())),
+        signatures=tuple(tables.signatures),
+        scopes=tuple(tables.scopes),
+        operators=tuple(tables.operators),
+        columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
+    )
+
+
+def _host_ns(records: NDArray[np.void], after_ns: int | None) -> NDArray[np.int64]:
+    """CPU time between entries; ``after_ns``: that of the entry before the first one."""
+    if not len(records):
+        return np.zeros(0, np.int64)
+    before = records["cpu_ns"][0] if after_ns is None else after_ns
+    return np.maximum(np.diff(records["cpu_ns"], prepend=before), 0)
+
+
+def _complete(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
+    fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
+    fields["groups"] = communication.groups()
+    fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
+    fields["stream_priorities"] = stream_priorities(log.notes, streams)
+    return Manifest(**fields)
+
+
+def stream_priorities(notes: Sequence[str], used: set[int]) -> dict[int, int]:
+    """CUDA's priority of each stream in use that has one of its own (0 is the least urgent, -1 comes before it)."""
+    described = [parse(note) for note in notes if note.startswith("stream ")]
+    priorities = {stream.number("index"): stream.number("priority") for stream in described}
+    return {index: priorities[index] for index in sorted(used) if priorities.get(index)}
+
+
+class Tables:
+    """Tables of a trace, filled from the descriptors that the records point to; a log may come in pieces."""
+
+    def __init__(self, log: Log | LogTail) -> None:
+        self.log = log
+        self.communication = Communication(log)
+        self.signatures: dict[Signature, int] = {}
+        self.scopes: dict[str, int] = {}
+        self.operators: dict[str, int] = {}
+        self._parsed: dict[int, Operator | None] = {}
+        self._known: dict[tuple[int, int, float], int] = {}
+
+    def launches(self, records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records with one for each launch of NCCL."""
+        return self.communication.merge_coalesced(records)
+
+    def columns(self, records: NDArray[np.void], after_ns: int | None = None) -> dict[str, NDArray[np.generic]]:
+        """Columns of a trace, but for scope and operator; ``after_ns``: CPU time of the record before these."""
+        host_ns = _host_ns(records, after_ns)
+        # Of what a CUDA graph replays, the first of each launch stands for the launch itself. All of a launch is
+        # recorded at one moment (`append_batch`), the next launch at a later one.
+        replayed = ((records["tag"] == _REPLAYED) & (host_ns == 0)).astype(np.int64)
+        return {
+            "kind": records["kind"],
+            "phase": records["phase"],
+            "stream": records["stream"],
+            "signature": self.signatures_of(records),
+            "host_ns": host_ns,
+            "object": records["object"],
+            "value": np.where(records["kind"] <= Kind.STREAM_WAIT, replayed, records["value"]),
+        }
+
+    def signatures_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
+        """Index into the signature table per record, -1 where it is no device work."""
+        result = np.full(len(records), -1, np.int32)
+        shares = self._shares(records)
+        known = self._known
+        for index in np.flatnonzero(records["kind"] <= Kind.COLLECTIVE):
+            record = records[index]
+            key = (int(record["work"]), int(record["op"]), shares.get(int(index), 1.0))
+            if key not in known:
+                signature = self._signature(int(record["kind"]), *key)
+                known[key] = self.signatures.setdefault(signature, len(self.signatures))
+            result[index] = known[key]
+        return result
+
+    def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
+        descriptor = self.log.descriptors[work]
+        if kind == Kind.COLLECTIVE:
+            return self.communication.signature(work, op)
+        return classify_launch(descriptor, self._operator(op), share)
+
+    def _operator(self, op: int) -> Operator | None:
+        if op not in self._parsed:
+            descriptor = self.log.descriptors[op] if op >= 0 else None
+            self._parsed[op] = parse_operator(descriptor) if descriptor and descriptor.family == "op" else None
+        return self._parsed[op]
+
+    def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
+        """Part of its operator's bytes that each of several launches moves, by their threads."""
+        launches: dict[int, list[int]] = {}
+        for index in np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0)):
+            launches.setdefault(int(records["value"][index]), []).append(int(index))
+        shares: dict[int, float] = {}
+        threads: dict[int, int] = {}
+        for indices in launches.values():
+            if len(indices) == 1:
+                continue
+            sizes = [self._threads(int(records["work"][index]), threads) for index in indices]
+            total = sum(sizes)
+            for launch, size in zip(indices, sizes):
+                shares[launch] = round(size / total, 4) if total else 1.0
+        return shares
+
+    def _threads(self, work: int, known: dict[int, int]) -> int:
+        if work not in known:
+            descriptor = self.log.descriptors[work]
+            is_kernel = descriptor.family == "kernel"
+            known[work] = math.prod(descriptor.numbers("grid") + descriptor.numbers("block")) if is_kernel else 0
+        return known[work]
+
+    def scope_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Index into the scope table."""
+        return self._by_descriptor(ids, self.scopes, "scope")
+
+    def operator_of(self, records: NDArray[np.void], signature: NDArray[np.generic]) -> NDArray[np.int32]:
+        """Index into the operator table: the operator of a launch, the named range of an allocation.
+
+        PyTorch runs every collective inside one operator of its own, so these are called after what NCCL is asked.
+        """
+        result = self._by_descriptor(records["op"], self.operators, "")
+        known = list(self.signatures)
+        for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
+            name = f"nccl::{getattr(known[signature[index]], 'kind', '?')}"
+            result[index] = self.operators.setdefault(name, len(self.operators))
+        return result
+
+    def _by_descriptor(self, ids: NDArray[np.int32], table: dict[str, int], family: str) -> NDArray[np.int32]:
+        values, inverse = np.unique(ids, return_inverse=True)
+        mapped = np.full(len(values), -1, np.int32)
+        for position, value in enumerate(values):
+            descriptor = self.log.descriptors[value] if value >= 0 else None
+            if descriptor and (not family or descriptor.family == family):
+                mapped[position] = table.setdefault(descriptor.fields.get("name", "?"), len(table))
+        return mapped[inverse]

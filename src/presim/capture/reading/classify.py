@@ -1,0 +1,161 @@
+"""From what was launched and the operator that launched it, to a signature.
+
+Library calls (cuBLAS, cuDNN, NCCL, copies) carry exact shapes of their own. A kernel launch is a name and a grid;
+what it does follows from its operator. An operator that launches several kernels has its bytes shared among them
+by their numbers of threads.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from presim.capture.reading import extension_kernels, library_calls, norm_kernels
+from presim.capture.reading.log import Descriptor
+from presim.capture.reading.operators import Operator
+from presim.capture.reading.traffic import traffic
+from presim.trace.signatures import (
+    Elementwise,
+    Fused,
+    Index,
+    Kernel,
+    Normalization,
+    Optimizer,
+    Random,
+    Reduction,
+    Signature,
+    Softmax,
+    Sort,
+)
+
+_Family: TypeAlias = type[Elementwise | Reduction | Normalization | Softmax | Optimizer | Index | Sort | Random]
+_FAMILIES: dict[_Family, tuple[str, ...]] = {
+    Normalization: (
+        "norm_except_dim",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "batch_norm",
+        "instance_norm",
+        "layernorm",
+        "rmsnorm",
+    ),
+    Softmax: ("softmax", "nll_loss", "cross_entropy", "logsumexp"),
+    Sort: ("sort", "topk", "unique", "histc", "bincount", "kthvalue", "median", "mode"),
+    Index: (
+        "embedding",
+        "index",
+        "gather",
+        "scatter",
+        "take",
+        "nonzero",
+        "masked_select",
+        "put",
+        "searchsorted",
+        "roll",
+        "flip",
+        "repeat_interleave",
+        "moe_permute",
+        "moe_unpermute",
+    ),
+    Random: (
+        "normal",
+        "uniform",
+        "bernoulli",
+        "dropout",
+        "rand",
+        "randn",
+        "randint",
+        "random",
+        "exponential",
+        "multinomial",
+    ),
+    Reduction: (
+        "sum",
+        "mean",
+        "prod",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "norm",
+        "linalg_vector_norm",
+        "var",
+        "std",
+        "var_mean",
+        "std_mean",
+        "any",
+        "all",
+        "cumsum",
+        "cumprod",
+        "count_nonzero",
+        "bincount",
+        "aminmax",
+    ),
+}
+_WHOLE_NAME = {Reduction, Random}  # families whose words are too short to look for inside a name
+
+
+def classify_launch(work: Descriptor, operator: Operator | None, share: float) -> Signature:
+    """The signature of one device call; ``share`` is its part of its operator's bytes (0 to 1]."""
+    if work.family != "kernel":
+        return library_calls.signature(work, operator)
+    if operator is not None and operator.work is not None:
+        return library_calls.signature(operator.work, operator)
+    if operator is None or not operator.inputs + operator.outputs:
+        return _bare_kernel(work, operator)
+    if operator.name.startswith("triton::"):
+        return _triton_kernel(work, operator, share)
+    special = library_calls.kernel_signature(work, operator) or extension_kernels.signature(work, operator)
+    if special is None and memory_family(operator.base_name) is Normalization:
+        special = norm_kernels.signature(work, operator)
+    return special or _memory_bound(operator, share)
+
+
+def memory_family(name: str) -> _Family:
+    """The class of memory-bound work an operator does, by its base name."""
+    bare = name.removeprefix("_").removeprefix("native_").removesuffix("_backward").removesuffix("_forward")
+    if bare.startswith(("foreach", "multi_tensor", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach")):
+        return Optimizer
+    for family, words in _FAMILIES.items():
+        if bare in words or (family not in _WHOLE_NAME and any(word in bare for word in words)):
+            return family
+    return Elementwise
+
+
+def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
+    grid, block = work.numbers("grid"), work.numbers("block")
+    return Kernel(
+        name=work.fields.get("name", "?"),
+        grid=(grid[0], grid[1], grid[2]) if len(grid) == 3 else (1, 1, 1),
+        block=(block[0], block[1], block[2]) if len(block) == 3 else (1, 1, 1),
+        operator=operator.name if operator else "",
+    )
+
+
+def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
+    """A generated kernel moves its tensors once; what one written by hand moves is known by its tensors only."""
+    read = sum(operand.bytes for operand in operator.inputs)
+    if not operator.outputs:
+        return msgspec.structs.replace(_bare_kernel(work, operator), bytes=round(read * share))
+    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    written = sum(operand.bytes for operand in operator.outputs)
+    name = operator.name.removeprefix("triton::")
+    return Fused(name, round(read * share), round(written * share), round(largest.elements * share), largest.dtype)
+
+
+def _memory_bound(operator: Operator, share: float) -> Signature:
+    family = memory_family(operator.base_name)
+    read, written = traffic(operator, family)
+    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    return family(
+        bytes_read=round(read * share),
+        bytes_written=round(written * share),
+        elements=round(largest.elements * share),
+        dtype=largest.dtype,
+        fused_tensors=max(1, round(largest.tensors * share)),
+        operator=operator.name,
+    )

@@ -1,0 +1,177 @@
+"""Collectives of the log: which process group each belongs to, and which calls were one launch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.reading.library_calls import dtype_of
+from presim.capture.reading.log import Descriptor, Log, parse
+from presim.capture.reading.log_tail import LogTail
+from presim.trace.schema import Group, Kind
+from presim.trace.signatures import Collective
+
+
+@dataclasses.dataclass
+class _Call:
+    """One NCCL call, as the shim described it."""
+
+    kind: str
+    bytes: int
+    dtype: str
+    communicator: str
+    peer: int
+    per_rank: bool  # bytes are those of one rank
+
+
+class Communication:
+    """Process groups in the order they are first used, and the signatures of collectives."""
+
+    def __init__(self, log: Log | LogTail) -> None:
+        self.log = log
+        self._groups: dict[str, int] = {}  # key of a group -> index
+        self._described: list[Group] = []
+        self._sizes: dict[str, int] = {}
+        self._members: dict[str, tuple[int, ...]] = {}
+        self._calls: dict[int, _Call] = {}
+        self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups met so far."""
+        return tuple(self._described)
+
+    def names(self) -> tuple[str, ...]:
+        """What the process itself calls each of them; other ranks call it the same where PyTorch made it."""
+        return tuple(self._groups)
+
+    def signature(self, work: int, op: int) -> Collective:
+        """The signature of a collective record."""
+        if work < -1:
+            return self._merged[work]
+        call = self._call(work)
+        group = self._group(call, op)
+        return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
+
+    def _bytes(self, call: _Call, group: int) -> int:
+        """A communicator made by a split does not know its size, and logs one rank's bytes; PyTorch's group does."""
+        return call.bytes * max(1, self._described[group].size) if call.per_rank else call.bytes
+
+    def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
+        """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
+
+        Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange;
+        broadcasts from different roots are the all-gather of tensors that lie apart.
+        """
+        launches: dict[tuple[int, int, str], list[int]] = {}
+        for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
+            communicator = self._call(int(records["work"][index])).communicator
+            key = (int(records["object"][index]), int(records["stream"][index]), communicator)
+            launches.setdefault(key, []).append(int(index))
+        keep = np.ones(len(records), bool)
+        merged = records
+        for indices in launches.values():
+            if len(indices) == 1:
+                continue
+            if merged is records:
+                merged = records.copy()
+            work = -2 - len(self._merged)
+            self._merged[work] = self._combine(records[indices])
+            merged["work"][indices[-1]] = work
+            keep[indices[:-1]] = False
+        return merged if keep.all() else _drop(merged, keep)
+
+    def _combine(self, records: NDArray[np.void]) -> Collective:
+        calls = [self._call(int(record["work"])) for record in records]
+        group = self._group(calls[0], int(records[0]["op"]))
+        kinds = {call.kind for call in calls}
+        total = sum(self._bytes(call, group) for call in calls)
+        if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
+            return Collective("all_gather", total, calls[0].dtype, group)
+        if not kinds <= {"send", "recv"}:
+            return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
+        sent = sum(call.bytes for call in calls if call.kind == "send")
+        peers = {call.peer for call in calls}
+        if kinds == {"send", "recv"} and len(peers) > 2:
+            return Collective("all_to_all", sent, calls[0].dtype, group)
+        kind = "send_recv" if len(kinds) == 2 else calls[0].kind
+        peer = calls[0].peer if len(peers) == 1 else -1
+        return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
+
+    def _call(self, work: int) -> _Call:
+        if work not in self._calls:
+            descriptor = self.log.descriptors[work]
+            self._calls[work] = _Call(
+                kind=descriptor.fields.get("kind", "?"),
+                bytes=descriptor.number("bytes"),
+                dtype=dtype_of(descriptor.fields.get("dtype", "u8")),
+                communicator=descriptor.fields.get("comm", "0"),
+                peer=descriptor.number("peer", -1),
+                per_rank=descriptor.fields.get("per_rank") == "1",
+            )
+        return self._calls[work]
+
+    def _group(self, call: _Call, op: int) -> int:
+        """PyTorch names the group at each call; a call from elsewhere is known by its communicator only."""
+        described = self._torch_group(op)
+        members = self._members_of(call.communicator)
+        pair = described is not None and len(members) == 2 != described.number("size")
+        key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
+        if pair:  # PyTorch's messages that are not batched have communicators of the two ranks alone
+            key += f" {members}"
+        if key not in self._groups:
+            if call.communicator not in self._sizes:
+                self._sizes = _communicator_sizes(self.log.notes)
+            size = self._sizes.get(call.communicator, 0)
+            group = _describe(described) if described else Group(key, members, size or len(members))
+            self._groups[key] = len(self._described)
+            self._described.append(Group(group.name, members, 2) if pair else group)
+        return self._groups[key]
+
+    def _members_of(self, communicator: str) -> tuple[int, ...]:
+        """Global ranks, as the shim knew them at the first call; the log of a script that still runs grows."""
+        if communicator not in self._members:
+            self._members |= {communicator: ()} | _communicator_members(self.log.notes)
+        return self._members[communicator]
+
+    def _torch_group(self, op: int) -> Descriptor | None:
+        """What the hook wrote about the group of a call; its operator's only scalar points there."""
+        arguments = self.log.descriptors[op].fields.get("args", "") if op >= 0 else ""
+        if not arguments.isdigit() or int(arguments) >= len(self.log.descriptors):
+            return None
+        descriptor = self.log.descriptors[int(arguments)]
+        return descriptor if descriptor.family == "group" else None
+
+
+def _describe(descriptor: Descriptor) -> Group:
+    """By the purpose PyTorch gave it (several groups may have the same), else by PyTorch's own name."""
+    ranks = parse_ranks(descriptor.fields.get("ranks", ""))
+    size = descriptor.number("size") or len(ranks)
+    purpose = descriptor.fields.get("desc", "")
+    name = purpose if purpose not in ("undefined", "") else f"group {descriptor.fields.get('name', '?')}"
+    return Group(name, ranks or tuple(range(size)), size)
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """``0,3,5`` or ``first:end:stride``."""
+    if ":" in text:
+        start, end, stride = (int(part) for part in text.split(":"))
+        return tuple(range(start, end, stride))
+    return tuple(int(part) for part in text.split(",")) if text else ()
+
+
+def _communicator_sizes(notes: Sequence[str]) -> dict[str, int]:
+    facts = [parse(note) for note in notes if note.startswith("communicator ")]
+    return {fact.fields.get("serial", ""): fact.number("size", 0) for fact in facts}
+
+
+def _communicator_members(notes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    facts = [parse(note) for note in notes if note.startswith("members ")]
+    return {fact.fields.get("serial", ""): parse_ranks(fact.fields.get("ranks", "")) for fact in facts}
+
+
+def _drop(records: NDArray[np.void], keep: NDArray[np.bool_]) -> NDArray[np.void]:
+    """Remove records; the CPU time before a removed one counts for the next that stays, as times are absolute."""
+    return records[keep]

@@ -1,0 +1,119 @@
+"""Kernels of CUDA extensions whose work does not follow from their tensors as a whole.
+
+Caches and packed weights are passed whole, and only a few rows are touched; a fused operator launches kernels for parts
+of its work. Each function below knows one family of operators, named as their libraries register them (vLLM 0.33,
+bitsandbytes 0.50).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from presim.capture.reading.log import Descriptor
+from presim.capture.reading.operators import Operator
+from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, dtype_bytes
+
+_CAUSAL = {"fwd": 2, "varlen_fwd": 3}  # where vLLM's FlashAttention 3 and 2 pass it, of their booleans and integers
+
+
+def signature(work: Descriptor, operator: Operator) -> Signature | None:
+    """The signature of an extension's kernel, or None where its operator's tensors say enough."""
+    make = _OPERATORS.get(operator.name)
+    return make(work, operator) if make else None
+
+
+def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
+    """Of [tokens, heads, dim] queries over a cache of [blocks, block, kv heads, dim].
+
+    Lengths of single sequences are values of the device; queries are shared out evenly, and each sequence is taken to
+    be as long as the longest, which the call names.
+    """
+    bounds = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
+    if not bounds or len(operator.scalars) < 4 or len(operator.inputs) < 3:
+        return None
+    kernel = work.fields.get("name", "").lower()
+    if "combine" in kernel or "prepare" in kernel or "flash" not in kernel:
+        return _beside_attention(operator)
+    query, key, value = operator.inputs[:3]
+    sequences = max(1, bounds[0].elements - 1)
+    causal = operator.scalars[_CAUSAL[operator.base_name]]
+    return Attention(
+        direction="forward",
+        batch=sequences,
+        heads=query.shape[-2],
+        kv_heads=key.shape[-2],
+        q_len=max(1, round(query.shape[0] / sequences)),
+        kv_len=operator.scalars[1],
+        head_dim=query.shape[-1],
+        v_head_dim=value.shape[-1],
+        causal=bool(causal),
+        dtype=query.dtype,
+        backend="flash",
+    )
+
+
+def _beside_attention(operator: Operator) -> Signature:
+    """Joins results of split keys, two float32 parts of each number, which is the least; or works out the splits."""
+    query = operator.inputs[0]
+    return Elementwise(8 * query.elements, query.bytes, query.elements, "float32", operator=operator.name)
+
+
+def _into_cache(work: Descriptor, operator: Operator) -> Signature | None:
+    """New keys and values are written to their slots of the caches."""
+    key, value = operator.inputs[:2]
+    slots = sum(operand.bytes for operand in operator.inputs if operand.dtype == "int64")
+    moved = key.bytes + value.bytes
+    return Index(moved + slots, moved, key.elements, key.dtype, operator=operator.name)
+
+
+def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
+    """Queries and keys in place, with a row of the table for each position."""
+    positions, table = operator.inputs[0], operator.inputs[-1]
+    turned = sum(operand.bytes for operand in operator.outputs)
+    rows = positions.elements * table.shape[-1] * dtype_bytes(table.dtype)
+    largest = max(operand.elements for operand in operator.outputs)
+    return Elementwise(
+        turned + rows + positions.bytes, turned, largest, operator.outputs[0].dtype, operator=operator.name
+    )
+
+
+def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
+    """CUTLASS's product of FP8 or int8 matrices into an argument."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
+    if len(matrices) < 2 or not operator.outputs or "cutlass" not in work.fields.get("name", ""):
+        return None
+    left, right = matrices[0], matrices[1]
+    rows, columns = operator.outputs[0].shape
+    return Gemm(
+        m=rows, n=columns, k=left.shape[1], batch=1, dtype=left.dtype, b_dtype=right.dtype,
+        out_dtype=operator.outputs[0].dtype, scaling="outer",
+    )  # fmt: skip
+
+
+def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
+    """For many rows the weights are unpacked, scales first, and cuBLAS multiplies; for few, one kernel does it all."""
+    left, packed = operator.inputs[:2]
+    kernel = work.fields.get("name", "")
+    weights = 2 * packed.elements
+    if "kDequantizeBlockwise" in kernel:
+        threads = math.prod(work.numbers("grid") + work.numbers("block"))
+        scales = [operand for operand in operator.inputs if operand.dtype == "uint8" and operand is not packed]
+        if scales and threads * 16 < packed.elements:  # scales are quantised themselves, to a byte
+            size = scales[0].elements
+            return Elementwise(size, 4 * size, size, "float32", operator=operator.name)
+        written = weights * dtype_bytes(left.dtype)
+        return Elementwise(packed.bytes + weights // 64 * 4, written, weights, left.dtype, operator=operator.name)
+    inner = left.shape[-1]
+    return Gemm(left.elements // inner, weights // inner, inner, 1, left.dtype, b_dtype="uint4")
+
+
+_OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
+    "_vllm_fa3_C::fwd": _paged_attention,
+    "_vllm_fa2_C::varlen_fwd": _paged_attention,
+    "_C_cache_ops::reshape_and_cache_flash": _into_cache,
+    "_C_cache_ops::reshape_and_cache": _into_cache,
+    "_C::rotary_embedding": _rotary,
+    "_C::cutlass_scaled_mm": _scaled_product,
+    "bitsandbytes::gemm_4bit": _four_bit_product,
+}

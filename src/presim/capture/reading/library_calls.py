@@ -1,0 +1,260 @@
+"""Signatures of library calls, and of kernels that stand for one: attention, convolution, grouped products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from presim.capture.reading.log import Descriptor
+from presim.capture.reading.operators import Operand, Operator
+from presim.trace.signatures import (
+    Attention,
+    Convolution,
+    Copy,
+    Elementwise,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    Kernel,
+    Signature,
+)
+
+_SHORT_DTYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "e8m0": "float8_e8m0fnu",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "e2m1": "float4_e2m1fn_x2",
+    "f4e2m1": "float4_e2m1fn_x2",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+
+
+def dtype_of(short: str) -> str:
+    """A library's short type name as PyTorch calls it."""
+    return _SHORT_DTYPES.get(short, short)
+
+
+def signature(work: Descriptor, operator: Operator | None) -> Signature:
+    """The signature of a library call; what has none of its own becomes a `Kernel` named after it."""
+    make = _CALLS.get(work.family)
+    if work.family == "grouped_gemm" and operator and not work.number("m"):
+        return _grouped_kernel(operator) or _unknown(work, operator)  # cuBLASLt keeps these shapes on the device
+    return make(work) if make else _unknown(work, operator)
+
+
+def _gemm(work: Descriptor) -> Gemm:
+    """cuBLAS speaks in columns: D[m, n] = op(A) op(B) there is D[n, m] = op(B) op(A) in rows."""
+    a, b, d = (dtype_of(work.fields.get(key, "f32")) for key in ("b", "a", "d"))
+    compute = work.fields.get("compute", "f32")
+    epilogue = work.fields.get("epilogue", "none")
+    return Gemm(
+        m=work.number("n"),
+        n=work.number("m"),
+        k=work.number("k"),
+        batch=max(1, work.number("batch", 1)),
+        dtype=a,
+        b_dtype="" if a == b else b,
+        out_dtype="" if d == a else d,
+        compute=compute if compute == "tf32" else dtype_of(compute),
+        layout=_layout(work.fields.get("transb", "N")) + _layout(work.fields.get("transa", "N")),
+        accumulate=work.fields.get("beta", "0") != "0",
+        epilogue="" if epilogue == "none" else epilogue,
+        scaling=_scaling(work.fields.get("scale_a", "")),
+    )
+
+
+def _scaling(mode: str) -> str:
+    """cuBLASLt's names of scale modes, as the emulation writes them."""
+    if mode == "row":
+        return "outer"
+    return "block" if mode.startswith(("vec", "blk")) else ""
+
+
+def _layout(transposed: str) -> str:
+    return "N" if transposed == "N" else "T"
+
+
+def _grouped_gemm(work: Descriptor) -> GroupedGemm:
+    return GroupedGemm(
+        groups=work.number("groups", 1),
+        m=work.number("n"),
+        n=work.number("m"),
+        k=work.number("k"),
+        dtype=dtype_of(work.fields.get("a", "bf16")),
+    )
+
+
+def _attention(work: Descriptor) -> Attention:
+    return Attention(
+        direction="backward" if work.fields.get("direction") == "backward" else "forward",
+        batch=work.number("batch"),
+        heads=work.number("heads"),
+        kv_heads=work.number("kv_heads"),
+        q_len=work.number("q_len"),
+        kv_len=work.number("kv_len"),
+        head_dim=work.number("head_dim"),
+        v_head_dim=work.number("v_head_dim"),
+        causal=work.fields.get("causal") == "1",
+        dtype=dtype_of(work.fields.get("dtype", "bf16")),
+        backend=work.fields.get("backend", "cudnn"),
+        window=max(0, work.number("window")),
+        dropout=work.fields.get("dropout") == "1",
+    )
+
+
+_DIRECTIONS = {"fprop": "forward", "dgrad": "backward_data", "wgrad": "backward_weight"}
+
+
+def _convolution(work: Descriptor) -> Convolution:
+    return Convolution(
+        direction=_DIRECTIONS[work.fields["direction"]],  # type: ignore[arg-type]
+        batch=work.number("n"),
+        in_channels=work.number("c"),
+        out_channels=work.number("k"),
+        input_size=work.numbers("input"),
+        filter_size=work.numbers("filter"),
+        output_size=work.numbers("output"),
+        stride=work.numbers("stride"),
+        dilation=work.numbers("dilation"),
+        groups=max(1, work.number("groups", 1)),
+        dtype=dtype_of(work.fields.get("dtype", "f32")),
+        compute=work.fields["compute"] if work.fields.get("compute") == "tf32" else "float32",
+        layout=work.fields.get("layout", "nchw"),
+    )
+
+
+def _copy(work: Descriptor) -> Copy:
+    direction = work.fields.get("direction", "d2d")
+    pinned = work.fields.get("pinned") == "1"
+    return Copy(direction=direction, bytes=work.number("bytes"), pinned=pinned)  # type: ignore[arg-type]
+
+
+def _memset(work: Descriptor) -> Copy:
+    return Copy(direction="memset", bytes=work.number("bytes"))
+
+
+def _graph(work: Descriptor) -> Fused:
+    """A fused cuDNN graph or a transform known by its bytes."""
+    size = work.number("bytes")
+    name = f"{work.family} {work.fields.get('ops', work.fields.get('kind', ''))}".strip()
+    dtype = dtype_of(work.fields.get("dtype", "f32"))
+    return Fused(name, bytes_read=size // 2, bytes_written=size - size // 2, elements=size // 4, dtype=dtype)
+
+
+_CALLS: dict[str, Callable[[Descriptor], Signature]] = {
+    "gemm": _gemm,
+    "grouped_gemm": _grouped_gemm,
+    "attention": _attention,
+    "conv": _convolution,
+    "copy": _copy,
+    "memset": _memset,
+    "cudnn_graph": _graph,
+    "fft": _graph,
+}
+
+
+def _unknown(work: Descriptor, operator: Operator | None) -> Signature:
+    size = work.number("bytes")
+    if size:
+        return Elementwise(size // 2, size - size // 2, size // 4, "float32", operator=work.family)
+    touched = sum(operand.bytes for operand in (operator.inputs + operator.outputs)) if operator else 0
+    name = work.fields.get("name", work.family)
+    return Kernel(name, (1, 1, 1), (1, 1, 1), bytes=touched, operator=operator.name if operator else "")
+
+
+def kernel_signature(work: Descriptor, operator: Operator) -> Signature | None:
+    """The signature of a launched kernel that is the main one of a compute-bound operator, or None."""
+    kernel = work.fields.get("name", "")
+    name = operator.base_name
+    if "attention" in name and _is_attention_kernel(kernel):
+        return _attention_kernel(operator, backward="backward" in name)
+    if name in ("_grouped_mm", "_scaled_grouped_mm"):
+        product = "cutlass" in kernel.lower() and "prepare_grouped_gemm" not in kernel  # which writes its pointers
+        return _grouped_kernel(operator) if product else None
+    return None
+
+
+_ATTENTION_KERNELS = (
+    "flash_fwd",
+    "flash_bwd_dq_dk_dv",
+    "fmha_cutlassF",
+    "fmha_cutlassB",
+    "AttentionKernel",
+    "AttentionBackwardKernel",
+)
+
+
+def _is_attention_kernel(kernel: str) -> bool:
+    return "combine" not in kernel and any(part in kernel for part in _ATTENTION_KERNELS)  # which joins split keys
+
+
+def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None:
+    """Shapes of PyTorch's own flash and memory-efficient attention.
+
+    The fused operators take [batch, heads, length, dim]; ``_flash_attention_*`` and ``_efficient_attention_*``
+    underneath take [batch, length, heads, dim]. In backward the first input is the gradient of the output.
+    """
+    tensors = [operand for operand in operator.inputs if len(operand.shape) == 4]
+    if len(tensors) < (4 if backward else 3):
+        return None
+    query, key, value = tensors[1:4] if backward else tensors[0:3]
+    rows_first = "scaled_dot_product" not in operator.base_name
+    length, heads = (1, 2) if rows_first else (2, 1)
+    return Attention(
+        direction="backward" if backward else "forward",
+        batch=query.shape[0],
+        heads=query.shape[heads],
+        kv_heads=key.shape[heads],
+        q_len=query.shape[length],
+        kv_len=key.shape[length],
+        head_dim=query.shape[3],
+        v_head_dim=value.shape[3],
+        causal=_is_causal(operator),
+        dtype=query.dtype,
+        backend="flash" if "flash" in operator.base_name else "efficient",
+    )
+
+
+def _is_causal(operator: Operator) -> bool:
+    """From the operator's scalars, which are its booleans and integers in order.
+
+    ``_flash_attention_*`` pass (max_q, max_k, causal, …) and ``_efficient_attention_*`` (max_q, max_k, mask_type,
+    …) where lengths are given; a mask type of 1 or 2 is causal. The fused operators pass it as their first flag.
+    """
+    flags = [scalar for scalar in operator.scalars if scalar in (0, 1, 2)]
+    return bool(flags and flags[0])
+
+
+def _grouped_kernel(operator: Operator) -> Signature | None:
+    matrices = [operand for operand in operator.inputs if len(operand.shape) in (2, 3)]
+    if len(matrices) < 2:
+        return None
+    left, right = matrices[0], matrices[1]
+    groups = _groups(left, right, operator)
+    rows = left.elements // left.shape[-1]
+    return GroupedGemm(groups, rows, right.shape[-1], left.shape[-1], left.dtype)
+
+
+def _groups(left: Operand, right: Operand, operator: Operator) -> int:
+    for operand in (left, right):
+        if len(operand.shape) == 3:
+            return operand.shape[0]
+    offsets = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
+    return math.prod(offsets[0].shape) if offsets else 1

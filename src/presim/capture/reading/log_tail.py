@@ -1,0 +1,76 @@
+"""A capture log while it is written: what came in since the last look.
+
+The log is mapped by the process that writes it, so a reader sees every record whose number the header counts. Texts
+and notes are whole lines from the moment their ids are used.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.reading.log import HEADER_BYTES, RECORD, Descriptor, parse
+
+_COUNT_AT = 16  # offset of Header.count
+
+
+class LogTail:
+    """The log in a directory; the files need not be there yet."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.descriptors: list[Descriptor] = []
+        self.notes: list[str] = []
+        self.read_count = 0  # records that were handed out
+        self._files: dict[str, int] = {}
+        self._offsets = {"work.tsv": 0, "notes.tsv": 0}
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def count(self) -> int:
+        """Records in the log by now."""
+        file = self._open("log.bin")
+        header = os.pread(file, 8, _COUNT_AT) if file is not None else b""
+        return int.from_bytes(header, "little") if len(header) == 8 else 0
+
+    def read(self, count: int) -> NDArray[np.void]:
+        """Records up to a number that were not handed out yet; what they point to is known then."""
+        records = self.peek(count)
+        self.read_count += len(records)
+        self.descriptors += map(parse, self._lines("work.tsv"))
+        self.notes += self._lines("notes.tsv")
+        return records
+
+    def peek(self, count: int) -> NDArray[np.void]:
+        """The same as they stand now, without handing them out."""
+        wanted = (count - self.read_count) * RECORD.itemsize
+        file = self._open("log.bin")
+        if file is None or wanted <= 0:
+            return np.zeros(0, RECORD)
+        return np.frombuffer(os.pread(file, wanted, HEADER_BYTES + self.read_count * RECORD.itemsize), RECORD)
+
+    def _open(self, name: str) -> int | None:
+        if name not in self._files:
+            try:
+                self._files[name] = os.open(self.directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+        return self._files[name]
+
+    def _lines(self, name: str) -> list[str]:
+        file = self._open(name)
+        if file is None:
+            return []
+        text = b""
+        while part := os.pread(file, 1 << 20, self._offsets[name] + len(text)):
+            text += part
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offsets[name] += len(whole)
+        return whole.decode(errors="replace").split("\n")[:-1]

@@ -1,0 +1,113 @@
+"""The operator behind a launch: its tensors, and how many bytes it has to move."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+from presim.capture.reading.log import Descriptor
+from presim.trace.signatures import dtype_bytes
+
+_DTYPES = {
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+    "Bool": "bool",
+    "BFloat16": "bfloat16",
+    "UInt16": "uint16",
+    "UInt32": "uint32",
+    "UInt64": "uint64",
+}
+_TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([-\d;]*)\]|\{(\d+);(\d+)\})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A tensor, or a list of tensors taken together."""
+
+    dtype: str
+    elements: int
+    on_device: bool
+    shape: tuple[int, ...] = ()  # of a single tensor
+    tensors: int = 1
+    repeated: int = 1  # how often each element in memory is shown, where a dimension was expanded
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory of all its elements."""
+        return self.elements // self.repeated * dtype_bytes(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """One operator call as its launches saw it."""
+
+    name: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    scalars: tuple[int, ...] = ()
+    work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
+
+    @property
+    def base_name(self) -> str:
+        """Without namespace, trailing underscore and ``_out``: ``aten::add_`` is ``add``."""
+        return self.name.split("::")[-1].split(".")[0].removesuffix("_out").rstrip("_")
+
+    @property
+    def in_place(self) -> bool:
+        """Writes into its first input."""
+        return self.name.endswith("_") and not self.name.endswith("__")
+
+
+def parse_operator(descriptor: Descriptor) -> Operator:
+    """An operator from the text that the hook wrote."""
+    scalars = descriptor.fields.get("args", "")
+    inputs = parse_operands(descriptor.fields.get("in", ""))
+    outputs = parse_operands(descriptor.fields.get("out", ""))
+    writes = descriptor.fields.get("writes", "")
+    if writes == "argument" and inputs:  # the last arguments are the outputs
+        results = max(1, len(outputs))
+        inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they had their size
+    elif writes and inputs:
+        inputs, outputs = _written(inputs, writes.split(","))
+    known = descriptor.fields.get("is")
+    return Operator(
+        name=descriptor.fields.get("name", ""),
+        inputs=inputs,
+        outputs=outputs,
+        scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
+        work=Descriptor(known, descriptor.fields) if known else None,
+    )
+
+
+def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """What is read and what is written of arguments, from the positions of those written: "0!" is not read before."""
+    outputs = tuple(inputs[int(position.rstrip("!"))] for position in written)
+    unread = {int(position[:-1]) for position in written if position.endswith("!")}
+    return tuple(operand for index, operand in enumerate(inputs) if index not in unread), outputs
+
+
+def parse_operands(text: str) -> tuple[Operand, ...]:
+    """``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements.
+
+    A dimension that was expanded has a negative size: ``Half[2;-8]`` are 2 elements, each shown 8 times.
+    """
+    operands = []
+    for cpu, dtype, sizes, count, elements in _TENSOR.findall(text):
+        name = _DTYPES.get(dtype, dtype.lower())
+        if count:
+            operands.append(Operand(name, int(elements), not cpu, tensors=int(count)))
+            continue
+        signed = tuple(int(size) for size in sizes.split(";")) if sizes else ()
+        shape = tuple(abs(size) for size in signed)
+        repeated = math.prod(-size for size in signed if size < 0)
+        operands.append(Operand(name, math.prod(shape), not cpu, shape, repeated=repeated))
+    return tuple(operands)

@@ -1,0 +1,88 @@
+"""Where a step ends, and what the optimizer holds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from presim.capture.script.modules import ModuleScopes, local_tensor
+from presim.capture.script.own_clock import now_ns
+from presim.trace.schema import Category
+
+
+class OptimizerSteps:
+    """Marks the end of each step: the step of the optimizer that stepped first.
+
+    A script with several optimizers steps them all between two steps of the first one, so the distance between
+    marks is the whole step.
+    """
+
+    def __init__(self, scopes: ModuleScopes, limit: int, stop: Callable[[], None]) -> None:
+        self.scopes = scopes
+        self.limit = limit  # 0: none
+        self.stop = stop  # called after the last step; does not return
+        self.count = 0
+        self._first: Optimizer | None = None
+        self._inside = False  # a step that its framework begins and ends
+        self._tagged: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
+
+    def install(self) -> None:
+        """Hooks on every optimizer of the process."""
+        register_optimizer_step_pre_hook(self._before)
+        register_optimizer_step_post_hook(self._after)
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        start = now_ns()
+        self._tag_gradients(optimizer)
+        self.scopes.hook.add_own_time(now_ns() - start)
+
+    def _tag_gradients(self, optimizer: Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.scopes.tag(parameter, Category.PARAMETER)
+                if parameter.grad is not None:
+                    self.scopes.tag(parameter.grad, Category.GRADIENT)
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        start = now_ns()
+        self._tag_state(optimizer)
+        self.scopes.hook.add_own_time(now_ns() - start)
+        if self._first is None:
+            self._first = optimizer
+        if optimizer is self._first and not self._inside:
+            self._mark()
+
+    @contextlib.contextmanager
+    def whole_step(self) -> Iterator[None]:
+        """One step, however often optimizers are stepped inside."""
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+        self._mark()
+
+    def _mark(self) -> None:
+        self.scopes.step_ends()
+        self.scopes.hook.step(self.count)
+        self.count += 1
+        if self.limit and self.count >= self.limit:
+            self.stop()
+
+    def _tag_state(self, optimizer: Optimizer) -> None:
+        """Names the state's tensors when there are new ones (after the first step, usually)."""
+        states = [value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values()]
+        if self._tagged.get(id(optimizer)) == len(states):
+            return
+        self._tagged[id(optimizer)] = len(states)
+        for value in states:
+            if isinstance(value, torch.Tensor) and local_tensor(value).is_cuda:
+                self.scopes.tag(value, Category.OPTIMIZER_STATE)

@@ -1,0 +1,128 @@
+"""``python -m presim.capture.setup.build_transformer_engine``: a wheel of Transformer Engine for the installed PyTorch.
+
+PyPI has Transformer Engine's core ready made, and its half for PyTorch (``transformer-engine-torch``) as source only:
+33 C++ files against PyTorch's headers, a quarter of an hour on two cores. It is built once per version of PyTorch, kept
+in the user's cache, and installed from there. No GPU and no CUDA toolkit are needed: CUDA's headers come from NVIDIA's
+packages, whose libraries (2.6 GB) are thrown away at once; presim's emulated libraries let the build import PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from presim.capture.setup.environment import Torch, find_compiler, require_shim, require_torch
+from presim.errors import CaptureError
+
+TRANSFORMER_ENGINE = "2.20.2"  # what the tests run with
+# What PyTorch's and Transformer Engine's headers include.
+TOOLKIT_PARTS = "cccl,crt,cublas,cudart,curand,cusolver,cusparse,nvrtc,nvtx"
+HEADER_PACKAGES = ("cuda-toolkit", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
+
+
+def wheel_directory(torch: Torch) -> Path:
+    """Where wheels built for this PyTorch are kept for this user."""
+    return Path(platformdirs.user_cache_dir("presim")) / "wheels" / f"torch-{torch.version}"
+
+
+def find_wheel(torch: Torch, version: str = TRANSFORMER_ENGINE) -> Path | None:
+    """The wheel for this PyTorch and this Python where it is built already."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    found = wheel_directory(torch).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
+    return next(iter(sorted(found)), None)
+
+
+def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> Path:
+    """Build the wheel into the user's cache.
+
+    Raises:
+        CaptureError: there is no compiler, the emulated libraries are not built, or a step failed.
+    """
+    libraries = require_shim()[0].parent
+    if find_compiler() is None:
+        raise CaptureError("Transformer Engine has to be compiled and there is no C++ compiler: `apt-get install g++`")
+    target = wheel_directory(torch)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="presim-transformer-engine-") as folder:
+        headers = Path(folder) / "headers"
+        _fetch_headers(headers)
+        _pip(
+            *("wheel", "--no-deps", "--no-build-isolation", "--no-binary", "transformer-engine-torch"),
+            *("--wheel-dir", folder, f"transformer-engine-torch=={version}"),
+            environment=_build_environment(headers, libraries, jobs),
+        )
+        built = next(Path(folder).glob("transformer_engine_torch-*.whl"))
+        temporary = target / f".{built.name}.{os.getpid()}"
+        shutil.copyfile(built, temporary)  # the cache may be another file system
+        return temporary.rename(target / built.name)
+
+
+def header_requirements() -> list[str]:
+    """NVIDIA's packages with the headers, at the versions that the installed PyTorch asks for."""
+    asked = importlib.metadata.requires("torch") or []
+    pins = [line.split(";")[0].strip() for line in asked]
+    chosen = [pin for pin in pins if pin.startswith(HEADER_PACKAGES)]
+    return [
+        f"cuda-toolkit[{TOOLKIT_PARTS}]{pin.split(']')[-1]}" if pin.startswith("cuda-toolkit") else pin
+        for pin in chosen
+    ]
+
+
+def _fetch_headers(target: Path) -> None:
+    requirements = header_requirements()
+    if not requirements:
+        raise CaptureError("this PyTorch does not say which CUDA packages it was built with: install one from PyPI")
+    _pip("install", "--quiet", "--no-warn-conflicts", "--target", str(target), *requirements)
+    for path in target.rglob("*"):
+        if path.is_file() and (".so" in path.suffixes or path.suffix == ".a"):
+            path.unlink()
+
+
+def _build_environment(headers: Path, libraries: Path, jobs: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),  # a venv's ninja
+        "LD_LIBRARY_PATH": str(libraries),  # the build imports PyTorch
+        "PYTHONPATH": str(headers),
+        "NVTE_FRAMEWORK": "pytorch",
+        "NVTE_BUILD_USE_NVIDIA_WHEELS": "1",
+        "NVTE_PYTORCH_FORCE_BUILD": "TRUE",  # it would try to download a build first
+        "NVTE_WITH_NCCL_EP": "0",  # its expert parallelism over NCCL's device interface, which is not emulated
+        "MAX_JOBS": str(jobs),
+    }
+
+
+def _pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise CaptureError(f"`{' '.join(command)}` failed; what pip said stands above")
+
+
+def main() -> int:
+    """Build where the cache has no wheel yet, and print the wheel's path."""
+    parser = argparse.ArgumentParser(
+        prog="python -m presim.capture.setup.build_transformer_engine", description=__doc__
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time, each up to 2 GB")
+    parser.add_argument("--force", action="store_true", help="build even where the cache has a wheel")
+    options = parser.parse_args()
+    try:
+        torch = require_torch()
+        wheel = None if options.force else find_wheel(torch)
+        print(wheel or build_wheel(torch, options.jobs))
+    except CaptureError as error:
+        print(f"presim: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What is there, what is missing, and which command mends it."""
+
+from __future__ import annotations
+
+import enum
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from presim.capture.ranks.variables import environment
+from presim.capture.setup.environment import build_shim, install_torch, require_shim, torch_problem
+from presim.capture.setup.machine import Machine
+from presim.units import gib
+
+_LITTLE_DISK = 1 << 30  # a log of a long run stays below this
+_NO_DISK = 100 << 20
+_PIP = f"{Path(sys.executable).name} -m pip install"
+
+
+class State(enum.StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    NOTE = "note"  # a run works; something may be wanted later
+    MISSING = "missing"  # no run works
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    found: str  # in words
+    mend: str = ""  # the command that mends it
+
+
+def examine(machine: Machine) -> tuple[Check, ...]:
+    """Judge a machine; a run works unless something is `State.MISSING`."""
+    return (
+        _system(machine),
+        _torch(machine),
+        _shim(machine),
+        _hook(machine),
+        _nvidia(machine),
+        _triton(machine),
+        _disk(machine),
+    )
+
+
+def _system(machine: Machine) -> Check:
+    version = ".".join(map(str, machine.python))
+    found = f"Python {version} on {machine.system}"
+    if machine.system != "Linux x86_64":
+        note = "; scripts can be captured on Linux x86_64 only, saved traces simulated anywhere"
+        return Check("system", State.MISSING, found + note, "presim simulate DIR")
+    if machine.python < (3, 11):
+        return Check("system", State.MISSING, found + "; presim needs 3.11 or newer", "python3.11 -m venv .venv")
+    return Check("system", State.OK, found)
+
+
+def _torch(machine: Machine) -> Check:
+    problem = torch_problem(machine.torch)
+    if problem or machine.torch is None:
+        return Check("PyTorch", State.MISSING, str(problem), install_torch())
+    found = f"{machine.torch.version}, built for CUDA {machine.torch.cuda}"
+    if missing := machine.torch_needs_missing:
+        needs = f"{found}; it cannot be imported without {', '.join(missing)}"
+        return Check("PyTorch", State.MISSING, needs, f"{_PIP} {' '.join(missing)}")
+    return Check("PyTorch", State.OK, found)
+
+
+def _shim(machine: Machine) -> Check:
+    name, missing = "emulated CUDA libraries", machine.shim_missing
+    if not missing:
+        return Check(name, State.OK, f"built, in {machine.shim}")
+    some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return Check(name, State.MISSING, f"not built in {machine.shim}: {some}", build_shim())
+
+
+def _hook(machine: Machine) -> Check:
+    name = "operator hook"
+    if torch_problem(machine.torch) is not None:
+        return Check(name, State.NOTE, "not looked at: it is compiled for a PyTorch that can be captured")
+    if machine.hook is not None:
+        return Check(name, State.OK, f"built, {machine.hook}")
+    if machine.compiler is None:
+        return Check(name, State.MISSING, "not built for this PyTorch, and no C++ compiler", "apt-get install g++")
+    if not machine.cache_writable:
+        found = f"not built for this PyTorch, and {machine.cache} cannot be written"
+        return Check(name, State.MISSING, found, "export XDG_CACHE_HOME=DIR")
+    return Check(name, State.OK, f"the first run compiles it with {machine.compiler} into {machine.cache}")
+
+
+def _nvidia(machine: Machine) -> Check:
+    count = len(machine.nvidia_packages)
+    found = f"{count} installed; a run does not use them" if count else "none; a run needs none"
+    return Check("nvidia-* packages", State.OK, found)
+
+
+def _triton(machine: Machine) -> Check:
+    if machine.triton:
+        return Check("Triton", State.OK, f"{machine.triton}, for torch.compile")
+    mend = f"{_PIP} --no-deps 'triton{machine.triton_wanted}'"
+    return Check("Triton", State.NOTE, "not installed; scripts that call torch.compile need it", mend)
+
+
+def _disk(machine: Machine) -> Check:
+    free = machine.temporary_free_bytes
+    found = f"{gib(free)} free in {machine.temporary}"
+    if free >= _LITTLE_DISK:
+        return Check("disk", State.OK, found)
+    state = State.MISSING if free < _NO_DISK else State.NOTE
+    return Check("disk", state, f"{found}, where capture logs are written", "export TMPDIR=DIR")
+
+
+_PROBE = """
+import torch
+x = torch.ones(4, device="cuda")
+torch.cuda.synchronize()
+print(torch.cuda.get_device_name(), tuple(x.shape), torch.cuda.memory_allocated())
+"""
+
+
+def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
+    """Start PyTorch on the emulated libraries and make a tensor there."""
+    from presim.hardware import catalogue
+    from presim.hardware.device_config import device_config
+
+    name = "a tensor on the emulated GPU"
+    with tempfile.TemporaryDirectory(prefix="presim-") as folder:
+        device = Path(folder) / "device"
+        device.write_text(device_config(catalogue.gpu(gpu), 1))
+        variables = environment(require_shim(), device, Path(folder), {})
+        command = [sys.executable, "-c", _PROBE]
+        try:
+            ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            return Check(name, State.MISSING, f"PyTorch had not made it after {limit_s:g} s", "presim doctor --deep")
+    if ended.returncode != 0:
+        last = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
+        return Check(name, State.MISSING, f"PyTorch failed: {last}", build_shim())
+    return Check(name, State.OK, f"made on {ended.stdout.strip()}")

@@ -1,0 +1,135 @@
+"""What is on this machine: PyTorch, compiler, shim. Looked at without importing torch, so that it is fast."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from presim.errors import CaptureError
+
+SUPPORTED_TORCH = ((2, 12), (2, 15))  # first and last minor version tried
+SUPPORTED_CUDA = "13."
+REFERENCE_TORCH = "2.14.0"  # what the tests run with
+SHIM_DIRECTORY = Path(__file__).parents[2] / "shim"
+LIBRARIES = (
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libcudart.so.13",
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcudnn.so.9",
+    "libnccl.so.2",
+    "libcufft.so.12",
+    "libcurand.so.10",
+    "libcusolver.so.12",
+    "libcusparse.so.12",
+    "libcusparseLt.so.0",
+    "libcufile.so.0",
+    "libcupti.so.13",
+    "libnvrtc.so.13",
+    "libnvshmem_host.so.3",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Torch:
+    """The installed PyTorch, as its own files say."""
+
+    directory: Path
+    version: str  # e.g. 2.14.0+cu130
+    cuda: str  # e.g. 13.0; empty: a build without CUDA
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+
+def find_torch() -> Torch | None:
+    """PyTorch of this interpreter, or None."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    directory = Path(spec.origin).parent
+    try:
+        text = (directory / "version.py").read_text()
+    except OSError:
+        return None
+    version = re.search(r"__version__ = '([^']+)'", text)
+    cuda = re.search(r"^cuda\b[^=]*= '([^']+)'", text, re.MULTILINE)
+    return Torch(directory, version.group(1) if version else "?", cuda.group(1) if cuda else "")
+
+
+def torch_problem(torch: Torch | None) -> str | None:
+    """In a few words why this PyTorch cannot be captured, or None; `install_torch` mends it."""
+    if torch is None:
+        return f"PyTorch is not installed for {sys.executable}"
+    if not torch.cuda:
+        return f"PyTorch {torch.version} is a CPU-only build, and presim emulates the CUDA build"
+    if not torch.cuda.startswith(SUPPORTED_CUDA):
+        return f"PyTorch {torch.version} is built for CUDA {torch.cuda}, and presim emulates CUDA 13"
+    if not SUPPORTED_TORCH[0] <= torch.minor <= SUPPORTED_TORCH[1]:
+        first, last = (".".join(map(str, version)) for version in SUPPORTED_TORCH)
+        return f"PyTorch {torch.version} is outside the supported versions {first} to {last}"
+    return None
+
+
+def install_torch() -> str:
+    """The command that installs the reference version without nvidia-* packages."""
+    return f"{Path(sys.executable).name} -m pip install --no-deps torch==={REFERENCE_TORCH}"
+
+
+def require_torch() -> Torch:
+    """PyTorch that can be captured.
+
+    Raises:
+        CaptureError: none, CPU-only, or of an unsupported version.
+    """
+    torch = find_torch()
+    problem = torch_problem(torch)
+    if problem or torch is None:
+        raise CaptureError(f"{problem}: `{install_torch()}`; `presim doctor` checks the rest")
+    return torch
+
+
+def shim_libraries() -> list[Path]:
+    """The built shim, in the order in which its libraries are preloaded; empty where it is not built."""
+    paths = shim_paths()
+    return paths if all(path.exists() for path in paths) else []
+
+
+def shim_paths() -> list[Path]:
+    """Where the shim's libraries are once built."""
+    directory = SHIM_DIRECTORY / "lib"
+    return [directory / name for name in ("libpresim_shim.so", *LIBRARIES)]
+
+
+def build_shim() -> str:
+    """The command that builds the shim: here, where this is a checkout."""
+    root = SHIM_DIRECTORY.parents[2]
+    return f"make -C {root} shim" if (root / "Makefile").exists() else "pip install --force-reinstall --no-deps presim"
+
+
+def require_shim() -> list[Path]:
+    """The shim's libraries.
+
+    Raises:
+        CaptureError: they are not built.
+    """
+    libraries = shim_libraries()
+    if not libraries:
+        raise CaptureError(
+            f"the emulated CUDA libraries are not built in {SHIM_DIRECTORY / 'lib'}: "
+            f"`{build_shim()}`; `presim doctor` checks the rest"
+        )
+    return libraries
+
+
+def find_compiler() -> str | None:
+    """A C++ compiler for the operator hook, or None."""
+    return next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)

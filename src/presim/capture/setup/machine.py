@@ -1,0 +1,96 @@
+"""The facts about this machine that decide whether a script can be captured here. Looks; judges nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from presim.capture.setup.environment import Torch, find_compiler, find_torch, shim_paths, torch_problem
+from presim.capture.setup.hook_build import cache_directory, hook_path
+
+TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions")  # `import torch` imports them
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What was found, without importing torch."""
+
+    python: tuple[int, ...]  # major, minor, patch
+    system: str  # e.g. Linux x86_64
+    torch: Torch | None
+    torch_needs_missing: tuple[str, ...]  # of TORCH_NEEDS
+    shim: Path  # folder of the emulated libraries
+    shim_missing: tuple[str, ...]  # names of those that are not built
+    hook: Path | None  # the operator hook for this PyTorch, where it is built
+    compiler: str | None
+    nvidia_packages: tuple[str, ...]
+    triton: str | None  # its version
+    triton_wanted: str  # what this PyTorch asks for, e.g. ~=3.8.0
+    temporary: Path  # folder of the capture log
+    temporary_free_bytes: int
+    cache: Path  # folder of the compiled operator hook
+    cache_writable: bool
+
+
+def look() -> Machine:
+    """This machine, as it is now."""
+    torch = find_torch()
+    usable = torch if torch_problem(torch) is None else None
+    temporary, cache = Path(tempfile.gettempdir()), cache_directory()
+    return Machine(
+        python=tuple(sys.version_info[:3]),
+        system=f"{platform.system()} {platform.machine()}",
+        torch=torch,
+        torch_needs_missing=tuple(name for name in TORCH_NEEDS if importlib.util.find_spec(name) is None),
+        shim=shim_paths()[0].parent,
+        shim_missing=tuple(path.name for path in shim_paths() if not path.exists()),
+        hook=hook_path(usable) if usable else None,
+        compiler=find_compiler(),
+        nvidia_packages=nvidia_packages(),
+        triton=_version("triton"),
+        triton_wanted=_requirement("torch", "triton"),
+        temporary=temporary,
+        temporary_free_bytes=shutil.disk_usage(temporary).free,
+        cache=cache,
+        cache_writable=_can_write(cache),
+    )
+
+
+def nvidia_packages(paths: list[str] | None = None) -> tuple[str, ...]:
+    """Installed nvidia-* packages (CUDA's libraries), by the names of their metadata folders: no file is opened."""
+    names = set()
+    for path in sys.path if paths is None else paths:
+        with contextlib.suppress(OSError):
+            names |= {name.split("-")[0] for name in os.listdir(path or ".") if name.endswith(".dist-info")}
+    return tuple(sorted(name.replace("_", "-") for name in names if name.startswith("nvidia_")))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _requirement(package: str, dependency: str) -> str:
+    try:
+        lines = importlib.metadata.requires(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = (re.match(rf"{dependency}\s*([^;]*)", line) for line in lines)
+    return next((match.group(1).strip() for match in found if match), "")
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether files can be made in a folder, or in the nearest of its parents that exists."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)

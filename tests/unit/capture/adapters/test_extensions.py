@@ -1,0 +1,73 @@
+"""CUDA extensions that bring a runtime of their own, told by their files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from presim.capture.adapters.extensions import explain, has_own_runtime, notes, own_runtime
+from presim.capture.setup.environment import find_compiler
+
+KERNELS = '__attribute__((section(".nv_fatbin"), used)) static char device_code[] = "…";'
+STATIC = KERNELS + 'extern "C" void __cudaRegisterFatBinary() {} extern "C" void load() { __cudaRegisterFatBinary(); }'
+SHARED = KERNELS + 'extern "C" void __cudaRegisterFatBinary(); extern "C" void load() { __cudaRegisterFatBinary(); }'
+HOST = 'extern "C" void load() {}'
+
+
+def build(directory: Path, name: str, source: str) -> Path:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    (directory / f"{name}.cpp").write_text(source)
+    library = directory / f"{name}.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, directory / f"{name}.cpp"], check=True)
+    return library
+
+
+@pytest.mark.parametrize(("source", "expected"), [(STATIC, True), (SHARED, False), (HOST, False)])
+def test_device_code_without_a_shared_runtime_means_one_of_its_own(
+    tmp_path: Path, source: str, *, expected: bool
+) -> None:
+    assert has_own_runtime(build(tmp_path, "extension", source)) is expected
+
+
+def test_a_runtime_that_is_hidden_from_others_is_its_own_too(tmp_path: Path) -> None:
+    """As nvcc links it by default."""
+    hidden = STATIC.replace('extern "C" void __cuda', '__attribute__((visibility("hidden"))) void __cuda', 1)
+    source = hidden.replace('extern "C" void load', "void load")
+    assert has_own_runtime(build(tmp_path, "extension", source))
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01", b"\x7fELF\x02" + bytes(20)])
+def test_what_is_no_library_has_no_runtime(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "odd.so").write_bytes(content)
+    assert own_runtime([tmp_path / "odd.so", tmp_path / "gone.so"]) == []
+
+
+def test_a_stripped_library_tells_as_well(tmp_path: Path) -> None:
+    library = build(tmp_path, "extension", STATIC)
+    strip = shutil.which("strip")
+    if strip is None:
+        pytest.skip("no strip")
+    subprocess.run([strip, library], check=True)
+    assert has_own_runtime(library)
+
+
+def test_an_error_of_cuda_s_names_the_extension_that_cannot_work() -> None:
+    error = "RuntimeError: CUDA driver version is insufficient for CUDA runtime version"
+    assert explain(error, ["fast.so"]).startswith(" (unsupported: fast.so has a CUDA runtime of its own")
+    assert explain(error, []) == ""
+    assert explain("ValueError: no", ["fast.so"]) == ""
+    assert notes([]) == []
+    assert notes(["fast.so"])[0].startswith("Unsupported: fast.so has a CUDA runtime of its own")
+
+
+def test_a_build_for_another_cuda_is_named() -> None:
+    error = "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory"
+    assert explain(error, []) == (
+        " (built for CUDA 12; presim emulates CUDA 13: install the extension's build for that)"
+    )
+    assert explain(error.replace(".12", ".13"), []) == ""

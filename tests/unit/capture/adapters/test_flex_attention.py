@@ -1,0 +1,32 @@
+"""Flex attention's mask, read from the source that inductor generates."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.capture.adapters.flex_attention import mask_of
+
+POSITIONS = """
+        tmp2 = (m)
+        tmp3 = (n)
+        tmp5 = tl.load(in_ptr9 + tmp2)
+        tmp6 = tl.load(in_ptr10 + tmp3)
+        tmp7 = tmp2 + tmp3
+"""
+
+
+@pytest.mark.parametrize(
+    ("comparison", "mask"),
+    [
+        ("tmp2 >= tmp3", "causal"),
+        ("tmp3 <= tmp2", "causal"),
+        ("tmp3 >= tmp2", ""),
+        ("tmp5 >= tmp3", "shared"),
+        ("tmp5 >= tmp6", "shared"),
+        ("tmp3 >= tmp5", ""),  # the document began before the key
+        ("tmp7 >= tmp3", ""),
+        ("tmp2 >= tmp9", ""),
+    ],
+)
+def test_a_mask_is_causal_where_the_query_s_position_is_at_least_the_key_s(comparison: str, mask: str) -> None:
+    assert mask_of(f"{POSITIONS}        tmp8 = {comparison}\n        mask_mod_output = tmp8\n") == mask

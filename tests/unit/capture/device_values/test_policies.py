@@ -1,0 +1,66 @@
+"""Policies as the command line takes them, and what the operator hook is told of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from presim.capture.device_values.policies import DEFAULTS, Origin, for_hook, parse
+from presim.capture.setup.environment import SHIM_DIRECTORY
+from presim.errors import InputError
+
+
+def test_without_options_the_defaults_hold() -> None:
+    assert parse([]) == DEFAULTS
+    assert parse(["off"]) is None
+
+
+def test_later_options_win_over_earlier_ones_and_files_count_as_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "policies"
+    file.write_text("# of the second run\nloss = 3,2,1\n\nrouting=zipf:1.2  # skewed\n")
+    assert parse(["loss=5", str(file), "eos=2"]) == DEFAULTS | {"loss": "3,2,1", "routing": "zipf:1.2", "eos": "2"}
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("los=2", "--values los=2: there is no 'los'; there are loss, gradient_norm, number, routing, token, eos, "
+                  "eos_after, watchdog, and `off`"),
+        ("loss=nan", "--values loss=nan: expected a number, or several that losses take one after the other: "
+                     "3.2,2.9,2.5"),
+        ("eos=-1", "--values eos=-1: expected the id of the token that ends a sequence"),
+        ("routing=zipf", "--values routing=zipf: expected balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or "
+                         "file:PATH"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_named_with_what_can(option: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        parse([option])
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"^--values policies\.txt: neither KEY=VALUE nor a file that can be read "):
+        parse(["policies.txt"])
+
+
+def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "loads"
+    file.write_text("3, 1\n0.5 0\n")
+    told = for_hook(DEFAULTS | {"routing": f"file:{file}"})
+    assert told.splitlines()[-2:] == ["routing=loads", "loads=3.0,1.0,0.5,0.0"]
+    file.write_text("0 0")
+    with pytest.raises(InputError, match=r"loads are not negative, and not all zero; got \[0.0, 0.0\]$"):
+        parse([f"routing=file:{file}"])
+
+
+def test_the_hook_is_told_seed_and_skew_of_a_routing() -> None:
+    assert "zipf=1.5\nseed=7" in for_hook(DEFAULTS | {"routing": "zipf:1.5:7"})
+    assert "routing=uniform\nseed=0" in for_hook(DEFAULTS | {"routing": "uniform"})
+
+
+def test_origins_have_the_numbers_of_the_shim() -> None:
+    header = (SHIM_DIRECTORY / "core" / "values.h").read_text()
+    numbers = {int(number) for number in re.findall(r"^  k\w+ = (\d+),", header, re.MULTILINE)}
+    assert numbers == {int(origin) for origin in Origin}

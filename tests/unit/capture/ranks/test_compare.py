@@ -1,0 +1,99 @@
+"""Whether two ranks do the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from golden.scenarios import kernel
+from presim.capture.ranks.compare import describe_difference, fingerprint, spread
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest, Phase, Trace
+from presim.trace.signatures import Collective
+
+
+def trace(
+    rank: int = 0, *, stream: int = 0, host_ns: int = 5, size: int = 64, message: int = 8, steps: int = 2
+) -> Trace:
+    group = Group("dp", tuple(range(rank % 2, 8, 2)), 4)
+    build = TraceBuilder(Manifest(world_size=8, rank=rank, gpu="", gpus_per_node=8, script="", groups=(group,)))
+    for step in range(steps):
+        build.alloc(4096 * (rank + 1), size + step, host_ns=host_ns)
+        build.work(kernel("one"), stream=stream, host_ns=host_ns, scope=f"layer {rank}")
+        build.work(Collective("all_reduce", message, "float32", 0), stream=stream + 1, host_ns=host_ns)
+        build.step()
+    return build.trace()
+
+
+def alike(one: Trace, other: Trace, steps: int | None = None) -> bool:
+    mine, theirs = fingerprint(one, steps), fingerprint(other, steps)
+    assert (mine.first_difference(theirs) is None) == (mine.digest == theirs.digest)
+    return mine.digest == theirs.digest
+
+
+def test_a_ranks_own_place_makes_no_difference() -> None:
+    """Other members of its group, other addresses and modules, a slower host, another default stream."""
+    assert alike(trace(0), trace(5, stream=3, host_ns=900))
+
+
+@pytest.mark.parametrize("change", [{"size": 65}, {"message": 16}, {"steps": 3}])
+def test_other_work_makes_one(change: dict[str, int]) -> None:
+    assert not alike(trace(0), trace(1, **change))
+
+
+def set_up(kept: int, kernels: int) -> Trace:
+    """Some kernels and some memory before a forward."""
+    build = TraceBuilder(Manifest(world_size=2, rank=0, gpu="", gpus_per_node=2, script=""))
+    for _ in range(kernels):
+        build.work(kernel("seed"), phase=Phase.OTHER)
+    build.alloc(4096, kept)
+    build.work(kernel("forward"), phase=Phase.FORWARD)
+    build.step()
+    return build.trace()
+
+
+def test_what_rank_0_does_more_before_the_first_forward_makes_no_difference() -> None:
+    assert alike(set_up(kept=1 << 30, kernels=1), set_up(kept=1 << 30, kernels=9))
+
+
+def test_what_set_up_leaves_in_memory_makes_one() -> None:
+    """Uneven shards: another rank's weights are larger."""
+    assert not alike(set_up(kept=1 << 30, kernels=1), set_up(kept=(1 << 30) + (8 << 20), kernels=1))
+
+
+def test_streams_that_are_used_differently_make_one() -> None:
+    one = trace()
+    columns = dict(one.columns) | {"stream": one.columns["stream"] * 0}
+    assert not alike(one, dataclasses.replace(one, columns=columns))
+
+
+def test_only_the_first_steps_count_where_that_is_asked() -> None:
+    assert alike(trace(steps=3), trace(steps=1), steps=1)
+
+
+def test_the_first_difference_is_named() -> None:
+    one, other = trace(0), trace(3, message=16)
+    entry = fingerprint(one).first_difference(fingerprint(other))
+    assert entry == 2
+    assert describe_difference(one, other, entry) == "rank 3 does not as rank 0 does from entry 2 on"
+    longer = fingerprint(trace(steps=1)).first_difference(fingerprint(trace(3)))
+    assert longer == -1
+
+
+def test_an_unnamed_group_is_known_by_its_size() -> None:
+    """PyTorch numbers groups without a purpose, and numbers them differently on each rank."""
+    one, other = (
+        dataclasses.replace(found, manifest=msgspec.structs.replace(found.manifest, groups=(Group(name, (0, 1), 2),)))
+        for found, name in ((trace(0), "group 3"), (trace(0), "group 5"))
+    )
+    assert alike(one, other)
+
+
+@pytest.mark.parametrize(
+    ("count", "samples", "chosen"),
+    [(128, 1, [127]), (128, 2, [127, 1]), (128, 4, [127, 1, 64, 32]), (2, 5, [1]), (1, 3, [])],
+)
+def test_samples_are_the_last_the_second_and_the_middle_of_gaps(count: int, samples: int, chosen: list[int]) -> None:
+    assert list(spread(count, samples)) == chosen

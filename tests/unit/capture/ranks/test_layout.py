@@ -1,0 +1,57 @@
+"""Replicas of the ranks that exchange with each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presim.capture.ranks.layout import Axis, Layout, find_layout, together
+
+
+@pytest.mark.parametrize(
+    ("groups", "ranks"),
+    [
+        ([], (0,)),
+        ([(0, 4, 8, 12)], (0, 4, 8, 12)),
+        ([(0, 4, 8, 12), (3, 7, 11, 15)], (0, 4, 8, 12)),
+        ([(0, 32), (1, 0)], (0, 1, 32, 33)),
+    ],
+)
+def test_whoever_exchanges_runs_together(groups: list[tuple[int, ...]], ranks: tuple[int, ...]) -> None:
+    assert together(groups) == ranks
+
+
+def test_a_rank_has_the_place_of_its_stage() -> None:
+    layout = find_layout((0, 4, 8, 12), 16)
+    assert layout == Layout(16, (Axis(4, 4),))
+    assert layout.stands_for() == {0: [1, 2, 3], 4: [5, 6, 7], 8: [9, 10, 11], 12: [13, 14, 15]}
+    assert layout.stands_for(0, (3, 7, 11, 15))[4] == [5, 6]
+    assert layout.replica(3) == (3, 7, 11, 15)
+
+
+def test_pipelines_may_be_the_inner_dimension() -> None:
+    layout = find_layout((0, 1), 6)
+    assert layout is not None
+    assert layout.stands_for() == {0: [2, 4], 1: [3, 5]}
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 3), (0, 5), (1, 2)])
+def test_what_lies_irregularly_has_no_layout(ranks: tuple[int, ...]) -> None:
+    assert find_layout(ranks, 16) is None
+
+
+@given(st.lists(st.integers(2, 4), max_size=3), st.integers(1, 3), st.data())
+def test_every_rank_is_in_one_replica(sizes: list[int], rest: int, data: st.DataObject) -> None:
+    """Whichever dimensions of a mesh the exchanging ranks lie along."""
+    exchanging = [data.draw(st.booleans()) for _ in sizes]
+    ranks, stride = {0}, 1
+    for size, exchanges in zip(sizes, exchanging):
+        if exchanges:
+            ranks = {rank + stride * at for rank in ranks for at in range(size)}
+        stride *= size
+    layout = find_layout(sorted(ranks), stride * rest)
+    assert layout is not None
+    found = [rank for origin in layout.origins().tolist() for rank in layout.replica(origin)]
+    assert sorted(found) == list(range(stride * rest))
+    assert layout.offsets == tuple(sorted(ranks))

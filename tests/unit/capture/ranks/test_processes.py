@@ -1,0 +1,97 @@
+"""Rank processes: how they end, and what ends with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from presim.capture.ranks import processes
+from presim.capture.ranks.processes import Start, supervise
+from presim.errors import CaptureError
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+
+
+def start(control: Path, rank: int = 0) -> Start:
+    return Start(rank, control, ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A control file that nobody writes: the runner waits for it, before it imports torch."""
+    os.mkfifo(tmp_path / "control")
+    return tmp_path / "control"
+
+
+def test_the_exit_codes_of_the_processes_are_returned(tmp_path: Path) -> None:
+    """A control file that is not there ends the runner."""
+    seen: list[tuple[int, int]] = []
+
+    def ended(rank: int, code: int) -> bool:
+        seen.append((rank, code))
+        return False
+
+    assert supervise([start(tmp_path / "a", 3), start(tmp_path / "b", 5)], limit_s=60, ended=ended) == {3: 1, 5: 1}
+    assert sorted(seen) == [(3, 1), (5, 1)]
+
+
+def test_a_rank_that_fails_takes_the_others_with_it(
+    tmp_path: Path, waiting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_GRACE_S", 0.0)
+    assert supervise([start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60) == {0: 1, 1: -signal.SIGTERM}
+
+
+def test_what_an_optional_rank_does_is_its_own_affair(tmp_path: Path, waiting: Path) -> None:
+    """The other one ends by itself, of what it is given to read after the first has failed."""
+
+    def ended(rank: int, code: int) -> bool:
+        if rank == 0:
+            waiting.write_text("no control file")
+        return False
+
+    assert supervise([start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60, optional=[0], ended=ended) == {
+        0: 1,
+        1: 1,
+    }
+
+
+def test_the_end_of_one_can_be_the_end_of_all(tmp_path: Path, waiting: Path) -> None:
+    codes = supervise(
+        [start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60, ended=lambda rank, code: rank == 0
+    )
+    assert codes == {0: 1, 1: -signal.SIGTERM}
+
+
+def test_a_script_that_takes_too_long_is_ended_in_a_sentence(waiting: Path) -> None:
+    with pytest.raises(CaptureError, match=r"^the script had not ended after 0 s; it may wait for a value"):
+        supervise([start(waiting)], limit_s=0)
+
+
+WAITS = "import signal, sys; print('ready', flush=True); signal.pause()"
+STARTS_ANOTHER = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITS!r}])
+child.wait()
+"""
+LEAVES_ANOTHER = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {WAITS!r}])
+"""
+
+
+@pytest.mark.parametrize("script", [WAITS, STARTS_ANOTHER, LEAVES_ANOTHER], ids=["itself", "child", "orphan"])
+def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
+    """The pipe that all of them hold is closed only when the last of them is gone."""
+    reading, writing = os.pipe()
+    with open(reading) as output:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=writing, start_new_session=True)
+        os.close(writing)
+        assert output.readline() == "ready\n"
+        processes._end_all({0: process})
+        assert output.read() == ""

@@ -1,0 +1,141 @@
+"""Collectives: their groups, and which calls were one launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.capture.reading.communication import Communication, parse_ranks
+from presim.trace.schema import Group, Kind
+from presim.trace.signatures import Collective
+from support.capture_logs import LogBuilder
+
+
+def collective(kind: str, size: int, comm: int = 0, peer: int = -1) -> str:
+    return f"collective kind={kind} bytes={size} dtype=bf16 comm={comm} peer={peer}"
+
+
+def signatures(build: LogBuilder) -> tuple[list[Collective], tuple[Group, ...]]:
+    """All collectives after coalescing, and the groups they brought along."""
+    communication = Communication(build.log())
+    records = communication.merge_coalesced(build.records())
+    kept = records[records["kind"] == Kind.COLLECTIVE]
+    found = [communication.signature(int(record["work"]), int(record["op"])) for record in kept]
+    return found, communication.groups()
+
+
+def named_group(build: LogBuilder, name: str, ranks: str, size: int, desc: str = "undefined") -> str:
+    """The operator text of a call that PyTorch made for a group."""
+    group = build.text(f"group name={name} size={size} ranks={ranks} desc={desc}")
+    return f"op name=record_param_comms in= out= args={group}"
+
+
+def test_groups_are_numbered_in_the_order_of_first_use() -> None:
+    build = LogBuilder()
+    shard, replicate = (
+        named_group(build, name, ranks, 2, desc)
+        for name, ranks, desc in (("1", "0,1", "mesh_shard"), ("2", "0,8", "mesh_replicate"))
+    )
+    for launch, op in enumerate((replicate, shard, replicate)):
+        build.record(Kind.COLLECTIVE, work=collective("all_gather", 100), op=op, object=launch)
+    found, groups = signatures(build)
+    assert [call.group for call in found] == [0, 1, 0]
+    assert groups == (Group("mesh_replicate", (0, 8), 2), Group("mesh_shard", (0, 1), 2))
+
+
+def test_groups_of_one_description_stay_apart() -> None:
+    """Two meshes may both have a dimension called dp."""
+    build = LogBuilder()
+    for launch, (name, ranks) in enumerate((("1", "0,1"), ("2", "0,2"))):
+        op = named_group(build, name, ranks, 2, "mesh_dp")
+        build.record(Kind.COLLECTIVE, work=collective("all_reduce", 100), op=op, object=launch)
+    found, groups = signatures(build)
+    assert [call.group for call in found] == [0, 1]
+    assert [group.ranks for group in groups] == [(0, 1), (0, 2)]
+
+
+def test_a_group_that_pytorch_does_not_describe_is_named_by_its_number() -> None:
+    build = LogBuilder()
+    build.record(Kind.COLLECTIVE, work=collective("broadcast", 4, peer=0), op=named_group(build, "7", "0:128:1", 128))
+    assert signatures(build)[1] == (Group("group 7", tuple(range(128)), 128),)
+
+
+def test_a_call_from_elsewhere_is_known_by_its_communicator() -> None:
+    build = LogBuilder()
+    build.notes.append("communicator serial=3 size=16 rank=2 parent=-1")
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 64, comm=3))
+    assert signatures(build) == (
+        [Collective("all_reduce", 64, "bfloat16", 0)],
+        (Group("communicator 3", (), 16),),
+    )
+
+
+def test_scalars_of_another_operator_are_no_group() -> None:
+    """An operator's only scalar may be any number, also one beyond the table of texts."""
+    build = LogBuilder()
+    build.record(
+        Kind.COLLECTIVE, work=collective("send", 8, peer=1), op="op name=my::ring_attention in= out= args=8192"
+    )
+    assert [group.name for group in signatures(build)[1]] == ["communicator 0"]
+
+
+def test_calls_of_one_launch_are_one_collective() -> None:
+    build = LogBuilder()
+    for size in (100, 200, 300):
+        build.record(Kind.COLLECTIVE, work=collective("all_gather", size), object=5)
+    build.record(Kind.COLLECTIVE, work=collective("all_gather", 7), object=6)
+    found, _ = signatures(build)
+    assert found == [
+        Collective("all_gather", 600, "bfloat16", 0, fused=3),
+        Collective("all_gather", 7, "bfloat16", 0),
+    ]
+
+
+def test_calls_on_other_streams_or_communicators_are_launches_of_their_own() -> None:
+    build = LogBuilder()
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 1, comm=0), object=5, stream=1)
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 2, comm=0), object=5, stream=2)
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 4, comm=1), object=5, stream=2)
+    found, _ = signatures(build)
+    assert [(call.bytes, call.group, call.fused) for call in found] == [(1, 0, 1), (2, 0, 1), (4, 1, 1)]
+
+
+def test_sends_and_receives_with_all_peers_are_an_all_to_all() -> None:
+    """Bytes are what this rank sends."""
+    build = LogBuilder()
+    for peer in range(4):
+        build.record(Kind.COLLECTIVE, work=collective("send", 100 + peer, peer=peer), object=9)
+        build.record(Kind.COLLECTIVE, work=collective("recv", 50, peer=peer), object=9)
+    assert signatures(build)[0] == [Collective("all_to_all", 406, "bfloat16", 0)]
+
+
+def test_an_exchange_with_one_peer_has_the_larger_direction() -> None:
+    build = LogBuilder()
+    build.record(Kind.COLLECTIVE, work=collective("send", 100, peer=3), object=9)
+    build.record(Kind.COLLECTIVE, work=collective("recv", 700, peer=3), object=9)
+    assert signatures(build)[0] == [Collective("send_recv", 700, "bfloat16", 0, peer=3, fused=2)]
+
+
+def test_the_last_record_of_a_launch_stays_and_others_are_untouched() -> None:
+    """NCCL launches when the group ends; what lies between keeps its place."""
+    build = LogBuilder()
+    build.record(Kind.COLLECTIVE, work=collective("all_gather", 1), object=5, cpu_ns=10)
+    build.record(Kind.WORK, work="memset bytes=4", cpu_ns=20)
+    build.record(Kind.COLLECTIVE, work=collective("all_gather", 1), object=5, cpu_ns=30)
+    records = Communication(build.log()).merge_coalesced(build.records())
+    assert records["cpu_ns"].tolist() == [20, 30]
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("0,3,5", (0, 3, 5)), ("0:8:2", (0, 2, 4, 6)), ("4", (4,)), ("", ())])
+def test_ranks_are_listed_or_evenly_spaced(text: str, ranks: tuple[int, ...]) -> None:
+    assert parse_ranks(text) == ranks
+
+
+def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
+    """PyTorch gathers into tensors that lie apart by one broadcast per rank; from one root they stay broadcasts."""
+    build = LogBuilder()
+    for root in range(4):
+        build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=root), object=1)
+    for _ in range(2):
+        build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=0), object=2)
+    found, _ = signatures(build)
+    assert [(call.kind, call.bytes, call.fused) for call in found] == [("all_gather", 64, 1), ("broadcast", 32, 2)]

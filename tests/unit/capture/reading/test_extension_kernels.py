@@ -1,0 +1,86 @@
+"""What kernels of extensions do, from their operators' tensors, scalars and schemas."""
+
+from __future__ import annotations
+
+from presim.capture.reading.classify import classify_launch
+from presim.capture.reading.log import parse
+from presim.capture.reading.operators import parse_operator
+from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature
+
+CACHE = "BFloat16[28583;16;8;128]"
+
+
+def launched(name: str, inputs: str, rest: str, kernel: str = "kernel", blocks: int = 64) -> Signature:
+    operator = parse_operator(parse(f"op name={name} in={inputs} {rest}"))
+    return classify_launch(parse(f"kernel name={kernel} grid={blocks},1,1 block=64,1,1"), operator, 1.0)
+
+
+def attention(queries: int, sequences: int, longest: int, kernel: str = "FlashAttnFwdSm90flash") -> Signature:
+    inputs = (
+        f"BFloat16[{queries};32;128],{CACHE},{CACHE},BFloat16[{queries};32;128],Int[{sequences + 1}],Int[{sequences}]"
+    )
+    return launched("_vllm_fa3_C::fwd", inputs, f"out= args=1,{longest},1,-1,-1,1,0,0,1,0", kernel)
+
+
+def test_paged_attention_reads_its_longest_sequence_and_not_the_cache() -> None:
+    decode = attention(64, 64, 1021)
+    assert isinstance(decode, Attention)
+    assert (decode.batch, decode.heads, decode.kv_heads, decode.head_dim) == (64, 32, 8, 128)
+    assert (decode.q_len, decode.kv_len, decode.causal) == (1, 1021, True)
+
+
+def test_prompts_of_a_batch_share_its_tokens_evenly() -> None:
+    prefill = attention(6400, 64, 100)
+    assert isinstance(prefill, Attention)
+    assert (prefill.q_len, prefill.kv_len) == (100, 100)
+
+
+def test_joining_split_keys_is_no_attention() -> None:
+    assert isinstance(attention(64, 64, 1021, "FlashAttnFwdCombine"), Elementwise)
+
+
+def test_only_new_keys_and_values_go_into_the_cache() -> None:
+    inputs = f"BFloat16[64;8;128],BFloat16[64;8;128],{CACHE},{CACHE},Long[64],Float[],Float[]"
+    found = launched("_C_cache_ops::reshape_and_cache_flash", inputs, "out= args= writes=2,3")
+    rows = 2 * 64 * 8 * 128 * 2
+    assert isinstance(found, Index)
+    assert (found.bytes_read, found.bytes_written) == (rows + 64 * 8, rows)
+
+
+def test_what_a_schema_calls_result_is_written_and_not_read() -> None:
+    found = launched("_C::silu_and_mul", "BFloat16[64;100],BFloat16[64;200]", "out= args= writes=0!")
+    assert isinstance(found, Elementwise)
+    assert (found.bytes_read, found.bytes_written) == (25600, 12800)
+
+
+def test_what_a_schema_changes_is_read_and_written() -> None:
+    found = launched("_C::turn", "BFloat16[64;100],BFloat16[64;100]", "out= args= writes=0,1")
+    assert isinstance(found, Elementwise)
+    assert (found.bytes_read, found.bytes_written) == (25600, 25600)
+
+
+def test_rotary_embedding_reads_a_row_of_its_table_for_each_position() -> None:
+    inputs = "Long[64],BFloat16[64;4096],BFloat16[64;1024],BFloat16[8192;128]"
+    found = launched("_C::rotary_embedding", inputs, "out= args= writes=1,2")
+    turned = 2 * 64 * 5120
+    assert isinstance(found, Elementwise)
+    assert (found.bytes_read, found.bytes_written) == (turned + 64 * 256 + 64 * 8, turned)
+
+
+def test_four_bit_weights_are_unpacked_scales_first() -> None:
+    inputs = "BFloat16[1;2048;2048],Byte[2097152;1],Float[256],Byte[65536],Float[256],Float[]"
+    weights = launched(
+        "bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;2048;2048] args=", "kDequantizeBlockwise", 8192
+    )
+    scales = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;2048;2048] args=", "kDequantizeBlockwise", 128)
+    assert isinstance(weights, Elementwise)
+    assert isinstance(scales, Elementwise)
+    assert (weights.bytes_read, weights.bytes_written) == (2048 * 2048 // 2 + 65536 * 4, 2048 * 2048 * 2)
+    assert (scales.bytes_read, scales.bytes_written) == (65536, 4 * 65536)
+
+
+def test_a_few_rows_are_multiplied_with_packed_weights_at_once() -> None:
+    inputs = "BFloat16[1;1;2048],Byte[8388608;1],Float[1024],Byte[262144],Float[256],Float[]"
+    found = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;1;8192] args=", "kgemm_4bit_inference_naive")
+    assert isinstance(found, Gemm)
+    assert (found.m, found.n, found.k, found.b_dtype) == (1, 8192, 2048, "uint4")

@@ -1,0 +1,134 @@
+"""Signatures of library calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.capture.reading import library_calls
+from presim.capture.reading.log import parse
+from presim.capture.reading.operators import Operator, parse_operator
+from presim.trace.signatures import (
+    Attention,
+    Convolution,
+    Copy,
+    Elementwise,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    Kernel,
+    Signature,
+    dtype_bytes,
+)
+
+
+def call(text: str, by: Operator | None = None) -> Signature:
+    return library_calls.signature(parse(text), by)
+
+
+def test_a_product_in_columns_is_the_swapped_product_in_rows() -> None:
+    """cuBLAS's D[m, n] = A B, in columns, is D[n, m] = B A in rows: sizes, operands and layouts change places."""
+    text = "gemm m=14336 n=8192 k=4096 batch=1 a=bf16 b=f16 d=f32 compute=f32 transa=T transb=N beta=0 epilogue=none"
+    assert call(text) == Gemm(
+        m=8192, n=14336, k=4096, batch=1, dtype="float16", b_dtype="bfloat16", out_dtype="float32", layout="NT"
+    )
+
+
+def test_a_product_of_one_type_says_it_once() -> None:
+    gemm = call("gemm m=2 n=3 k=4 batch=5 a=f32 b=f32 d=f32 compute=tf32 transa=N transb=C beta=1 epilogue=gelu_bias")
+    assert gemm == Gemm(3, 2, 4, 5, "float32", "tf32", layout="TN", accumulate=True, epilogue="gelu_bias")
+
+
+def test_a_call_without_batch_is_one_product() -> None:
+    gemm = call("gemm m=2 n=3 k=4 batch=0 a=f32 b=f32 d=f32")
+    assert isinstance(gemm, Gemm)
+    assert gemm.batch == 1
+
+
+def test_a_grouped_product_has_the_rows_of_all_groups() -> None:
+    assert call("grouped_gemm groups=8 m=1024 n=4096 k=512 a=bf16") == GroupedGemm(8, 4096, 1024, 512, "bfloat16")
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_attention_of_cudnn(direction: str) -> None:
+    text = f"attention direction={direction} batch=2 heads=32 kv_heads=8 q_len=4096 kv_len=4096 head_dim=128 "
+    found = call(text + "v_head_dim=128 causal=1 dropout=0 dtype=bf16 backend=cudnn")
+    assert found == Attention(direction, 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("word", "direction"), [("fprop", "forward"), ("dgrad", "backward_data"), ("wgrad", "backward_weight")]
+)
+def test_a_convolution_in_each_direction(word: str, direction: str) -> None:
+    text = f"conv direction={word} n=8 c=3 k=64 input=224,224 filter=7,7 output=112,112 stride=2,2 dilation=1,1 "
+    assert call(text + "groups=1 dtype=bf16 compute=f32 layout=nhwc") == Convolution(
+        direction=direction,  # type: ignore[arg-type]
+        batch=8,
+        in_channels=3,
+        out_channels=64,
+        input_size=(224, 224),
+        filter_size=(7, 7),
+        output_size=(112, 112),
+        stride=(2, 2),
+        dilation=(1, 1),
+        groups=1,
+        dtype="bfloat16",
+        layout="nhwc",
+    )
+
+
+def test_copies_keep_direction_and_pinning() -> None:
+    assert call("copy direction=h2d bytes=1024 pinned=1") == Copy("h2d", 1024, pinned=True)
+    assert call("memset bytes=512") == Copy("memset", 512)
+
+
+def test_a_fused_graph_is_known_by_its_operations_and_bytes() -> None:
+    assert call("cudnn_graph ops=norm_forward bytes=1000 dtype=f16") == Fused(
+        "cudnn_graph norm_forward", 500, 500, 250, "float16"
+    )
+
+
+def test_a_call_of_a_kind_not_known_here_keeps_its_bytes_or_its_operator() -> None:
+    by = parse_operator(parse("op name=aten::linalg_qr in=Float[8;8] out=Float[8;8],Float[8;8] args="))
+    assert call("histogram bytes=4001") == Elementwise(2000, 2001, 1000, "float32", operator="histogram")
+    assert call("geqrf", by) == Kernel("geqrf", (1, 1, 1), (1, 1, 1), bytes=768, operator="aten::linalg_qr")
+
+
+@pytest.mark.parametrize(
+    "short", ["f64", "f32", "f16", "bf16", "i8", "i64", "u8", "u64", "e4m3", "e5m2", "e8m0", "c64"]
+)
+def test_short_type_names_are_types_whose_size_is_known(short: str) -> None:
+    """A type whose size is not known would silently count as one byte."""
+    bits = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "u64": 64, "c64": 64}.get(short, 8)
+    assert dtype_bytes(library_calls.dtype_of(short)) * 8 == bits
+
+
+FLASH = "kernel name=flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel grid=1,1,1 block=1,1,1"
+EFFICIENT = "kernel name=fmha_cutlassF_bf16_aligned_64x128_rf_sm80 grid=1,1,1 block=1,1,1"
+
+
+def kernel(text: str, operator: str) -> Signature | None:
+    return library_calls.kernel_signature(parse(text), parse_operator(parse(operator)))
+
+
+def test_attention_backward_takes_its_shapes_after_the_gradient() -> None:
+    tensors = "BFloat16[2;4096;32;128],BFloat16[2;4096;32;128],BFloat16[2;4096;8;128],BFloat16[2;4096;8;64]"
+    found = kernel(FLASH, f"op name=aten::_flash_attention_backward in={tensors} out= args=4096,4096,0")
+    assert found == Attention("backward", 2, 32, 8, 4096, 4096, 128, 64, False, "bfloat16", "flash")
+
+
+def test_efficient_attention_is_causal_by_its_mask_type() -> None:
+    tensors = "BFloat16[2;100;4;64],BFloat16[2;300;4;64],BFloat16[2;300;4;64]"
+    found = kernel(EFFICIENT, f"op name=aten::_efficient_attention_forward in={tensors} out= args=1,1")
+    assert found == Attention("forward", 2, 4, 4, 100, 300, 64, 64, True, "bfloat16", "efficient")
+
+
+def test_small_kernels_of_attention_and_grouped_products_are_not_the_product() -> None:
+    tensors = "BFloat16[2;100;4;64],BFloat16[2;300;4;64],BFloat16[2;300;4;64]"
+    assert kernel("kernel name=fill", f"op name=aten::_flash_attention_forward in={tensors} out= args=") is None
+    assert kernel("kernel name=prepare_offsets", "op name=aten::_grouped_mm in=BFloat16[4;2] out= args=") is None
+
+
+def test_groups_are_counted_by_offsets_where_both_matrices_are_flat() -> None:
+    """The weight gradient of a grouped product: [k, rows] times [rows, n], cut by offsets."""
+    text = "op name=aten::_grouped_mm in=BFloat16[512;4096],BFloat16[4096;1024],Int[8] out=BFloat16[8;512;1024] args="
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 512, 1024, 4096, "bfloat16")

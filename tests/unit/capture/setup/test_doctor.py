@@ -1,0 +1,113 @@
+"""What the doctor says about machines that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from presim.capture.setup import doctor
+from presim.capture.setup.doctor import Check, State
+from presim.capture.setup.environment import Torch
+from presim.capture.setup.machine import Machine, look, nvidia_packages
+
+GOOD = Machine(
+    python=(3, 11, 2),
+    system="Linux x86_64",
+    torch=Torch(Path("/site/torch"), "2.14.0+cu130", "13.0"),
+    torch_needs_missing=(),
+    shim=Path("/site/presim/shim/lib"),
+    shim_missing=(),
+    hook=None,
+    compiler="/usr/bin/g++",
+    nvidia_packages=(),
+    triton="3.8.0",
+    triton_wanted="~=3.8.0",
+    temporary=Path("/tmp"),
+    temporary_free_bytes=5 << 30,
+    cache=Path("/home/me/.cache/presim/hook"),
+    cache_writable=True,
+)
+
+
+def checks(**changes: object) -> dict[str, Check]:
+    machine = dataclasses.replace(GOOD, **changes)  # type: ignore[arg-type]
+    return {check.name: check for check in doctor.examine(machine)}
+
+
+def test_a_machine_with_everything_needs_no_mending() -> None:
+    assert all(check.state is State.OK and not check.mend for check in checks().values())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says", "mend"),
+    [
+        ("system", {"python": (3, 9, 2)}, "presim needs 3.11 or newer", "python3.11 -m venv .venv"),
+        ("system", {"system": "Darwin arm64"}, "Linux x86_64 only", "presim simulate DIR"),
+        ("PyTorch", {"torch": None}, "PyTorch is not installed", "pip install --no-deps torch===2.14.0"),
+        ("PyTorch", {"torch": Torch(Path(), "2.14.0+cpu", "")}, "2.14.0+cpu is a CPU-only build", "torch===2.14.0"),
+        ("PyTorch", {"torch": Torch(Path(), "2.14.0", "12.6")}, "built for CUDA 12.6", "torch===2.14.0"),
+        ("PyTorch", {"torch": Torch(Path(), "2.9.1", "13.0")}, "supported versions 2.12 to 2.15", "torch===2.14.0"),
+        ("PyTorch", {"torch_needs_missing": ("sympy", "jinja2")}, "without sympy, jinja2", "pip install sympy jinja2"),
+        ("emulated CUDA libraries", {"shim_missing": ("libnccl.so.2",)}, "libnccl.so.2", "shim"),
+        ("operator hook", {"compiler": None}, "no C++ compiler", "apt-get install g++"),
+        ("operator hook", {"cache_writable": False}, "cannot be written", "export XDG_CACHE_HOME=DIR"),
+        ("disk", {"temporary_free_bytes": 1 << 20}, "1.0 MiB free in /tmp", "export TMPDIR=DIR"),
+    ],
+)
+def test_what_stops_a_run_is_missing_and_names_its_remedy(
+    name: str, changes: dict[str, object], says: str, mend: str
+) -> None:
+    """One broken part is one missing check, which says what is wrong and which command mends it."""
+    found = checks(**changes)
+    assert found[name].state is State.MISSING
+    assert says in found[name].found
+    assert found[name].mend.endswith(mend)
+    assert [other.name for other in found.values() if other.state is State.MISSING] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("Triton", {"triton": None}),
+        ("disk", {"temporary_free_bytes": 500 << 20}),
+    ],
+)
+def test_what_a_run_can_do_without_is_a_note(name: str, changes: dict[str, object]) -> None:
+    check = checks(**changes)[name]
+    assert check.state is State.NOTE
+    assert check.mend
+
+
+def test_triton_is_asked_for_in_the_version_that_pytorch_wants() -> None:
+    assert checks(triton=None)["Triton"].mend.endswith("pip install --no-deps 'triton~=3.8.0'")
+
+
+def test_a_built_hook_needs_no_compiler() -> None:
+    assert checks(hook=Path("/cache/hook.so"), compiler=None)["operator hook"].state is State.OK
+
+
+def test_nvidia_packages_do_not_matter() -> None:
+    assert checks(nvidia_packages=("nvidia-nccl-cu13",))["nvidia-* packages"].state is State.OK
+
+
+def test_nvidia_packages_are_found_by_their_metadata(tmp_path: Path) -> None:
+    for name in ("nvidia_nccl_cu13-2.30.7.dist-info", "nvidia", "numpy-2.4.6.dist-info"):
+        (tmp_path / name).mkdir()
+    assert nvidia_packages([str(tmp_path), str(tmp_path / "absent")]) == ("nvidia-nccl-cu13",)
+
+
+def test_looking_at_this_machine_does_not_import_torch() -> None:
+    """The doctor answers where torch cannot even be imported; the facts are those of this interpreter."""
+    import sys
+
+    before = "torch" in sys.modules
+    assert look().python == tuple(sys.version_info[:3])
+    assert ("torch" in sys.modules) == before
+
+
+@pytest.mark.torch_cuda
+def test_the_deep_check_makes_a_tensor_on_the_emulated_gpu() -> None:
+    check = doctor.examine_deeply()
+    assert (check.state, check.found) == (State.OK, "made on NVIDIA H100 80GB HBM3 (4,) 512")
