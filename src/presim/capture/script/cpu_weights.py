@@ -4,11 +4,16 @@ A model of 7B parameters that is initialised on the CPU before it goes to the de
 process of each rank, which nobody looks at: the emulated device computes nothing with them. So the functions that fill
 tensors in place with random numbers pass over large ones, and casting a module on the CPU passes over what was left
 so. What is made by ``torch.randn`` and its like, batches for example, is real.
+
+Their pages are mapped anew without a promise of memory (MAP_NORESERVE): many ranks with many gigabytes each are more
+than the system would promise where it keeps count of that (vm.overcommit_memory=2).
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +22,11 @@ import torch
 LARGE = 4 << 20  # bytes: below, the heap's pages may have been in use before, and filling takes milliseconds
 _RANDOM = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000  # Linux's numbers, which Python 3.11 does not name
+
+_mmap: Any = ctypes.CDLL(None).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
 class CpuWeights:
@@ -40,7 +50,7 @@ class CpuWeights:
                 return fill(tensor, *args, **kwargs)
             if not _is_unfilled(tensor):
                 self.bytes += tensor.nbytes
-                tensor.untyped_storage().presim_unfilled = True
+                _leave_unfilled(tensor)
             return tensor
 
         return fill_small
@@ -65,8 +75,20 @@ def _cast(fn: Callable[[Any], Any], tensor: Any) -> Any:
     if kind.device.type != "cpu" or kind.dtype == tensor.dtype:
         return fn(tensor)
     result = torch.empty(tensor.shape, dtype=kind.dtype)
-    result.untyped_storage().presim_unfilled = True  # type: ignore[attr-defined]
+    _leave_unfilled(result)
     return result
+
+
+def _leave_unfilled(tensor: Any) -> None:
+    """Zeros from now on, in memory that is neither taken nor promised."""
+    tensor.untyped_storage().presim_unfilled = True
+    if not tensor.is_contiguous() or tensor.is_shared():
+        return
+    first = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    # If it is refused, the pages are as they were.
+    _mmap(first, end - first, protection, flags | _MAP_FIXED | _MAP_NORESERVE, -1, 0)
 
 
 def _is_large(tensor: Any) -> bool:

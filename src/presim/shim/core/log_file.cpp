@@ -13,6 +13,10 @@ namespace presim {
 namespace {
 
 constexpr size_t kAddresses = size_t(64) << 30;   // 1.4 billion records
+// The kernel places mappings downwards from the stack and upwards from the program; nobody comes by here, so addresses
+// need not be reserved before the file grows into them. With many ranks that would be most of what they map.
+constexpr uintptr_t kFirstPlace = uintptr_t(0x2000) << 32;
+constexpr int kPlaces = 64;
 constexpr size_t kFirstGrowth = size_t(1) << 20;  // doubles up to kLargestGrowth
 constexpr size_t kLargestGrowth = size_t(32) << 20;
 constexpr size_t kPage = 4096;
@@ -24,8 +28,11 @@ bool LogFile::create(const std::string& directory) {
   // O_EXCL: programs that this one starts inherit the environment, and must not write over its log.
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file_ < 0) return false;
-  base_ = mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base_ == MAP_FAILED || !grow(kPage)) return false;
+  for (int place = 0; place < kPlaces && mapped_ == 0; ++place) {
+    base_ = reinterpret_cast<void*>(kFirstPlace + size_t(place) * kAddresses);
+    grow(kPage);
+  }
+  if (mapped_ == 0) return false;
   Header* header = new (base_) Header{};
   header->version = 1;
   header->record_bytes = sizeof(Record);
@@ -55,7 +62,8 @@ bool LogFile::allocate(size_t bytes) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return false;
   if (bytes > kAddresses || posix_fallocate(file_, 0, off_t(bytes)) != 0) return false;
   void* part = static_cast<char*>(base_) + mapped_;
-  void* mapped = mmap(part, bytes - mapped_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_, off_t(mapped_));
+  constexpr int kHere = MAP_SHARED | MAP_FIXED_NOREPLACE;
+  void* mapped = mmap(part, bytes - mapped_, PROT_READ | PROT_WRITE, kHere, file_, off_t(mapped_));
   if (mapped == MAP_FAILED) return false;
   mapped_ = bytes;
   return true;

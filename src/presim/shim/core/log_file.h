@@ -22,7 +22,7 @@ class LogFile {
   bool allocate(size_t bytes);
 
   int file_ = -1;
-  // One reservation of addresses for the file's whole life: a Record's address never changes.
+  // One place for the file's whole life: a Record's address never changes.
   void* base_ = nullptr;
   size_t mapped_ = 0;
 };
