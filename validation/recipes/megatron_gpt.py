@@ -18,13 +18,15 @@ import torch.nn.functional as F
 megatron_layers.install_weight_gradient_fusion()
 megatron_layers.install_masked_softmax_fusion()
 
-from megatron.core import parallel_state  # noqa: E402 - looks for the fusions when it is imported
+import megatron_lora  # noqa: E402 - this and the next ones look for the fusions when they are imported
+from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
     DistributedDataParallelConfig,
     finalize_model_grads,
 )
 from megatron.core.enums import ModelType  # noqa: E402
+from megatron.core.fusions.fused_bias_geglu import quick_gelu  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
@@ -35,8 +37,9 @@ from megatron.core.transformer import MLATransformerConfig, TransformerConfig  #
 def parse() -> argparse.Namespace:
     """Shapes, parallelism, precision."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("layers", "hidden", "ffn", "heads", "kv-heads", "vocab", "sequence", "batch", "accumulate"):
+    for name in ("layers", "hidden", "ffn", "heads", "kv-heads", "vocab", "sequence", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--accumulate", type=_counts, required=True, help="micro-batches of each step: 8, or 2,4,8")
     for name in ("tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--expert-tensor-parallel", type=int)
@@ -46,21 +49,42 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--overlap", action="store_true", help="gradients and parameters travel beside compute")
     parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--gradients", choices=("fp32", "model"), default="fp32", help="what gradients are summed in")
-    parser.add_argument("--style", choices=("gpt", "llama"), default="llama")
+    parser.add_argument("--style", choices=("gpt", "llama", "gpt-oss"), default="llama")
     parser.add_argument("--tied", action="store_true", help="the output layer is the embedding")
     parser.add_argument("--positions", choices=("rope", "learned"), default="rope")
     parser.add_argument("--engine", choices=("te", "local"), default="local")
     parser.add_argument("--attention", choices=("flash", "unfused"), default="flash")
     parser.add_argument("--no-weight-gradient-fusion", action="store_true")
     parser.add_argument("--checkpoint", action="store_true", help="recompute every layer")
+    parser.add_argument("--recompute", help="what each layer computes again, e.g. layernorm,moe_act")
+    parser.add_argument("--lora", type=int, help="rank of the adapters that are trained while the rest is frozen")
+    parser.add_argument("--lora-targets", default="linear_qkv", help="what has them, e.g. linear_qkv,linear_proj")
+    parser.add_argument("--fsdp", action="store_true", help="Megatron's own: parameters, gradients and state are split")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of TransformerConfig")
     parser.add_argument("--steps", type=int, default=3)
     return parser.parse_args()
 
 
+def _counts(text: str) -> list[int]:
+    return [int(count) for count in text.split(",")]
+
+
+_STYLES = {  # what models of a family have in common
+    "gpt": {"normalization": "LayerNorm", "activation_func": F.gelu, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+    "llama": {"activation_func": F.silu, "gated_linear_unit": True, "add_bias_linear": False},
+    "gpt-oss": {
+        "activation_func": quick_gelu,
+        "gated_linear_unit": True,
+        "glu_linear_offset": 1.0,
+        "activation_func_clamp_value": 7.0,
+        "softmax_type": "learnable",
+        "bias_dropout_fusion": False,
+    },
+}
+
+
 def configure(o: argparse.Namespace) -> TransformerConfig:
     """Megatron's configuration of the model and of its parallelism."""
-    llama = o.style == "llama"
     dtype = torch.bfloat16 if o.precision == "bf16" else torch.float16
     fields = dict(
         num_layers=o.layers,
@@ -79,23 +103,24 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         params_dtype=dtype,
         bf16=o.precision == "bf16",
         fp16=o.precision == "fp16",
-        add_bias_linear=not llama,
-        gated_linear_unit=llama,
-        activation_func=F.silu if llama else F.gelu,
         bias_activation_fusion=True,
         bias_dropout_fusion=True,
         masked_softmax_fusion=o.attention == "unfused",
         gradient_accumulation_fusion=not o.no_weight_gradient_fusion,
-        normalization="RMSNorm" if llama else "LayerNorm",
-        hidden_dropout=0.0 if llama else 0.1,
-        attention_dropout=0.0 if llama else 0.1,
-        recompute_granularity="full" if o.checkpoint else None,
+        normalization="RMSNorm",
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        recompute_granularity="full" if o.checkpoint else "selective" if o.recompute else None,
+        recompute_modules=o.recompute.split(",") if o.recompute else None,
         recompute_method="uniform" if o.checkpoint else None,
         recompute_num_layers=1 if o.checkpoint else None,
-        cross_entropy_loss_fusion=llama,
+        cross_entropy_loss_fusion=o.style != "gpt",
         cross_entropy_fusion_impl="te" if o.engine == "te" else "native",
         attention_softmax_in_fp32=False,
+        overlap_p2p_comm=o.overlap and o.virtual_pipeline is not None,
+        batch_p2p_comm=not (o.overlap and o.virtual_pipeline is not None),
     )
+    fields |= _STYLES[o.style]
     fields |= dict(_field(text) for text in o.set)
     mla = fields.pop("multi_latent_attention", False)
     return (MLATransformerConfig if mla else TransformerConfig)(**fields)
@@ -117,16 +142,20 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
         overlap_grad_reduce=o.overlap,
         overlap_param_gather=o.overlap and o.distributed_optimizer,
         use_distributed_optimizer=o.distributed_optimizer,
-        average_in_collective=o.gradients == "model",
-        fp8_param_gather=config.fp8_param,
+        average_in_collective=o.gradients == "model" and not o.fsdp,
+        fp8_param_gather=bool(config.fp8_param),
+        use_megatron_fsdp=o.fsdp,
+        data_parallel_sharding_strategy="optim_grads_params" if o.fsdp else "no_shard",
     )
     chunks = []
     for index in range(o.virtual_pipeline or 1):
         stage = {} if o.virtual_pipeline is None else {"ignore_virtual": False, "vp_stage": index}
         chunk = None if o.virtual_pipeline is None else index
+        spec = megatron_layers.block_spec(config, o.engine, o.attention, chunk)
         model = GPTModel(
             config,
-            megatron_layers.block_spec(config, o.engine, o.attention, chunk),
+            spec,
+            mtp_block_spec=megatron_layers.prediction_spec(config, spec, o.engine, chunk),
             vocab_size=o.vocab,
             max_sequence_length=o.sequence,
             pre_process=parallel_state.is_pipeline_first_stage(**stage),
@@ -138,8 +167,19 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
         model.model_type = ModelType.encoder_or_decoder
         if not config.fp8:
             model = model.to(config.params_dtype)
-        chunks.append(DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0))
+        if o.lora:
+            megatron_lora.adapt(model, o.lora, o.lora_targets.split(","))
+        chunks.append(_parallel(o, config, ddp, model, index))
     return chunks
+
+
+def _parallel(o, config, ddp, model, index: int) -> torch.nn.Module:
+    """Under Megatron's data parallelism, or its own fully sharded one."""
+    if o.fsdp:
+        from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
+
+        return FullyShardedDataParallel(config, ddp, model)
+    return DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0)
 
 
 def fuse(optimizer) -> None:
@@ -205,7 +245,7 @@ def main() -> None:
             yield torch.randint(o.vocab, (o.batch, o.sequence // o.context_parallel), device="cuda")
 
     streams = [batches() for _ in chunks]
-    for _ in range(o.steps):
+    for step in range(o.steps):
         for chunk in chunks:
             chunk.zero_grad_buffer()
         optimizer.zero_grad()
@@ -213,7 +253,7 @@ def main() -> None:
             forward_step_func=partial(forward_step, o),
             data_iterator=streams if len(chunks) > 1 else streams[0],
             model=chunks if len(chunks) > 1 else chunks[0],
-            num_microbatches=o.accumulate,
+            num_microbatches=o.accumulate[min(step, len(o.accumulate) - 1)],
             seq_length=o.sequence,
             micro_batch_size=o.batch,
             forward_only=False,

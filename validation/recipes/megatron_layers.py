@@ -72,6 +72,17 @@ def block_spec(config, engine: str, attention: str, vp_stage: int | None):
     return spec
 
 
+def prediction_spec(config, spec, engine: str, vp_stage: int | None):
+    """What predicts a second token (DeepSeek's), where the model has it and this stage holds it."""
+    if not config.mtp_num_layers:
+        return None
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_layer_specs, get_gpt_mtp_block_spec
+
+    transformer_engine = engine == "te"
+    layers = spec if spec.layer_specs else get_gpt_decoder_layer_specs(config, transformer_engine)[-1]
+    return get_gpt_mtp_block_spec(config, layers, transformer_engine, vp_stage=vp_stage)
+
+
 class FusedAttention(torch.nn.Module):
     """PyTorch's fused attention with the interface of Megatron's core attention: [sequence, batch, heads, dim]."""
 

@@ -79,9 +79,16 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def domain_size(self) -> int:
-        """GPUs that reach each other without the network."""
-        hosts = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
-        return min(hosts * self.gpus_per_node, self.world_size)
+        """GPUs that reach each other without the network: of one host, or of the hosts that a job has in one rack.
+
+        A job of several racks takes as many hosts of each, as block scheduling places it: 256 GPUs are 64 in each of
+        four racks of 72, not 72, 72, 72 and 40.
+        """
+        most = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
+        fewest_racks = -(-self.nodes // most)
+        even = (racks for racks in range(fewest_racks, 2 * fewest_racks) if self.nodes % racks == 0)
+        hosts = -(-self.nodes // next(even, fewest_racks))
+        return hosts * self.gpus_per_node
 
     @property
     def link_bytes_per_s(self) -> float:

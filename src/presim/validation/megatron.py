@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 
+from presim.hardware.cluster import Cluster
+from presim.validation import tuned
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.models import published_shapes
-from presim.validation.plan import Plan, accumulation, cluster_of, options, steps_for
+from presim.validation.megatron_fields import engine_of, flags_of, is_sharded, number_format, split_of_layers
+from presim.validation.models import plain_name, published_shapes
+from presim.validation.plan import Plan, Repeats, accumulation, cluster_of, options, repeats_for, steps_for
 
 _OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "frozen", "diffusion")
 
@@ -19,24 +21,39 @@ def plan_megatron(case: Case) -> Plan:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
     if family := next((word for word in _OTHER_FAMILIES if word in case.text("model").lower()), None):
-        raise CannotBuildError(f"the recipe builds decoders for pre-training, and the case is of the kind {family!r}")
-    for unknown in ("sft", "lora"):
-        if unknown in case.text("model").lower() or unknown in case.text("sharding").lower():
-            raise CannotBuildError(f"the recipe has no {unknown.upper()}")
-    if "fsdp" in case.text("sharding").lower():
-        raise CannotBuildError("the recipe has no FSDP of Megatron's own")
+        raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
+    if "automodel" in case.text("framework").lower():
+        raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
     if importlib.util.find_spec("megatron") is None:
         raise CannotBuildError("Megatron-core is not installed: pip install --no-deps megatron-core")
-    said = flags_of(case)
-    engine = _engine(case, said)
-    split, stages, context = (case.count(axis, 1) for axis in ("tp", "pp", "cp"))
+    stages = case.count("pp", 1)
+    model_parallel = case.count("tp", 1) * stages * case.count("cp", 1)
     cluster = cluster_of(case)
-    model_parallel = split * stages * context
     if cluster.world_size % model_parallel:
         raise CannotBuildError(f"{cluster.world_size} GPUs are no multiple of tp x pp x cp = {model_parallel}")
     micro_batches = accumulation(case, cluster.world_size // model_parallel)
-    shapes = published_shapes(case)
-    args = options(
+    repeats = repeats_for(micro_batches, stages)
+    chip, format_ = cluster.gpu.id, case.text("precision")
+    return Plan(
+        "megatron_gpt.py",
+        (
+            *_shapes(case),
+            *_parallelism(case),
+            *_training(case, repeats, micro_batches, chip),
+            *_settings(case, cluster),
+        ),
+        cluster,
+        tuple(range(0, cluster.world_size, cluster.world_size // stages)),
+        3 if repeats else steps_for(micro_batches),
+        repeats,
+        tuned.is_tuned(case) and tuned.whole_graph(plain_name(case), chip, format_),
+    )
+
+
+def _shapes(case: Case) -> tuple[str, ...]:
+    """Arguments of the recipe for the model and its batch."""
+    shapes, split = published_shapes(case), case.count("tp", 1)
+    return options(
         layers=shapes.layers,
         hidden=shapes.hidden,
         ffn=shapes.ffn,
@@ -45,101 +62,63 @@ def plan_megatron(case: Case) -> Plan:
         vocab=-(-shapes.vocab // (128 * split)) * 128 * split,  # as Megatron pads it
         sequence=case.count("seq_len"),
         batch=case.count("micro_batch"),
-        accumulate=micro_batches,
-        tensor_parallel=split,
-        pipeline_parallel=stages,
-        context_parallel=context if context > 1 else None,
-        expert_parallel=_above_one(case, "ep"),
-        expert_tensor_parallel=case.count("etp") if case.text("etp") else None,
-        virtual_pipeline=_above_one(case, "vp"),
-        sequence_parallel=_sequence_parallel(case, split),
-        distributed_optimizer="distributed" in case.text("sharding").lower(),
-        overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in case.text("sharding") or _tuned(case),
-        precision="fp16" if case.text("precision").lower().startswith("fp16") else "bf16",
-        gradients="model" if _tuned(case) else None,
         style=shapes.style,
         tied=shapes.tied,
         positions=shapes.positions,
-        engine=engine,
-        attention="unfused" if engine == "local" and _unfused(case, said) else None,
-        no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or "DeepSpeed" in case.text("framework"),
-        checkpoint=case.text("act_ckpt").startswith("full"),
     )
-    fields = {**shapes.fields, **_number_format(case, said)}
-    settings = [part for name in sorted(fields) for part in ("--set", f"{name}={fields[name]!r}")]
-    per_stage = cluster.world_size // stages
-    ranks = tuple(range(0, cluster.world_size, per_stage))
-    return Plan("megatron_gpt.py", (*args, *settings), cluster, ranks, steps_for(micro_batches))
 
 
-def flags_of(case: Case) -> Mapping[str, str]:
-    """What the case says of Megatron's own options: ``name=value;name=value``."""
-    words = (part.partition("=") for part in case.text("other").split(";"))
-    return {name.strip(): value for name, _, value in words if name.strip()}
+def _parallelism(case: Case) -> tuple[str, ...]:
+    split = case.count("tp", 1)
+    return options(
+        tensor_parallel=split,
+        pipeline_parallel=case.count("pp", 1),
+        context_parallel=_above_one(case, "cp"),
+        expert_parallel=_above_one(case, "ep"),
+        expert_tensor_parallel=case.count("etp") if case.text("etp") else None,
+        virtual_pipeline=_above_one(case, "vp"),
+        # tuned runs with tensor parallelism have it; others say so
+        sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
+    )
+
+
+def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str) -> tuple[str, ...]:
+    """Arguments for what becomes of gradients, what is computed again, and what is trained at all."""
+    said, is_tuned, engine = flags_of(case), tuned.is_tuned(case), engine_of(case)
+    sharding, framework = case.text("sharding").lower(), case.text("framework")
+    lora = tuned.adapters(case)
+    again = tuned.recomputed(plain_name(case), chip, case.text("precision")) if is_tuned else ()
+    unfused = "DeepSpeed" in framework or said.get("attention-backend") in ("unfused", "local")
+    return options(
+        accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
+        distributed_optimizer="distributed" in sharding or is_sharded(case) or bool(lora),
+        fsdp=is_sharded(case),
+        overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
+        precision="fp16" if case.text("precision").lower().startswith("fp16") else "bf16",
+        gradients="model" if is_tuned else None,
+        engine=engine,
+        attention="unfused" if engine == "local" and unfused else None,
+        no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or "DeepSpeed" in framework,
+        checkpoint=case.text("act_ckpt").startswith("full"),
+        recompute=",".join(again) or None,
+        lora=lora.rank if lora else None,
+        lora_targets=",".join(lora.targets) if lora else None,
+    )
+
+
+def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
+    """Fields of TransformerConfig, as ``--set name=value``."""
+    shapes = published_shapes(case)
+    fields = {
+        **shapes.fields,
+        **number_format(case, cluster.gpu.id),
+        **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
+    }
+    if tuned.is_tuned(case) and shapes.positions == "rope":
+        fields["apply_rope_fusion"] = True
+    return tuple(part for name in sorted(fields) for part in ("--set", f"{name}={fields[name]!r}"))
 
 
 def _above_one(case: Case, axis: str) -> int | None:
     count = case.count(axis, 1)
     return count if count > 1 else None
-
-
-def _tuned(case: Case) -> bool:
-    """Published by those who tune the framework: what communicates is overlapped, gradients are summed in bf16."""
-    return any(word in case.text("framework") for word in ("Bridge", "NeMo"))
-
-
-def _sequence_parallel(case: Case, split: int) -> bool:
-    """Tuned runs with tensor parallelism have it; others say so."""
-    return case.text("seq_parallel").lower() == "true" or (_tuned(case) and split > 1)
-
-
-def _engine(case: Case, said: Mapping[str, str]) -> str:
-    """Transformer Engine where the case used it, if it is installed here.
-
-    Raises:
-        CannotBuildError: the case cannot be built without it, and it is not installed.
-    """
-    used = said.get("transformer-impl") == "transformer_engine" or "TE" in case.text("framework") or _tuned(case)
-    if used and importlib.util.find_spec("transformer_engine") is not None:
-        return "te"
-    needs = {
-        "FP8": _fp8(case),
-        "context parallelism": case.count("cp", 1) > 1,
-        "experts": case.text("n_experts") not in ("", "0", "1") or case.count("ep", 1) > 1,
-    }
-    if missing := next((name for name, needed in needs.items() if needed), None):
-        raise CannotBuildError(
-            f"the case has {missing}, which Megatron computes with Transformer Engine, and that is not installed"
-        )
-    return "local"
-
-
-def _unfused(case: Case, said: Mapping[str, str]) -> bool:
-    return "DeepSpeed" in case.text("framework") or said.get("attention-backend") in ("unfused", "local")
-
-
-def _fp8(case: Case) -> bool:
-    return any(name in case.text("precision").lower() for name in ("fp8", "fp4"))
-
-
-def _number_format(case: Case, said: Mapping[str, str]) -> dict[str, object]:
-    """Fields of TransformerConfig for what the products compute in."""
-    text = case.text("precision").lower()
-    if "fp4" in text:
-        raise CannotBuildError("the recipe has no FP4")
-    if "fp8" not in text:
-        if not text.startswith(("bf16", "fp16")):
-            raise CannotBuildError(
-                f"the recipe computes in bf16, fp16 or FP8, and the case in {case.text('precision')!r}"
-            )
-        return {}
-    recipe = said.get("fp8-recipe") or ("mxfp8" if "mx" in text else "tensorwise" if _scaled_now(text) else "delayed")
-    return {
-        "fp8": "e4m3" if recipe == "mxfp8" else "hybrid",
-        "fp8_recipe": recipe,
-        "fp8_param": _tuned(case) and recipe != "mxfp8",
-    }
-
-
-def _scaled_now(text: str) -> bool:
-    return "cs" in text.replace("-", " ").split() or "current" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from presim.validation.cases import CannotBuildError, Case
@@ -18,7 +19,7 @@ class Shapes:
     heads: int
     kv_heads: int
     vocab: int
-    style: str = "llama"  # llama: RMSNorm, SwiGLU, no biases; gpt: LayerNorm, GELU, biases
+    style: str = "llama"  # llama: RMSNorm, SwiGLU, no biases; gpt: LayerNorm, GELU, biases; gpt-oss: its own
     tied: bool = False
     positions: str = "rope"
     fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
@@ -34,6 +35,7 @@ def _experts(count: int, top: int, ffn: int, **fields: object) -> dict[str, obje
         "moe_token_dispatcher_type": "alltoall",
         "moe_router_load_balancing_type": "none",
         "moe_router_force_load_balancing": True,
+        "moe_permute_fusion": True,
         **fields,
     }
 
@@ -45,7 +47,15 @@ _LATENT = {  # DeepSeek's attention
     "qk_head_dim": 128,
     "qk_pos_emb_head_dim": 64,
     "v_head_dim": 128,
+    "qk_layernorm": True,
 }
+_SIGMOID = {  # its router, and the shared expert that runs beside the exchange
+    "moe_router_score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "moe_router_dtype": "fp32",
+    "moe_shared_expert_overlap": True,
+}
+_OSS = {"kv_channels": 64, "window_size": (128, 0), "window_attn_skip_freq": 2}  # every second layer sees 128 tokens
 
 # Each from the configuration that was published with the weights (config.json on the model's page).
 _PUBLISHED = {
@@ -54,6 +64,8 @@ _PUBLISHED = {
         fields={
             **_LATENT,
             **_experts(256, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] * 3 + [1] * 58),
+            **_SIGMOID,
+            "mtp_num_layers": 1,
         },
     ),
     "kimik2": Shapes(
@@ -61,6 +73,7 @@ _PUBLISHED = {
         fields={
             **_LATENT,
             **_experts(384, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] + [1] * 60),
+            **_SIGMOID,
         },
     ),
     "qwen330ba3b": Shapes(
@@ -69,7 +82,23 @@ _PUBLISHED = {
     "qwen3235ba22b": Shapes(
         94, 4096, 12288, 64, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **_experts(128, 8, 1536)}
     ),
+    "gptoss120b": Shapes(36, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **_experts(128, 4, 2880)}),
+    "gptoss20b": Shapes(24, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **_experts(32, 4, 2880)}),
+    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=_experts(8, 2, 32768)),
+    "llama4maverick": Shapes(
+        *(48, 5120, 16384, 40, 8, 202048),
+        fields=_experts(128, 1, 8192, moe_shared_expert_intermediate_size=8192, moe_layer_freq=[0, 1] * 24),
+    ),
+    # GPT-3's paper has the first; the other is NeMo's own size of it
+    "gpt3175b": Shapes(96, 12288, 49152, 96, 96, 51200, "gpt", tied=True, positions="learned"),
+    "gpt320b": Shapes(44, 6144, 24576, 48, 48, 51200, "gpt", tied=True, positions="learned"),
 }
+
+
+def plain_name(case: Case) -> str:
+    """The model's name in small letters and digits, without what stands in brackets: ``llama38b``, ``gptoss120b``."""
+    name = re.split(r" ?[(\[]", case.text("model").lower())[0]
+    return "".join(letter for letter in name if letter.isalnum())
 
 
 def published_shapes(case: Case) -> Shapes:
@@ -78,13 +107,16 @@ def published_shapes(case: Case) -> Shapes:
     Raises:
         CannotBuildError: the cells are empty and the name is not known.
     """
-    if case.text("n_layers"):
+    if case.text("n_layers") and case.text("n_heads"):
         return _from_cells(case)
-    name = case.text("model").split(" (")[0].lower()
-    plain = "".join(letter for letter in name if letter.isalnum())
-    if plain not in _PUBLISHED:
+    name = plain_name(case)
+    known = next((shapes for key, shapes in _PUBLISHED.items() if name.startswith(key)), None)
+    if known is None:
         raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
-    return _PUBLISHED[plain]
+    if "tokendrop" not in case.text("model"):
+        return known
+    dropping = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+    return dataclasses.replace(known, fields={**known.fields, **dropping})
 
 
 def _from_cells(case: Case) -> Shapes:

@@ -8,9 +8,22 @@ from collections.abc import Callable
 from presim.errors import PresimError
 from presim.hardware.catalogue import find
 from presim.hardware.choose import choose_cluster
-from presim.hardware.cluster import Cluster
+from presim.hardware.cluster import Cluster, Node
 from presim.hardware.schema import Gpu
 from presim.validation.cases import CannotBuildError, Case
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeats:
+    """Micro-batches of a step that are captured in place of all: what each further one adds is alike."""
+
+    first: int
+    second: int
+    wanted: int
+
+    def step_time(self, first_s: float, second_s: float) -> float:
+        """Seconds of the wanted step from those of the two that were captured."""
+        return first_s + (self.wanted - self.first) * (second_s - first_s) / (self.second - self.first)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +35,8 @@ class Plan:
     cluster: Cluster
     ranks: tuple[int, ...] = (0,)  # ranks to capture; the first is reported on
     steps: int = 3
+    repeats: Repeats | None = None  # its second and third step have fewer micro-batches than the case's
+    one_graph: bool = False  # the published run's iteration is one CUDA graph: its host launches no kernels
 
 
 Planner = Callable[[Case], Plan]
@@ -33,6 +48,7 @@ _GPUS = {
     "a100 sxm 40gb": "a100-40gb-sxm",
     "a100 sxm 80gb": "a100-80gb-sxm",
     "a100 (dgx a100)": "a100-80gb-sxm",
+    "a100 sxm 80gb (selene)": "a100-80gb-sxm",
     "h100 (dgx h100)": "h100-sxm",
     "b200 sxm": "b200",
     "b300 sxm": "b300",
@@ -41,6 +57,10 @@ _GPUS = {
     "gb200 (dgx gb200)": "gb200",
     "nvidia h100-sxm5-80gb": "h100-sxm",
     "nvidia h200-sxm5-141gb": "h200",
+    "nvidia blackwell gpu (b200-sxm-180gb)": "b200",
+    "nvidia blackwell gpu (gb200)": "gb200",
+    "nvidia blackwell ultra gpu (b300-sxm-270gb)": "b300",
+    "nvidia blackwell ultra gpu (gb300)": "gb300",
     "nvidia a100 80gb pcie": "a100-80gb-pcie",
 }
 
@@ -62,12 +82,18 @@ def gpu_of(case: Case) -> str:
 
 
 def cluster_of(case: Case) -> Cluster:
-    """The case's cluster: as many nodes as its GPUs need."""
+    """The case's cluster: as many nodes as its GPUs need.
+
+    Tables that count a rack as one node mean hosts of what the GPU's usual node has; the rack is the catalogue's.
+    """
+    gpu = gpu_of(case)
+    host = find(Node, find(Gpu, gpu).default_node).gpus
     gpus = case.count("n_gpus", 1)
-    per_node = min(case.count("gpus_per_node", 8), gpus)
+    per_node = min(case.count("gpus_per_node", host), gpus)
+    if per_node > host:
+        per_node = host
     if gpus % per_node:
         raise CannotBuildError(f"{gpus} GPUs do not fill nodes of {per_node}")
-    gpu = gpu_of(case)
     try:
         return choose_cluster(gpu=gpu, nodes=gpus // per_node, gpus_per_node=per_node)
     except PresimError as error:
@@ -95,6 +121,17 @@ def accumulation(case: Case, data_parallel: int) -> int:
             f"global_batch = {total} is no multiple of micro_batch x data parallel = {micro} x {data_parallel}"
         )
     return total // (micro * data_parallel)
+
+
+def repeats_for(micro_batches: int, stages: int) -> Repeats | None:
+    """The micro-batches to capture in place of many; None where all of them are few enough.
+
+    A pipeline has to be full in both steps: a schedule with virtual stages fills it with almost twice as many
+    micro-batches as there are stages.
+    """
+    first = 2 * stages
+    second = first + stages * -(-4 // stages)
+    return Repeats(first, second, micro_batches) if micro_batches > first + second else None
 
 
 def steps_for(micro_batches: int) -> int:

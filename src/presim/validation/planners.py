@@ -150,6 +150,6 @@ def _single_gpu(case: Case) -> Plan:
 _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
     (("torchtitan",), _torchtitan),
     (("llm-foundry", "composer"), _mosaic),
-    (("megatron", "nemo"), plan_megatron),
+    (("megatron", "nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),
     (("hf transformers", "hugging face"), _single_gpu),
 )

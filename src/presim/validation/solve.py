@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,6 +14,7 @@ from presim.pipeline import evaluate
 from presim.result import Result
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.results import RUN_FAILED, Prediction
 
@@ -26,14 +28,14 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     try:
         planned = plan(case)
         traces = captures.traces(planned)
+        options = _hosts(planned, options)
         results = [evaluate(traces, planned.cluster, options, rank=rank).result for rank in planned.ranks]
-        prediction = _prediction(case, results)
+        prediction = _repeated(planned, results, _prediction(case, results))
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
         prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(error)}")
-    fields = {name: getattr(prediction, name) for name in prediction.__dataclass_fields__}
-    return Prediction(**{**fields, "seconds": time.perf_counter() - begun})
+    return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 
 def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
@@ -53,6 +55,26 @@ def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
         outcome="ok",
         provenance=" ".join(f"{share.name} {share.share:.0%}" for share in result.provenance.by_origin),
     )
+
+
+def _hosts(plan: Plan, options: Options | None) -> Options | None:
+    """Hosts that launch nothing, where the published run's iteration is one CUDA graph."""
+    if not plan.one_graph:
+        return options
+    return dataclasses.replace(options or Options(), host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0)
+
+
+def _repeated(plan: Plan, results: Sequence[Result], prediction: Prediction) -> Prediction:
+    """With the step's time for all of its micro-batches, where fewer were captured."""
+    times = results[0].steps.times_s if plan.repeats and prediction.step_time_s else []
+    if plan.repeats is None or prediction.step_time_s is None or len(times) < 3:
+        return prediction
+    step = plan.repeats.step_time(times[1], times[2])
+    low, high = (
+        bound and bound * step / prediction.step_time_s
+        for bound in (prediction.low_step_time_s, prediction.high_step_time_s)
+    )
+    return dataclasses.replace(prediction, step_time_s=step, low_step_time_s=low, high_step_time_s=high)
 
 
 def _fullest(case: Case, results: Sequence[Result]) -> int:

@@ -107,6 +107,11 @@ def test_hosts_of_a_rack_share_one_nvlink_domain() -> None:
     assert choose_cluster(gpu="gb200", nodes=2, gpus_per_node=72).domain_size == 72
 
 
+@pytest.mark.parametrize(("gpus", "domain"), [(8, 8), (72, 72), (128, 64), (256, 64), (1152, 72), (76, 40)])
+def test_a_job_of_several_racks_has_as_many_hosts_in_each(gpus: int, domain: int) -> None:
+    assert choose_cluster(gpu="gb200", world_size=gpus).domain_size == domain
+
+
 def test_a_port_is_shared_by_the_gpus_that_use_it() -> None:
     per_gpu = {
         (8, "ib-ndr-400"): 50e9,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.plan import Repeats
 from presim.validation.planners import plan
 
 LLAMA = {
@@ -102,7 +103,7 @@ def test_what_only_transformer_engine_computes_needs_it(
 
 def test_fp8_of_tuned_runs_takes_transformer_engine_and_its_recipe(installed: set[str]) -> None:
     installed.add("transformer_engine")
-    case = {**MEGATRON, "framework": "Megatron-Bridge", "precision": "FP8-MX", "cp": "2"}
+    case = {**MEGATRON, "framework": "Megatron-Bridge", "precision": "FP8-MX", "cp": "2", "gpu": "B200"}
     words = " ".join(plan(Case(case)).args)
     assert "--engine te" in words
     assert "--context-parallel 2" in words
@@ -111,7 +112,60 @@ def test_fp8_of_tuned_runs_takes_transformer_engine_and_its_recipe(installed: se
     assert "--set fp8_recipe='mxfp8'" in words
 
 
+def test_transformer_engine_is_taken_where_the_case_needs_it(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    local = {**MEGATRON, "other": "transformer-impl=local"}
+    assert "--engine local" in " ".join(plan(Case(local)).args)
+    assert "--engine te" in " ".join(plan(Case({**local, "n_experts": "8", "ep": "8"})).args)
+
+
+BRIDGE = {**MEGATRON, "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "GB200 (NVL72)", "gpus_per_node": "72"}
+
+
+def test_a_rack_is_hosts_of_four_in_equal_parts(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    cluster = plan(Case({**BRIDGE, "n_gpus": "256", "global_batch": "256"})).cluster
+    assert (cluster.nodes, cluster.gpus_per_node, cluster.domain_size) == (64, 4, 64)
+    odd = plan(Case({**BRIDGE, "gpu": "H100", "global_batch": "256"})).cluster
+    assert (odd.nodes, odd.gpus_per_node) == (8, 8)
+
+
+def test_of_many_micro_batches_two_steps_with_fewer_are_captured(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    many = plan(Case({**BRIDGE, "tp": "2", "pp": "4", "vp": "8", "global_batch": "256"}))
+    assert "--accumulate 4,8,12" in " ".join(many.args)
+    assert (many.repeats, many.steps) == (Repeats(8, 12, 32), 3)
+    few = plan(Case({**BRIDGE, "tp": "2", "pp": "4", "vp": "8", "global_batch": "64"}))
+    assert "--accumulate 8" in " ".join(few.args)
+    assert few.repeats is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"n_layers": "126", "pp": "8", "vp": "4"}, "--set account_for_embedding_in_pipeline_split=True"),
+        ({"n_layers": "", "n_heads": "", "model": "Kimi_K2", "pp": "4"}, "--set pipeline_model_parallel_layout='Et"),
+        ({"n_layers": "", "n_heads": "", "model": "GPT OSS 120B"}, "--recompute layernorm,moe_act"),
+        ({"precision": "NVFP4"}, "--set fp4='e2m1'"),
+        ({"precision": "FP8"}, "--set fp8_recipe='tensorwise'"),
+        ({"precision": "FP8", "framework": "NeMo (Megatron-Core)"}, "--set fp8_recipe='delayed'"),
+        ({"precision": "FP8 subchannel", "gpu": "H100"}, "--set fp8_recipe='blockwise'"),
+        ({"model": "LLAMA3_70B [LoRA Performance]"}, "--lora 16 --lora-targets linear_qkv"),
+        ({"sharding": "FSDP group 64"}, "--fsdp"),
+    ],
+)
+def test_a_tuned_run_is_built_as_its_recipe_says(installed: set[str], change: dict[str, str], expected: str) -> None:
+    installed.add("transformer_engine")
+    assert expected in " ".join(plan(Case({**BRIDGE, "global_batch": "256", "tp": "1", **change})).args)
+
+
+def test_a_precision_that_names_two_is_not_chosen_from(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    with pytest.raises(CannotBuildError, match="does not say which"):
+        plan(Case({**BRIDGE, "global_batch": "256", "precision": "FP4 or FP8 (both configs shipped)"}))
+
+
 def test_other_families_of_megatron_are_named(installed: set[str]) -> None:
     with pytest.raises(CannotBuildError) as raised:
         plan(Case({**MEGATRON, "model": "bert/bert_mcore"}))
-    assert str(raised.value) == "the recipe builds decoders for pre-training, and the case is of the kind 'bert'"
+    assert str(raised.value) == "the recipe builds decoders, and the case is of the kind 'bert'"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from presim.engine.options import Options
 from presim.errors import CaptureError
 from presim.trace.schema import Trace
 from presim.validation.captures import Captures
 from presim.validation.cases import Case
-from presim.validation.plan import Plan
+from presim.validation.plan import Plan, Repeats
+from presim.validation.planners import plan
 from presim.validation.solve import solve, solve_all
 from support import workloads
 
@@ -46,6 +49,29 @@ def test_a_capture_becomes_a_step_time_with_its_interval(trace: Trace) -> None:
     interval = (prediction.low_step_time_s, prediction.step_time_s, prediction.high_step_time_s)
     assert None not in interval
     assert list(interval) == sorted(interval)
+
+
+def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight micro-batches from steps of two and four; the interval grows alike."""
+    plain = solve(Case(ROW), Kept(workloads.llama_8b(steps=3, layers=3)))
+    kept = Kept(workloads.llama_8b(steps=3, layers=3))
+    planned = dataclasses.replace(plan(Case(ROW)), repeats=Repeats(2, 4, 8))
+    monkeypatch.setattr("presim.validation.solve.plan", lambda case: planned)
+    found = solve(Case(ROW), kept)
+    assert Repeats(2, 4, 8).step_time(3.0, 5.0) == 9.0
+    assert None not in (found.step_time_s, plain.step_time_s, found.low_step_time_s, plain.low_step_time_s)
+    assert found.low_step_time_s / found.step_time_s == pytest.approx(plain.low_step_time_s / plain.step_time_s)  # type: ignore[operator]
+    assert found.step_time_s == pytest.approx(plain.step_time_s, rel=0.05)  # all of its steps are alike
+
+
+def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(Case(ROW))
+    eager = solve(Case(ROW), Kept(trace)).step_time_s
+    monkeypatch.setattr("presim.validation.solve.plan", lambda case: dataclasses.replace(planned, one_graph=True))
+    graph = solve(Case(ROW), Kept(trace), Options(launch_overhead_ns=2_000_000)).step_time_s
+    assert eager is not None
+    assert graph is not None
+    assert graph <= eager
 
 
 def test_what_cannot_be_built_is_a_reason_not_an_error(trace: Trace) -> None:

@@ -1,0 +1,92 @@
+"""What Megatron's configuration makes of a case: number formats, layers of stages, whose layers they are."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from presim.validation import tuned
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.models import Shapes
+
+
+def flags_of(case: Case) -> Mapping[str, str]:
+    """What the case says of Megatron's own options: ``name=value;name=value``."""
+    words = (part.partition("=") for part in case.text("other").split(";"))
+    return {name.strip(): value for name, _, value in words if name.strip()}
+
+
+def is_sharded(case: Case) -> bool:
+    """Megatron's own FSDP; PyTorch's is another."""
+    said = case.text("sharding").lower()
+    if "torch" in said and "fsdp" in said:
+        raise CannotBuildError("the recipe has Megatron's own FSDP, and the case PyTorch's")
+    return "fsdp" in said
+
+
+def split_of_layers(shapes: Shapes, stages: int) -> dict[str, object]:
+    """How layers go to pipeline stages that they do not fill evenly; none where they do."""
+    predictors = int(str(shapes.fields.get("mtp_num_layers", 0)))
+    if stages == 1 or (shapes.layers % stages == 0 and not predictors):
+        return {}
+    if (shapes.layers + 2) % stages == 0 and not predictors:
+        return {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True}
+    return {"pipeline_model_parallel_layout": tuned.pipeline_layout(shapes.layers, stages, predictors)}
+
+
+def engine_of(case: Case) -> str:
+    """Transformer Engine where the case used it or needs it, if it is installed here.
+
+    Raises:
+        CannotBuildError: the case cannot be built without it, and it is not installed.
+    """
+    used = flags_of(case).get("transformer-impl") == "transformer_engine" or "TE" in case.text("framework")
+    needs = {
+        "FP8": _fp8(case),
+        "context parallelism": case.count("cp", 1) > 1,
+        "experts": case.text("n_experts") not in ("", "0", "1") or case.count("ep", 1) > 1,
+    }
+    needed = next((name for name, needed in needs.items() if needed), None)
+    if importlib.util.find_spec("transformer_engine") is not None:
+        return "te" if used or needed or tuned.is_tuned(case) else "local"
+    if needed:
+        raise CannotBuildError(
+            f"the case has {needed}, which Megatron computes with Transformer Engine, and that is not installed"
+        )
+    return "local"
+
+
+def _fp8(case: Case) -> bool:
+    return any(name in case.text("precision").lower() for name in ("fp8", "fp4"))
+
+
+def number_format(case: Case, gpu: str) -> dict[str, object]:
+    """Fields of TransformerConfig for what the products compute in."""
+    text = case.text("precision").lower()
+    if " or " in text:
+        raise CannotBuildError(f"precision = {case.text('precision')!r} does not say which")
+    if "fp4" in text:
+        return {"fp4": "e2m1", "fp4_recipe": "nvfp4"}
+    if "fp8" not in text:
+        if not text.startswith(("bf16", "fp16")):
+            raise CannotBuildError(
+                f"the recipe computes in bf16, fp16 or FP8, and the case in {case.text('precision')!r}"
+            )
+        return {}
+    recipe = flags_of(case).get("fp8-recipe") or _fp8_recipe(case, text, gpu)
+    return {
+        "fp8": "e4m3" if recipe in ("mxfp8", "blockwise") else "hybrid",
+        "fp8_recipe": recipe,
+        "fp8_param": tuned.is_tuned(case) and recipe in ("delayed", "tensorwise"),
+    }
+
+
+def _fp8_recipe(case: Case, text: str, gpu: str) -> str:
+    """How the products are scaled: Bridge's plain "FP8" by the tensor's current values, others' by earlier ones."""
+    words = text.replace("-", " ").split()
+    if "mx" in text and not gpu.startswith("h"):
+        return "mxfp8"
+    if "mx" in text or "sc" in words or "subchannel" in text:
+        return "blockwise"
+    current = "cs" in words or "current" in text or "Bridge" in case.text("framework")
+    return "tensorwise" if current else "delayed"

@@ -1,0 +1,66 @@
+"""What published benchmarks leave to their recipes: recomputation, graphs, adapters, layouts of a pipeline."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presim.validation.cases import Case
+from presim.validation.tuned import adapters, is_tuned, pipeline_layout, recomputed, whole_graph
+
+BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}
+
+
+def test_layouts_are_those_that_megatron_bridge_publishes() -> None:
+    assert pipeline_layout(61, 16, 1) == "Etttt|" + "tttt|" * 14 + "tmL"
+    assert pipeline_layout(61, 32, 1) == "Et|" + "tt|" * 30 + "mL"
+    assert pipeline_layout(61, 8, 0) == "Etttttttt|" + "tttttttt|" * 6 + "tttttL"
+
+
+@given(layers=st.integers(2, 200), stages=st.integers(2, 64), predictors=st.integers(0, 2))
+def test_every_layer_has_one_stage(layers: int, stages: int, predictors: int) -> None:
+    parts = pipeline_layout(layers, stages, predictors).split("|")
+    assert len(parts) == stages
+    assert sum(part.count("t") for part in parts) == layers
+    assert parts[0].startswith("E")
+    assert parts[-1].endswith("m" * predictors + "L")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "precision", "expected"),
+    [
+        ("gptoss120b", "h100-sxm", "BF16", ("layernorm", "moe_act")),
+        ("gptoss120b", "gb200", "MXFP8", ()),
+        ("deepseekv3", "gb300", "MXFP8", ("mla_up_proj",)),
+        ("llama38b", "h100-sxm", "FP8", ()),
+    ],
+)
+def test_what_is_computed_again_goes_by_model_gpu_and_format(
+    model: str, gpu: str, precision: str, expected: tuple[str, ...]
+) -> None:
+    assert recomputed(model, gpu, precision) == expected
+
+
+def test_a_whole_iteration_is_a_graph_where_the_recipes_say_so() -> None:
+    assert whole_graph("llama38b", "gb200", "FP8-CS")
+    assert not whole_graph("llama38b", "h100-sxm", "FP8")
+    assert not whole_graph("llama370b", "gb200", "MXFP8")
+    assert whole_graph("deepseekv3", "gb300", "MXFP8")
+
+
+def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
+    case = Case({**BRIDGE, "model": "Llama2-70B [LoRA r16]", "source": "github:mlcommons/training_results_v5.1:x"})
+    found = adapters(case)
+    assert found is not None
+    assert (found.rank, found.targets) == (16, ("linear_qkv", "linear_proj"))
+    bridge = adapters(Case({**BRIDGE, "model": "LLAMA3_70B [LoRA Performance]"}))
+    assert bridge is not None
+    assert bridge.targets == ("linear_qkv",)
+    assert adapters(Case(BRIDGE)) is None
+
+
+def test_mlperf_rows_are_tuned_whatever_their_framework_is_called() -> None:
+    assert is_tuned(Case(BRIDGE))
+    assert is_tuned(Case({**BRIDGE, "framework": "PyTorch NVIDIA Release 25.09"}))
+    assert not is_tuned(Case({**BRIDGE, "framework": "Megatron-LM (mcore dev CI container)"}))
