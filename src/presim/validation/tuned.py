@@ -54,7 +54,8 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
 
 def recomputed(model: str, gpu: str, precision: str) -> tuple[str, ...]:
     """What each layer of a published benchmark computes again in its backward pass."""
-    for chip, format_, modules in _RECOMPUTED.get(model, ()):
+    rules = next((rules for name, rules in _RECOMPUTED.items() if model.startswith(name)), ())
+    for chip, format_, modules in rules:
         if gpu.startswith(chip) and precision.lower().startswith(format_):
             return modules
     return ()
@@ -68,7 +69,7 @@ def whole_graph(model: str, gpu: str, precision: str) -> bool:
     text = precision.lower()
     if model == "llama38b":
         return gpu in ("b200", "b300", "gb200", "gb300") and "fp4" not in text
-    return model in ("deepseekv3", "gptoss120b") and gpu in ("gb200", "gb300") and "mx" in text
+    return model.startswith(("deepseekv3", "gptoss120b")) and gpu in ("gb200", "gb300") and "mx" in text
 
 
 def pipeline_layout(layers: int, stages: int, predictors: int) -> str:
