@@ -1,8 +1,8 @@
 """A GPT, Llama or Mixture of Experts as Megatron-core trains it: TP, SP, PP, CP, EP, its own DDP and optimizer.
 
 Needs ``pip install megatron-core``. ``--engine te`` takes Transformer Engine's layers, as published runs do; ``local``
-is Megatron's own with PyTorch's fused attention (``--attention flash``) in the place of its unfused one. ``--set
-FIELD=VALUE`` sets any field of Megatron's TransformerConfig.
+is Megatron's own with PyTorch's fused attention in the place of its unfused one, unless ``--attention unfused`` keeps
+that. ``--set FIELD=VALUE`` sets any field of Megatron's TransformerConfig.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # n
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed  # noqa: E402
 from megatron.core.transformer import MLATransformerConfig, TransformerConfig  # noqa: E402
+from megatron.core.transformer.enums import AttnBackend  # noqa: E402
 
 
 def parse() -> argparse.Namespace:
@@ -49,11 +50,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--overlap", action="store_true", help="gradients and parameters travel beside compute")
     parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--gradients", choices=("fp32", "model"), default="fp32", help="what gradients are summed in")
+    parser.add_argument("--average-in-collective", action="store_true", help="gradients are averaged while summed")
     parser.add_argument("--style", choices=("gpt", "llama", "gpt-oss"), default="llama")
     parser.add_argument("--tied", action="store_true", help="the output layer is the embedding")
     parser.add_argument("--positions", choices=("rope", "learned"), default="rope")
     parser.add_argument("--engine", choices=("te", "local"), default="local")
-    parser.add_argument("--attention", choices=("flash", "unfused"), default="flash")
+    parser.add_argument("--attention", choices=("auto", "flash", "fused", "unfused"), default="auto")
+    parser.add_argument("--attention-mask", action="store_true", help="batches carry one, as Megatron's do")
+    parser.add_argument("--deterministic", action="store_true", help="as Megatron's --deterministic-mode")
+    parser.add_argument("--optimizer-instances", type=int, default=1, help="replicas of the distributed optimizer")
     parser.add_argument("--no-weight-gradient-fusion", action="store_true")
     parser.add_argument("--checkpoint", action="store_true", help="recompute every layer")
     parser.add_argument("--recompute", help="what each layer computes again, e.g. layernorm,moe_act")
@@ -83,6 +88,9 @@ _STYLES = {  # what models of a family have in common
 }
 
 
+_DEFAULTS = {"gated_linear_unit": False, "add_bias_linear": True}  # TransformerConfig's
+
+
 def configure(o: argparse.Namespace) -> TransformerConfig:
     """Megatron's configuration of the model and of its parallelism."""
     dtype = torch.bfloat16 if o.precision == "bf16" else torch.float16
@@ -103,7 +111,6 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         params_dtype=dtype,
         bf16=o.precision == "bf16",
         fp16=o.precision == "fp16",
-        bias_activation_fusion=True,
         bias_dropout_fusion=True,
         masked_softmax_fusion=o.attention == "unfused",
         gradient_accumulation_fusion=not o.no_weight_gradient_fusion,
@@ -117,11 +124,18 @@ def configure(o: argparse.Namespace) -> TransformerConfig:
         cross_entropy_loss_fusion=o.style != "gpt",
         cross_entropy_fusion_impl="te" if o.engine == "te" else "native",
         attention_softmax_in_fp32=False,
-        overlap_p2p_comm=o.overlap and o.virtual_pipeline is not None,
-        batch_p2p_comm=not (o.overlap and o.virtual_pipeline is not None),
+        deallocate_pipeline_outputs=True,
+        overlap_p2p_comm=o.virtual_pipeline is not None,  # as Megatron-LM does where a rank has several stages
+        batch_p2p_comm=o.virtual_pipeline is None,
+        attention_backend=AttnBackend[o.attention],
+        deterministic_mode=o.deterministic,
     )
     fields |= _STYLES[o.style]
     fields |= dict(_field(text) for text in o.set)
+    gated, biased = (fields.get(name, default) for name, default in _DEFAULTS.items())
+    if gated and fields["activation_func"] is F.gelu:  # Megatron's --swiglu
+        fields["activation_func"] = F.silu
+    fields.setdefault("bias_activation_fusion", gated or biased)
     mla = fields.pop("multi_latent_attention", False)
     return (MLATransformerConfig if mla else TransformerConfig)(**fields)
 
@@ -142,7 +156,8 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
         overlap_grad_reduce=o.overlap,
         overlap_param_gather=o.overlap and o.distributed_optimizer,
         use_distributed_optimizer=o.distributed_optimizer,
-        average_in_collective=o.gradients == "model" and not o.fsdp,
+        num_distributed_optimizer_instances=o.optimizer_instances,
+        average_in_collective=o.average_in_collective,
         fp8_param_gather=bool(config.fp8_param),
         use_megatron_fsdp=o.fsdp,
         data_parallel_sharding_strategy="optim_grads_params" if o.fsdp else "no_shard",
@@ -193,12 +208,24 @@ def forward_step(o, batches, model):
     """One micro-batch: the output and what makes a loss of it."""
     tokens = next(batches)
     positions = torch.arange(tokens.shape[1], device="cuda").expand_as(tokens)
-    output = model(tokens, positions, None, labels=tokens)
+    shape = (tokens.shape[0], 1, tokens.shape[1], o.sequence)
+    mask = torch.zeros(shape, dtype=torch.bool, device="cuda") if o.attention_mask else None
+    output = model(tokens, positions, mask, labels=tokens)
     return output, lambda out: (out.float().mean(), {"loss": out.detach().mean()})
+
+
+def be_deterministic() -> None:
+    """What Megatron's --deterministic-mode asks of PyTorch, cuBLAS and Transformer Engine."""
+    os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", NVTE_ALLOW_NONDETERMINISTIC_ALGO="0")
+    torch.use_deterministic_algorithms(True)
 
 
 def prepare(o: argparse.Namespace):
     """Process groups, model and optimizer."""
+    if o.deterministic:
+        be_deterministic()
+    if o.engine == "te":
+        megatron_layers.install_flash_attention()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     parallel_state.initialize_model_parallel(
@@ -208,6 +235,7 @@ def prepare(o: argparse.Namespace):
         context_parallel_size=o.context_parallel,
         expert_model_parallel_size=o.expert_parallel,
         expert_tensor_parallel_size=o.expert_tensor_parallel,
+        num_distributed_optimizer_instances=o.optimizer_instances,
     )
     model_parallel_cuda_manual_seed(1)
     config = configure(o)

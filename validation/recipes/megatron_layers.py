@@ -49,6 +49,49 @@ def install_masked_softmax_fusion() -> None:
     _offer("scaled_masked_softmax_cuda", get_batch_per_block=lambda *sizes: 1)
 
 
+def install_flash_attention() -> None:
+    """The kernels of the package flash-attn, which PyTorch has built in, where Transformer Engine looks for them.
+
+    Transformer Engine chooses between them and cuDNN's by the GPU, as in a container that has both.
+    """
+    from packaging.version import Version
+    from transformer_engine.pytorch.attention.dot_product_attention import backends
+
+    utils = backends.fa_utils
+    if utils.is_installed:
+        return
+    utils.version = Version("2.7.4")
+    utils.set_flash_attention_version()
+    backends.flash_attn_func = _flash
+    backends._flash_attn_fwd, backends._flash_attn_bwd = _flash_forward, _flash_backward
+
+
+def _flash(query, key, value, dropout=0.0, *, softmax_scale, causal, **_):
+    return _flash_forward(query, key, value, dropout, softmax_scale, causal)[0]
+
+
+def _flash_forward(query, key, value, dropout_p=0.0, softmax_scale=None, causal=False, **_):
+    lengths = query.shape[1], key.shape[1]
+    results = torch.ops.aten._flash_attention_forward(
+        query, key, value, None, None, *lengths, dropout_p, causal, False, scale=softmax_scale
+    )
+    out, logsumexp, rng_state, unused, _ = results
+    return out, logsumexp, unused, rng_state
+
+
+def _flash_backward(
+    gradient, query, key, value, out, logsumexp, dq, dk, dv, dropout_p, softmax_scale, causal, rng_state=None, **_
+):
+    """Into dq, dk and dv: PyTorch's own has outputs of its own, which are copied."""
+    lengths = query.shape[1], key.shape[1]
+    rest = (None, None, *lengths, dropout_p, causal, rng_state, torch.empty(0, device=query.device))
+    results = torch.ops.aten._flash_attention_backward(
+        gradient, query, key, value, out, logsumexp, *rest, scale=softmax_scale
+    )
+    for into, result in zip((dq, dk, dv), results):
+        into.copy_(result)
+
+
 def _offer(name: str, **functions) -> None:
     """A module of this name for whoever imports it, unless there is one."""
     module = types.ModuleType(name)
@@ -67,7 +110,7 @@ def block_spec(config, engine: str, attention: str, vp_stage: int | None):
     for layer in spec.layer_specs:
         parts = layer.submodules
         parts.input_layernorm = parts.pre_mlp_layernorm = Norm
-        if attention == "flash":
+        if attention != "unfused":
             parts.self_attention.submodules.core_attention = FusedAttention
     return spec
 

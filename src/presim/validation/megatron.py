@@ -7,7 +7,16 @@ import importlib.util
 from presim.hardware.cluster import Cluster
 from presim.validation import tuned
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.megatron_fields import engine_of, flags_of, is_sharded, number_format, split_of_layers
+from presim.validation.flags import fields_of, flags_of, refuse_unknown
+from presim.validation.megatron_fields import (
+    attention_of,
+    engine_of,
+    is_half,
+    is_sharded,
+    masks_attention,
+    number_format,
+    split_of_layers,
+)
 from presim.validation.models import plain_name, published_shapes
 from presim.validation.plan import Plan, Repeats, accumulation, cluster_of, options, repeats_for, steps_for
 
@@ -26,6 +35,8 @@ def plan_megatron(case: Case) -> Plan:
         raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
     if importlib.util.find_spec("megatron") is None:
         raise CannotBuildError("Megatron-core is not installed: pip install --no-deps megatron-core")
+    refuse_unknown(flags_of(case))
+    case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     stages = case.count("pp", 1)
     model_parallel = case.count("tp", 1) * stages * case.count("cp", 1)
     cluster = cluster_of(case)
@@ -43,11 +54,18 @@ def plan_megatron(case: Case) -> Plan:
             *_settings(case, cluster),
         ),
         cluster,
-        tuple(range(0, cluster.world_size, cluster.world_size // stages)),
+        _ranks(case, cluster.world_size, stages),
         3 if repeats else steps_for(micro_batches),
         repeats,
         tuned.is_tuned(case) and tuned.whole_graph(plain_name(case), chip, format_),
     )
+
+
+def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
+    """The first rank of each pipeline stage; of the last one alone where only its memory was measured."""
+    first = tuple(range(0, world_size, world_size // stages))
+    only_memory = case.number("step_time_s") is None and "last rank" in case.text("rank_or_stage")
+    return first[-1:] if only_memory else first
 
 
 def _shapes(case: Case) -> tuple[str, ...]:
@@ -88,16 +106,19 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     sharding, framework = case.text("sharding").lower(), case.text("framework")
     lora = tuned.adapters(case)
     again = tuned.recomputed(plain_name(case), chip, case.text("precision")) if is_tuned else ()
-    unfused = "DeepSpeed" in framework or said.get("attention-backend") in ("unfused", "local")
     return options(
         accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
         distributed_optimizer="distributed" in sharding or is_sharded(case) or bool(lora),
         fsdp=is_sharded(case),
         overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
-        precision="fp16" if case.text("precision").lower().startswith("fp16") else "bf16",
-        gradients="model" if is_tuned else None,
+        precision="fp16" if is_half(case) else "bf16",
+        gradients="model" if is_tuned or is_half(case) else None,
+        average_in_collective=(is_tuned and not is_sharded(case)) or "ddp_average_in_collective" in case.text("model"),
+        optimizer_instances=said.get("num-distributed-optimizer-instances"),
         engine=engine,
-        attention="unfused" if engine == "local" and unfused else None,
+        attention=attention_of(case, engine),
+        attention_mask=masks_attention(case),
+        deterministic=said.get("deterministic-mode") == "True",
         no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or "DeepSpeed" in framework,
         checkpoint=case.text("act_ckpt").startswith("full"),
         recompute=",".join(again) or None,
@@ -113,6 +134,7 @@ def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
         **shapes.fields,
         **number_format(case, cluster.gpu.id),
         **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
+        **fields_of(case, flags_of(case)),
     }
     if tuned.is_tuned(case) and shapes.positions == "rope":
         fields["apply_rope_fusion"] = True

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 
 from presim.validation import tuned
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.flags import flags_of
 from presim.validation.models import Shapes
-
-
-def flags_of(case: Case) -> Mapping[str, str]:
-    """What the case says of Megatron's own options: ``name=value;name=value``."""
-    words = (part.partition("=") for part in case.text("other").split(";"))
-    return {name.strip(): value for name, _, value in words if name.strip()}
 
 
 def is_sharded(case: Case) -> bool:
@@ -77,8 +71,32 @@ def number_format(case: Case, gpu: str) -> dict[str, object]:
     return {
         "fp8": "e4m3" if recipe in ("mxfp8", "blockwise") else "hybrid",
         "fp8_recipe": recipe,
-        "fp8_param": tuned.is_tuned(case) and recipe in ("delayed", "tensorwise"),
+        "fp8_param": _gathers_fp8(case) and recipe in ("delayed", "tensorwise"),
     }
+
+
+def _gathers_fp8(case: Case) -> bool:
+    return tuned.is_tuned(case) or flags_of(case).get("fp8-param-gather") == "True"
+
+
+def is_half(case: Case) -> bool:
+    """In fp16, where Megatron sums gradients in fp16 too; in bf16 it sums in fp32 unless it is told otherwise."""
+    return case.text("precision").lower().startswith("fp16")
+
+
+def attention_of(case: Case, engine: str) -> str | None:
+    """The backend that the case names; Megatron's own layers have the unfused one only."""
+    said = flags_of(case)
+    named = said.get("attention-backend")
+    if "DeepSpeed" in case.text("framework") or said.get("transformer-impl") == "local" or named == "local":
+        return "unfused"
+    return named if engine == "te" else None
+
+
+def masks_attention(case: Case) -> bool:
+    """Run by Megatron-LM's own script, whose data loader makes a mask unless it is told not to."""
+    by_script = case.text("framework").startswith("Megatron-LM") and "transformer-impl" in case.text("other")
+    return by_script and "no_create_attention_mask" not in case.text("model")
 
 
 def _fp8_recipe(case: Case, text: str, gpu: str) -> str:

@@ -124,24 +124,23 @@ def _from_cells(case: Case) -> Shapes:
     other = case.text("other")
     said = {part.split("=")[0].strip(): part.partition("=")[2] for part in other.split(";")}
     llama = any(name in case.text("model").lower() for name in ("llama", "deepseek", "qwen", "mixtral"))
-    fields: dict[str, object] = {}
-    if not llama:
-        fields |= {"gated_linear_unit": True} if "swiglu" in said else {}
-        fields |= {"add_bias_linear": False} if "disable-bias-linear" in said else {}
-    if said.get("kv-channels"):
-        fields["kv_channels"] = int(said["kv-channels"])
     return Shapes(
         layers=case.count("n_layers"),
         hidden=hidden,
-        ffn=case.count("ffn", 4 * hidden),
+        ffn=case.count("ffn", _default_ffn(hidden, gated=llama or "swiglu" in said)),
         heads=heads,
         kv_heads=case.count("n_kv_heads", heads),
         vocab=case.count("vocab", 50257),  # GPT-2's, Megatron's own default
         style="llama" if llama else "gpt",
         tied=not llama and "untie-embeddings-and-output-weights" not in said,
         positions="rope" if llama or "rope" in case.text("model") else "learned",
-        fields={**fields, **_experts_of(case, said)},
+        fields=_experts_of(case, said),
     )
+
+
+def _default_ffn(hidden: int, *, gated: bool) -> int:
+    """Megatron's: four times the hidden size, two thirds of that in multiples of 64 where it is gated."""
+    return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
 
 
 def _experts_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
@@ -161,6 +160,6 @@ def _experts_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
         fields["moe_shared_expert_intermediate_size"] = int(said["moe-shared-expert-intermediate-size"])
     if "capacity factor 1 padded" in case.text("other"):
         fields |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
-    if "MLA" in case.text("other") or "multi-latent-attention" in said:
+    if "MLA" in case.text("other"):
         fields |= _LATENT
     return fields

@@ -165,6 +165,23 @@ def test_a_precision_that_names_two_is_not_chosen_from(installed: set[str]) -> N
         plan(Case({**BRIDGE, "global_batch": "256", "precision": "FP4 or FP8 (both configs shipped)"}))
 
 
+def test_only_the_measured_rank_runs_for_a_row_of_memory(installed: set[str]) -> None:
+    row = {**MEGATRON, "tp": "4", "pp": "4", "global_batch": "8", "rank_or_stage": "last rank, last PP stage"}
+    assert plan(Case({**row, "step_time_s": ""})).ranks == (48,)
+    assert plan(Case({**row, "step_time_s": "1.5"})).ranks == (0, 16, 32, 48)
+
+
+def test_fp16_sums_gradients_in_fp16_as_megatron_does(installed: set[str]) -> None:
+    assert "--gradients model" in " ".join(plan(Case({**MEGATRON, "precision": "fp16"})).args)
+    assert "--gradients" not in " ".join(plan(Case(MEGATRON)).args)
+
+
+def test_megatron_needs_the_number_of_gpus(installed: set[str]) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**MEGATRON, "n_gpus": ""}))
+    assert str(raised.value) == "n_gpus is not given"
+
+
 def test_other_families_of_megatron_are_named(installed: set[str]) -> None:
     with pytest.raises(CannotBuildError) as raised:
         plan(Case({**MEGATRON, "model": "bert/bert_mcore"}))

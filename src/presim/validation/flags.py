@@ -1,0 +1,78 @@
+"""Megatron's own options, as a case gives them, in the recipe's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from presim.validation.cases import CannotBuildError, Case
+
+_REFUSED = {  # options that change what a step computes or keeps in a way that the recipe has not
+    "cuda-graph-impl": "CUDA graphs",
+    "overlap-moe-expert-parallel-comm": "overlap of the experts' exchange",
+    "tp-comm-overlap": "overlap of tensor parallel communication with products",
+    "squared-relu": "squared ReLU",
+    "hybrid-layer-pattern": "layers that are no transformer's",
+}
+_NUMBERS = {  # option -> field of TransformerConfig
+    "kv-channels": "kv_channels",
+    "q-lora-rank": "q_lora_rank",
+    "kv-lora-rank": "kv_lora_rank",
+    "qk-head-dim": "qk_head_dim",
+    "qk-pos-emb-head-dim": "qk_pos_emb_head_dim",
+    "v-head-dim": "v_head_dim",
+    "mtp-num-layers": "mtp_num_layers",
+    "decoder-first-pipeline-num-layers": "num_layers_in_first_pipeline_stage",
+    "decoder-last-pipeline-num-layers": "num_layers_in_last_pipeline_stage",
+}
+_SWITCHES = {
+    "attention-softmax-in-fp32": "attention_softmax_in_fp32",
+    "apply-query-key-layer-scaling": "apply_query_key_layer_scaling",
+    "cross-entropy-loss-fusion": "cross_entropy_loss_fusion",
+    "defer-embedding-wgrad-compute": "defer_embedding_wgrad_compute",
+    "multi-latent-attention": "multi_latent_attention",
+    "moe-permute-fusion": "moe_permute_fusion",
+}
+_NAMES = {  # what a published case says in its name only
+    "qk_layernorm": {"qk_layernorm": True},
+    "account_for_embedding_loss": {
+        "account_for_embedding_in_pipeline_split": True,
+        "account_for_loss_in_pipeline_split": True,
+    },
+}
+
+
+def flags_of(case: Case) -> Mapping[str, str]:
+    """What the case says of Megatron's own options: ``name=value;name=value``."""
+    words = (part.partition("=") for part in case.text("other").split(";"))
+    return {name.strip(): value for name, _, value in words if name.strip()}
+
+
+def refuse_unknown(said: Mapping[str, str]) -> None:
+    """Raise where an option asks for what the recipe has not."""
+    if missing := next((words for name, words in _REFUSED.items() if said.get(name) not in (None, "none")), None):
+        raise CannotBuildError(f"the recipe has no {missing}")
+    if said.get("optimizer", "adam") != "adam":
+        raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {said['optimizer']}")
+
+
+def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
+    """Fields of TransformerConfig."""
+    fields: dict[str, object] = {field: int(said[name]) for name, field in _NUMBERS.items() if said.get(name)}
+    fields |= {field: True for name, field in _SWITCHES.items() if said.get(name) == "True"}
+    if said.get("disable-bias-linear") == "True":
+        fields["add_bias_linear"] = False
+    if said.get("swiglu") == "True":
+        fields["gated_linear_unit"] = True
+    if layout := said.get("pipeline-model-parallel-layout"):
+        fields["pipeline_model_parallel_layout"] = layout
+    for words, named in _NAMES.items():
+        fields |= named if words in case.text("model") else {}
+    return fields | _recomputation(case, said)
+
+
+def _recomputation(case: Case, said: Mapping[str, str]) -> dict[str, object]:
+    """Of parts of a layer; that of whole layers is an option of the recipe."""
+    modules = said.get("recompute-modules", "").strip("[]").split()
+    if case.text("act_ckpt").startswith("selective"):
+        return {"recompute_granularity": "selective", "recompute_modules": modules or ["core_attn"]}
+    return {}

@@ -1,0 +1,52 @@
+"""Megatron's own options become fields of its configuration, or a reason not to build the case."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.flags import fields_of, flags_of, refuse_unknown
+
+
+def fields(model: str = "gpt", act_ckpt: str = "none", other: str = "") -> dict[str, object]:
+    case = Case({"id": "x", "model": model, "act_ckpt": act_ckpt, "other": other})
+    return fields_of(case, flags_of(case))
+
+
+def test_numbers_and_switches_become_fields() -> None:
+    said = "kv-channels=128;swiglu=True;disable-bias-linear=True;attention-softmax-in-fp32=True;NCCL_ALGO=Ring"
+    assert fields(other=said) == {
+        "kv_channels": 128,
+        "gated_linear_unit": True,
+        "add_bias_linear": False,
+        "attention_softmax_in_fp32": True,
+    }
+
+
+def test_what_only_the_name_says_counts() -> None:
+    assert fields(model="gpt/te_tp4_pp1_qk_layernorm_test_mode") == {"qk_layernorm": True}
+
+
+@pytest.mark.parametrize(
+    ("other", "modules"), [("", ["core_attn"]), ("recompute-modules=[moe_act mlp]", ["moe_act", "mlp"])]
+)
+def test_selective_recomputation_names_its_modules(other: str, modules: list[str]) -> None:
+    said = fields(act_ckpt="selective", other=other)
+    assert said == {"recompute_granularity": "selective", "recompute_modules": modules}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("cuda-graph-impl=local", "the recipe has no CUDA graphs"),
+        ("optimizer=muon", "the recipe's optimizer is Adam, and the case's is muon"),
+    ],
+)
+def test_what_the_recipe_has_not_is_a_reason(other: str, reason: str) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        refuse_unknown(flags_of(Case({"id": "x", "other": other})))
+    assert str(raised.value) == reason
+
+
+def test_options_that_change_nothing_here_are_no_reason() -> None:
+    refuse_unknown(flags_of(Case({"id": "x", "other": "train-iters=50;optimizer=adam;cuda-graph-impl=none"})))
