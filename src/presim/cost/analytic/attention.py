@@ -61,7 +61,8 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
     if backward and signature.head_dim > 128:
         dim, efficiency = signature.head_dim, efficiency * _WIDE_BACKWARD
-    per_sm = device.peak(precision(signature.dtype, "tf32")) / device.sms * efficiency
+    clocks = 1 if device.burst else device.sustained
+    per_sm = device.peak(precision(signature.dtype, "tf32")) / device.sms * efficiency * clocks
     unit = 4 * _TILE * _TILE * dim / per_sm * (_BACKWARD_FLOPS if backward else 1)
     sequences = signature.batch * signature.heads
     pairs, rows, longest = _tiles(signature)

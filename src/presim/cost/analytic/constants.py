@@ -35,6 +35,7 @@ class GemmConstants(Calibration, frozen=True, kw_only=True):
     blend: float  # exponent of the norm that joins compute and memory time
     split_us: float  # extra time of a split along k
     launch_us: float  # least duration of the kernel
+    busy: float = 1.0  # share of `sustained` that is left in the midst of a step, where all of the GPU draws power
 
 
 class AttentionConstants(Calibration, frozen=True, kw_only=True):

@@ -28,9 +28,11 @@ def share_of_peak(device: Device, signature: Gemm) -> float:
     return signature.flops / priced(device, signature).duration_ns / (device.peak("bf16") * 1e-9)
 
 
-def test_a_large_product_sustains_about_70_percent_of_the_datasheet(h100: Device) -> None:
-    """Public training logs and tables agree on 65 to 80 % for bf16 on an H100 that its power limits."""
-    assert 0.65 < share_of_peak(h100, product(16384, 16384, 16384)) < 0.80
+def test_a_large_product_sustains_what_power_allows_of_the_datasheet(h100: Device) -> None:
+    """Tables of an H100 say 65 to 80 % for bf16; published training runs, in which all of it is busy, a tenth less."""
+    large = product(16384, 16384, 16384)
+    assert 0.58 < share_of_peak(h100, large) < 0.66
+    assert 0.65 < share_of_peak(device_of(hardware.gpu("h100-sxm"), burst=True), large) < 0.80
 
 
 def test_one_more_tile_than_sms_starts_another_wave() -> None:
