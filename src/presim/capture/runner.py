@@ -43,7 +43,7 @@ class Runner:
         """Imports torch and installs what observes it."""
         import torch
 
-        from presim.capture.adapters import autotuning, deepspeed, flex_attention, vllm_kernels
+        from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
         from presim.capture.adapters.transformer_engine import TransformerEngine
         from presim.capture.adapters.triton_kernels import TritonKernels
         from presim.capture.device_values.read_backs import ReadBacks
@@ -68,6 +68,7 @@ class Runner:
         self.cpu_weights = CpuWeights()
         self.cpu_weights.install()
         autotuning.install()
+        compilation.install(hook)
         flex_attention.install()
         vllm_kernels.install()
         TritonKernels(hook, values=control.values is not None).install()

@@ -42,6 +42,7 @@ COLUMNS: dict[str, type] = {
 
 
 FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that did not come to its end
+COMPILING = "torch.compile"  # scope of what a compiler asks of the device
 
 
 class Kind(enum.IntEnum):

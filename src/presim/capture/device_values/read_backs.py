@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from presim.capture.device_values.policies import Origin, for_hook
 from presim.capture.script.hook import Hook, OnRead
-from presim.capture.script.whereabouts import is_own
+from presim.capture.script.whereabouts import OURS, is_own
 from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
@@ -93,7 +93,7 @@ def _line() -> str:
         file = frame.f_code.co_filename
         if is_own(file):
             return f"{file}:{frame.f_lineno}"
-        if not outside and "/torch/" not in file and not file.startswith("<"):
+        if not outside and "/torch/" not in file and not file.startswith(("<", OURS)):
             outside = f"{file}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return outside or "(backward)"

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Group, Kind, Phase, Trace
+from presim.trace.schema import COMPILING, Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Signature
 
 Words = NDArray[np.uint64]
@@ -62,7 +62,7 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     kinds = trace.columns["kind"][:end]
     begin = int(np.argmax(trace.columns["phase"][:end] == Phase.FORWARD)) if end else 0
     entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
-    entries = entries[entries >= begin]
+    entries = entries[(entries >= begin) & ~_compiling(trace)[entries]]
     table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)
     kind = kinds[entries].astype(np.uint64)
     signature = table[trace.columns["signature"][entries].astype(np.int64)]
@@ -79,6 +79,11 @@ def _first_forward(trace: Trace, end: int) -> int:
     """Index of the first entry of a forward; 0 where there is none before ``end``."""
     forward = np.flatnonzero(trace.columns["phase"][:end] == Phase.FORWARD)
     return int(forward[0]) if len(forward) else 0
+
+
+def _compiling(trace: Trace) -> NDArray[np.bool_]:
+    scope = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
+    return np.equal(trace.columns["scope"], scope)
 
 
 def _allocated(trace: Trace, end: int) -> int:

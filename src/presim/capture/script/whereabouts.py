@@ -14,7 +14,7 @@ from pathlib import Path
 _SIGNAL = signal.SIGUSR2
 _FILE = "whereabouts"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
-_OWN = str(Path(__file__).parents[1])
+OURS = str(Path(__file__).parents[1])
 
 
 def answer(directory: Path) -> None:
@@ -49,4 +49,4 @@ def innermost(dump: str) -> str:
 def is_own(file: str) -> bool:
     """Whether a source file is the author's own: neither Python's, nor a package's, nor ours."""
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    return not file.startswith((*libraries, _OWN, "<"))
+    return not file.startswith((*libraries, OURS, "<"))

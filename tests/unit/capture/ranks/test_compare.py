@@ -10,7 +10,7 @@ import pytest
 from golden.scenarios import kernel
 from presim.capture.ranks.compare import describe_difference, fingerprint, spread
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Group, Manifest, Phase, Trace
+from presim.trace.schema import COMPILING, Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective
 
 
@@ -41,6 +41,16 @@ def test_a_ranks_own_place_makes_no_difference() -> None:
 @pytest.mark.parametrize("change", [{"size": 65}, {"message": 16}, {"steps": 3}])
 def test_other_work_makes_one(change: dict[str, int]) -> None:
     assert not alike(trace(0), trace(1, **change))
+
+
+def test_what_is_asked_for_while_compiling_makes_none() -> None:
+    """A warm cache asks for less."""
+    cold, warm = TraceBuilder(), TraceBuilder()
+    cold.work(kernel("constant"), scope=COMPILING)
+    for build in (cold, warm):
+        build.work(kernel("fused"), scope="model")
+        build.step()
+    assert alike(cold.trace(), warm.trace())
 
 
 def set_up(kept: int, kernels: int) -> Trace:
