@@ -29,11 +29,12 @@ struct Recorder {
   int64_t last_ns = 0;  // no record is earlier than the one before
   int64_t forgiven_ns = 0;
 
-  // CPU time without our own. The latter is an estimate: where we were interrupted it may hold time in which the
-  // process did not run. What goes further back than readings are off is such time and is let go, or else the clock
-  // would stand until the program had made up for it.
+  // CPU time without our own. The latter is known when it is over only, so that the difference may go back by as much as
+  // one piece of it; and it is an estimate: where we were interrupted it may hold time in which the process did not
+  // run. What goes further back is such time and is let go, or else the clock would stand until the program had made
+  // up for it.
   int64_t now() {
-    constexpr int64_t kOff_ns = 40000;  // both ends of an interval may be off by what `CpuClock` trusts
+    constexpr int64_t kOff_ns = 500000;
     int64_t behind = last_ns - (clock.now() - own_time() + forgiven_ns);
     if (behind > kOff_ns) forgiven_ns += behind - kOff_ns;
     if (behind < 0) last_ns -= behind;
