@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from presim import api
+from presim.options import RunOptions
 from presim.pipeline import Evaluation
+from presim.verbs import run_and_evaluate
 from support.captured import EXAMPLES
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -36,7 +37,8 @@ def busy(processes: int) -> Iterator[None]:
 
 def capture() -> Evaluation:
     script = str(EXAMPLES / "llama_fsdp2.py")
-    return api.evaluate_run(script, gpu="h100-sxm", world_size=8, rank=0, drop_output=True)
+    options = RunOptions(gpu="h100-sxm", world_size=8, rank=0)
+    return run_and_evaluate([script], options, stdout=subprocess.DEVNULL)
 
 
 def test_an_oversubscribed_machine_does_not_change_the_result() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from presim import api
 from presim.errors import CaptureError
+from presim.options import RunOptions
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
+from presim.verbs import run_and_evaluate
 from support.captured import SCRIPTS, run
 
 pytestmark = pytest.mark.torch_cuda
@@ -20,9 +21,8 @@ pytestmark = pytest.mark.torch_cuda
 
 def capture(script: str, *args: str, values: tuple[str, ...] = ()) -> Trace:
     """A script of the tests, run to its end under other policies than the usual ones."""
-    return api.evaluate_run(
-        str(SCRIPTS / script), *args, gpu="h100-sxm", values=values, script_to_stderr=True
-    ).priced.trace
+    options = RunOptions(gpu="h100-sxm", values=values)
+    return run_and_evaluate([str(SCRIPTS / script), *args], options, stdout=2).priced.trace
 
 
 def entries(trace: Trace) -> list[tuple[Any, ...]]:
@@ -62,9 +62,8 @@ def test_small_tensors_are_computed_for_real() -> None:
 
 def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: Any) -> Result:
     """The result of a script that checks itself, and came to its end."""
-    result = api.evaluate_run(
-        str(SCRIPTS / script), *args, gpu="h100-sxm", values=values, script_to_stderr=True, steps=0, **options
-    ).result
+    wanted = RunOptions(gpu="h100-sxm", values=values, steps=0, **options)
+    result = run_and_evaluate([str(SCRIPTS / script), *args], wanted, stdout=2).result
     assert (result.exit, result.error) == ("ok", "")
     return result
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from presim import api
+from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.result import Result
 from presim.trace.schema import Category, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Gemm, Signature
+from presim.verbs import run_and_evaluate
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -25,11 +26,8 @@ SCRIPTS = ROOT / "tests" / "integration" / "scripts"
 def run(script: str, *args: str, gpu: str = "h100-sxm", world_size: int = 1, rank: int = 0, steps: int = 3) -> Job:
     """An example or a script of the tests, by name; the same call gives the same capture again."""
     path = EXAMPLES / script if (EXAMPLES / script).exists() else SCRIPTS / script
-    return Job(
-        api.evaluate_run(
-            str(path), *args, gpu=gpu, world_size=world_size, rank=rank, steps=steps, script_to_stderr=True
-        )
-    )
+    options = RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)
+    return Job(run_and_evaluate([str(path), *args], options, stdout=2))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from presim import api
+from presim.options import EvaluationOptions
+from presim.verbs import evaluate_saved
 from support.captured import EXAMPLES, Job
 from support.command import presim
 
@@ -56,4 +57,4 @@ def train(config: str, *options: str, module: str = "llama3", gpus: int = 8, ran
         cwd=saved,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return Training(Job(api.evaluate_saved(saved / "job")), done.stderr + done.stdout)
+    return Training(Job(evaluate_saved(saved / "job", EvaluationOptions())), done.stderr + done.stdout)

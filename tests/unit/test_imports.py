@@ -38,7 +38,16 @@ MAY_IMPORT = {
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     "shim": set(),
 }
-CLIENTS = {"cli", "validation", "pipeline", "api", "__init__", "__main__"}  # they call the flow from outside
+CLIENTS = {
+    "cli",
+    "validation",
+    "pipeline",
+    "options",
+    "verbs",
+    "api",
+    "__init__",
+    "__main__",
+}  # they call the flow from outside
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {

@@ -16,10 +16,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def cluster_options(function: _Function) -> _Function:
-    """``--gpu --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
+    """``--gpu --node --fabric --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
     for option in reversed(
         (
             click.option("--gpu", metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file of your own."),
+            click.option("--node", metavar="ID", help="Node type, likewise; default: the GPU's usual one."),
+            click.option("--fabric", metavar="ID", help="Network, likewise; default: the node's usual one."),
             click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes."),
             click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="GPUs used in each node."),
             click.option("--world-size", type=click.IntRange(1), metavar="N", help="GPUs in all, instead of --nodes."),

@@ -65,13 +65,15 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     that is torchrun's. The script runs unmodified in a process of its own. Nothing is computed on the device: what it
     was asked for is recorded, priced for the cluster and simulated.
     """
-    from presim.api import evaluate_run
     from presim.cli.progress import progress
+    from presim.options import RunOptions
+    from presim.verbs import run_and_evaluate
 
     outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
     outputs.check()
+    stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's
     with progress(outputs.quiet) as say:
-        evaluation = evaluate_run(script, *args, script_to_stderr=outputs.json_file == "-", progress=say, **options)
+        evaluation = run_and_evaluate([script, *args], RunOptions(**options), stdout=stdout, progress=say)
     outputs.deliver(evaluation)
     failed = evaluation.result.exit in ("raised", "exited", "killed")
     if failed and (outputs.quiet or outputs.json_file == "-"):  # no report says so

@@ -15,14 +15,15 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Report on this captured rank; default: the lowest.")
 @engine_options
 @output_options
-def command(directory: str, rank: int | None, **options: Any) -> None:
+def command(directory: str, **options: Any) -> None:
     """Price and simulate the trace in DIR, which `presim run --save` made.
 
     Without options the cluster is the one that was captured for. Another GPU, or another split of the same number of
     GPUs into nodes, needs no new capture; another number of GPUs does, because message sizes depend on it.
     """
-    from presim.api import evaluate_saved
+    from presim.options import EvaluationOptions
+    from presim.verbs import evaluate_saved
 
     outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
     outputs.check()
-    outputs.deliver(evaluate_saved(directory, rank=rank, **options))
+    outputs.deliver(evaluate_saved(directory, EvaluationOptions(**options)))

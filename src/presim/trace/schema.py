@@ -131,6 +131,8 @@ class Manifest(msgspec.Struct, frozen=True):
     read_backs: tuple[ReadBack, ...] = ()
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
+    node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
+    fabric: str = ""  # likewise
 
 
 @dataclasses.dataclass(frozen=True)

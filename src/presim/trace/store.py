@@ -52,6 +52,8 @@ class JobManifest(msgspec.Struct, frozen=True):
     stands_for: dict[int, str] = {}  # captured rank -> the other ranks that do as it does (presim.trace.spans)
     checked: str = ""  # ranks that were found to do so (presim.trace.spans)
     notes: tuple[str, ...] = ()  # what a reader should know of the ranks, as sentences
+    node: str = ""  # id of the node type, catalogued or the user's own; empty: not said
+    fabric: str = ""  # likewise
 
     def others(self) -> dict[int, list[int]]:
         """`stands_for`, rank by rank."""
@@ -157,7 +159,9 @@ def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
     if not ranks or len(set(ranks)) != len(ranks):
         raise ValueError(f"a job has one trace for each of its ranks, got ranks {ranks}")
     first = traces[0].manifest
-    return JobManifest(first.world_size, first.gpu, first.gpus_per_node, first.script)
+    return JobManifest(
+        first.world_size, first.gpu, first.gpus_per_node, first.script, node=first.node, fabric=first.fabric
+    )
 
 
 # Writing

@@ -236,6 +236,8 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         world_size=cluster.world_size,
         rank=captured.rank,
         gpu=cluster.gpu.id,
+        node=cluster.node.id,
+        fabric=cluster.fabric.id,
         gpus_per_node=cluster.gpus_per_node,
         script=" ".join(["-m"] * program.module + [program.script, *program.args]),
         versions=outcome.versions,

@@ -1,0 +1,52 @@
+"""What can be asked of a prediction: one value for each verb, as `presim.run` and the command line take them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Which cluster to predict; what is not said follows from the rest."""
+
+    gpu: str | None = None  # id in the catalogue, or path of a TOML file
+    node: str | None = None  # likewise; None: the GPU's usual one
+    fabric: str | None = None  # likewise; None: the node's usual one
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    world_size: int | None = None
+    cluster: str | None = None  # path of a TOML file with any of these; what is said beside it wins
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ClusterOptions):
+    """What pricing and simulation take for granted, and which rank they report on."""
+
+    rank: int | None = None  # of a saved trace: the one to report on; of a run: the one to capture
+    contention: bool = True  # what runs at the same time slows each other
+    host_factor: float | None = None  # CPU time on the cluster's hosts / where captured; None: as this CPU was timed
+    host_time: bool = True  # False: the host takes no time
+    prices: Sequence[str | os.PathLike[str]] = ()  # folders with tables or models that go before presim's own
+
+    @property
+    def price_folders(self) -> list[Path]:
+        """The folders of ``prices``."""
+        return [Path(folder) for folder in self.prices]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(EvaluationOptions):
+    """How to capture, besides."""
+
+    module: bool = False  # the script is named as in `python -m`
+    ranks: str = "auto"  # which to capture: auto finds out which differ; all; or ranks and ranges
+    checks: int | None = None  # with auto: how many other ranks to compare; None: auto chooses
+    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
+    limit: float = 600.0  # seconds; give up on a script that takes longer
+    values: Sequence[str] = ()  # who answers for values that are not computed, as KEY=VALUE
+    live: bool = False  # the script's own clocks show the cluster's time while it runs
+    save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
+    profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks

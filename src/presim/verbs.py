@@ -1,0 +1,213 @@
+"""What ``presim run`` and ``presim simulate`` do, from their options to all that reports are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.options import ClusterOptions, EvaluationOptions, RunOptions
+from presim.pipeline import Evaluation, evaluate
+
+if TYPE_CHECKING:
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.run import Capture
+    from presim.hardware import Gpu
+    from presim.hardware.cluster import Cluster
+    from presim.trace.schema import Trace
+    from presim.trace.store import JobManifest
+
+Progress = Callable[[str], None]  # is told what is being done
+
+_PROFILE_S = 600.0  # spent on measuring what a table lacks
+
+
+def run_and_evaluate(
+    command: Sequence[str],
+    options: RunOptions,
+    *,
+    stdout: int | None = None,
+    progress: Progress = lambda text: None,
+) -> Evaluation:
+    """Capture a script or a launch command with its arguments, and evaluate it.
+
+    ``stdout``: file descriptor for what the script prints; None: ours.
+
+    Raises:
+        InputError: an option or the script cannot be used.
+        CaptureError: the script cannot be run here, or left nothing to price.
+    """
+    from presim.cost.given import check, holds_prices
+    from presim.trace import store
+
+    launch = _launch(command, options.module)
+    target = _target(launch, options)
+    if options.save is not None:
+        store.check_writable(options.save)
+    folders = options.price_folders
+    card = _card(folders, target) if options.profile_missing else None
+    check(folders[1:] if card else folders)
+    options = _on_one_clock(options) if options.live else options
+    job = _capture(launch, target, options, stdout, progress)
+    if options.save is not None:
+        store.save(job.traces, options.save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
+    if card is not None:
+        _measure(job.traces, folders[0], card, progress)
+    progress("simulating")
+    return evaluate(
+        job.traces,
+        target,
+        _engine_options(options),
+        rank=job.reported,
+        stands_for=job.stands_for,
+        checked=job.checked,
+        notes=job.notes,
+        prices=[folder for folder in folders if holds_prices(folder)],
+    )
+
+
+def _launch(command: Sequence[str], module: bool) -> Launch:
+    """A launch command, or a script (a file of that name goes first) with its arguments."""
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.launchers.read import is_command, read_command
+
+    script, *args = command
+    if module or os.path.isfile(script) or not is_command(script):
+        return Launch(script, tuple(args), module)
+    return read_command([script, *args])
+
+
+def _target(launch: Launch, options: ClusterOptions) -> Cluster:
+    """The cluster that the options and the launch command describe together."""
+    from presim.capture.launchers.launch import Shape
+    from presim.capture.launchers.shape import agreed
+
+    asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
+    shape = agreed(launch, asked, described=options.cluster is not None)
+    return _chosen(
+        dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
+    )
+
+
+def _chosen(options: ClusterOptions) -> Cluster:
+    from presim.hardware.choose import choose_cluster
+
+    return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
+
+
+def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
+    """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
+    from presim.profile.job import here
+
+    if not folders:
+        raise InputError("what is measured needs a place: name a folder with --prices DIR beside --profile-missing")
+    card = here()
+    if card.id != target.gpu.id:
+        raise InputError(
+            f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: what is measured here would not "
+            f"be used; leave --profile-missing out, or name --gpu {card.id}"
+        )
+    return card
+
+
+def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progress) -> None:
+    from presim.profile.job import profile
+
+    wanted = [signature for trace in traces for signature in trace.signatures]
+    profile(wanted, folder, _PROFILE_S, card, progress)
+
+
+def _on_one_clock(options: RunOptions) -> RunOptions:
+    """What a live clock needs, where nothing else is asked for.
+
+    A rank that is only looked at ends early, and the others would wait for it. Host time counts alike while the script
+    runs and after it.
+    """
+    from presim.capture.script.host_probe import probe_ns
+    from presim.hardware.host import host_factor
+
+    return dataclasses.replace(
+        options,
+        checks=0 if options.checks is None else options.checks,
+        host_factor=host_factor(probe_ns()) if options.host_factor is None else options.host_factor,
+    )
+
+
+def _capture(launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress) -> Capture:
+    from presim.capture.ranks.selection import select
+    from presim.capture.run import Request, capture
+    from presim.cost.given import holds_prices
+    from presim.live.server import LiveServer
+
+    ranks = options.ranks if options.rank is None else str(options.rank)
+    selection = select(ranks, target.world_size, options.checks)
+    request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values))
+
+    def simulator() -> LiveServer:
+        prices = [folder for folder in options.price_folders if holds_prices(folder)]
+        return LiveServer(target, _engine_options(options), live=options.live, prices=prices)
+
+    return capture(request, target, progress, simulator)
+
+
+def _engine_options(options: EvaluationOptions) -> Options:
+    return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
+
+
+def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:
+    """Evaluate a saved trace; what the options do not say is as it was captured.
+
+    Raises:
+        InputError: there is no trace, it does not fit the cluster, or no such cluster is known.
+    """
+    from presim.trace import spans, store
+
+    job = store.load(directory)
+    captured = job.manifest
+    return evaluate(
+        [job.traces[number] for number in sorted(job.traces)],
+        _chosen(_as_captured(options, captured)),
+        _engine_options(options),
+        rank=options.rank,
+        stands_for=captured.others(),
+        checked=spans.from_text(captured.checked),
+        notes=captured.notes,
+        prices=options.price_folders,
+    )
+
+
+def _as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
+    """The options, completed by the cluster that was captured for; a cluster's file says all by itself."""
+    if options.cluster:
+        return options
+    gpus_per_node, world_size = options.gpus_per_node, options.world_size
+    if not any((options.nodes, gpus_per_node, world_size)):
+        gpus_per_node = min(captured.gpus_per_node, captured.world_size)
+    if not (options.nodes and gpus_per_node):
+        world_size = world_size or captured.world_size
+    completed = dataclasses.replace(
+        options, gpu=options.gpu or _again("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
+    )
+    if completed.gpu != captured.gpu:
+        return completed  # with the node and fabric that are usual for it
+    completed = dataclasses.replace(completed, node=options.node or _again("node", captured))
+    if completed.node != captured.node:
+        return completed
+    return dataclasses.replace(completed, fabric=options.fabric or _again("fabric", captured))
+
+
+def _again(part: str, captured: JobManifest) -> str | None:
+    """The id of a part of the captured cluster; None where an older trace does not say."""
+    from presim.hardware import Gpu, catalogue
+    from presim.hardware.cluster import Fabric, Node
+
+    name: str = getattr(captured, part)
+    if name and name not in catalogue.ids({"gpu": Gpu, "node": Node, "fabric": Fabric}[part]):
+        raise InputError(
+            f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
+        )
+    return name or None
