@@ -44,10 +44,11 @@ class Runner:
         import torch
 
         from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
+        from presim.capture.adapters.symmetric_memory import SymmetricMemory
         from presim.capture.adapters.transformer_engine import TransformerEngine
         from presim.capture.adapters.triton_kernels import TritonKernels
         from presim.capture.device_values.read_backs import ReadBacks
-        from presim.capture.distributed import process_groups, world
+        from presim.capture.distributed import process_groups, spawn, world
         from presim.capture.distributed.peers import Peers
         from presim.capture.script.cpu_weights import CpuWeights
         from presim.capture.script.hook import Hook
@@ -65,11 +66,14 @@ class Runner:
         if control.is_scout:
             Peers(control.rank, stands_for, self.lack).install()
         process_groups.install(hook)
+        spawn.install(self.refuse)
         self.cpu_weights = CpuWeights()
+        self.symmetric_memory = SymmetricMemory()
         self.cpu_weights.install()
         autotuning.install()
         compilation.install(hook)
         flex_attention.install()
+        self.symmetric_memory.install()
         vllm_kernels.install()
         TritonKernels(hook, values=control.values is not None).install()
         TransformerEngine(hook).install()
@@ -144,6 +148,11 @@ class Runner:
         self.outcome.code = 1
         self.finish()
 
+    def refuse(self, sentence: str) -> NoReturn:
+        """The script does what cannot be followed."""
+        self.outcome.exit, self.outcome.error, self.outcome.code = "unsupported", sentence, 1
+        self.finish()
+
     def finish(self) -> NoReturn:
         """Write the outcome and end the process without unwinding what the script still holds.
 
@@ -183,7 +192,7 @@ class Runner:
             "unfilled_bytes": self.cpu_weights.bytes,
         }
         own = extensions.own_runtime(extensions.loaded_libraries())
-        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own))
+        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *self.symmetric_memory.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if self.read_backs is not None:
             outcome.read_backs = self.read_backs.listed()

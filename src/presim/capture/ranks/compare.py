@@ -83,7 +83,8 @@ def _first_forward(trace: Trace, end: int) -> int:
 
 def _compiling(trace: Trace) -> NDArray[np.bool_]:
     scope = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
-    return np.equal(trace.columns["scope"], scope)
+    found: NDArray[np.bool_] = trace.columns["scope"] == scope
+    return found
 
 
 def _allocated(trace: Trace, end: int) -> int:

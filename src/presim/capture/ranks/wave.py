@@ -95,7 +95,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
     """Run the ranks to their end; what they left lies in a temporary directory for as long as the context lasts.
 
     Raises:
-        CaptureError: the limit has passed, or a rank loops on a value that never changes.
+        CaptureError: the limit has passed, a rank loops on a value that never changes, or does what is not supported.
     """
     quiet = Quiet()
     presence = Presence(wave.ranks, quiet)
@@ -129,7 +129,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
         captured = [Captured(rank, directory / str(rank), outcomes[rank]) for rank in wave.ranks]
         _show_failures(captured, wave)
         for item in captured:
-            if item.outcome.exit == "endless" and item.rank not in wave.brief:
+            if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.brief:
                 raise CaptureError(item.outcome.error)
         yield captured
 

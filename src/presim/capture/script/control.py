@@ -28,9 +28,8 @@ class Control(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct):
     """Runner to launcher. Written at the end of the script, however it ends."""
 
-    exit: str = (
-        "ok"  # ok, stopped, raised, out_of_memory, exited, peers, endless (a loop on a value that never changes)
-    )
+    # ok, stopped, raised, out_of_memory, exited, peers, endless (a loop on a value that never changes), unsupported
+    exit: str = "ok"
     peers: tuple[int, ...] = ()  # ranks that this one exchanges with, where it ended for want of them
     code: int = 0  # the process's exit code
     error: str = ""  # the exception's last line
