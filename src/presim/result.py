@@ -138,7 +138,7 @@ class Collective(msgspec.Struct, frozen=True):
     group_size: Annotated[int, says("Ranks in the group.")]
     kind: Annotated[str, says("all_reduce, all_gather, reduce_scatter, …")]
     count: Annotated[int, says("Calls.")]
-    bytes: Annotated[int, says("Bytes as nccl-tests counts them, summed over the calls.")]
+    bytes: Annotated[int, says("Bytes as nccl-tests counts them, of uneven exchanges the busier direction, summed.")]
     seconds: Annotated[float, says("Sum of the calls' durations, waiting for other ranks included.")]
     exposed_s: Annotated[float, says("The part of exposed communication that falls to these calls.")]
     algorithm_GBps: Annotated[float | None, says("bytes / seconds / 10^9.")]

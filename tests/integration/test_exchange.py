@@ -23,6 +23,7 @@ def test_ranks_that_disagree_are_the_hang_they_would_be() -> None:
         api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all")
     expected = "on 'default_pg' (ranks 0, 1) waits for rank 1, which makes 2 calls on it and not this one"
     assert expected in str(caught.value)
+    assert str(caught.value).count(f"at {SCRIPTS / 'disagree.py'}:12: all_reduce") == 2, "the lines that call"
 
 
 def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:

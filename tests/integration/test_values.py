@@ -91,7 +91,12 @@ def test_skewed_routing_takes_longer_than_balanced() -> None:
     assert skewed.step_time_s > 1.5 * balanced.step_time_s
     assert {read.answer for read in balanced.read_backs} == {"routing"}
     # 4096 tokens go to 4 experts each with 1024 numbers in bf16, after the counts of 32 experts
-    assert sum(exchange.bytes for exchange in balanced.collectives) == 4096 * 4 * 1024 * 2 + 32 * 8
+    tokens = 4096 * 4 * 1024 * 2
+    assert sum(exchange.bytes for exchange in balanced.collectives) == tokens + 32 * 8
+    # and so does the exchange: rank 0 gets more than it sends, and all wait for it
+    (even,), (uneven,) = (result.collectives for result in (balanced, skewed))
+    assert uneven.bytes > 1.5 * tokens
+    assert uneven.seconds > 1.5 * even.seconds
 
 
 @pytest.mark.parametrize(("way", "values", "tokens"), [("greedy", ("eos=7", "eos_after=9"), 10), ("sampled", (), 32)])

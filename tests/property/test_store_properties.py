@@ -18,7 +18,7 @@ from presim.trace.signatures import Collective, Copy
 
 
 def same(left: Trace, right: Trace) -> bool:
-    tables = ("manifest", "signatures", "scopes", "operators")
+    tables = ("manifest", "signatures", "scopes", "operators", "sites")
     return all(getattr(left, name) == getattr(right, name) for name in tables) and all(
         left.columns[name].dtype == right.columns[name].dtype
         and np.array_equal(left.columns[name], right.columns[name])

@@ -43,7 +43,7 @@ def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Break
         assert isinstance(signature, CollectiveSignature)  # trace.check holds this for all that is read
         row = rows.setdefault((signature.group, signature.kind), _Sums())
         row.count += 1
-        row.bytes += signature.bytes
+        row.bytes += signature.even.bytes
         row.duration_ns += int(duration[entry])
         row.critical_ns += float(breakdown.critical_ns[entry])
     collectives = [_collective(trace, group, kind, row) for (group, kind), row in rows.items()]

@@ -82,6 +82,7 @@ class Runner:
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
+        hook.ask_call_sites(whereabouts.calling_line)
         if self.control.values is not None:
             self.read_backs = ReadBacks(self.control.values, self.end_loop)
             self.read_backs.install(hook)

@@ -72,7 +72,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
         memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
         return Demand(memory=memory)
     links = links_of(cluster, layout, tuning)
-    sent = _sent(collective, layout)
+    sent = _sent(collective.even, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
     link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")

@@ -39,10 +39,11 @@ def describe(trace: Trace, entry: int) -> str:
 
 
 def _place(trace: Trace, entry: int) -> str:
-    """Module and part of the step, where they are known."""
-    scope, phase = int(trace.columns["scope"][entry]), Phase(int(trace.columns["phase"][entry]))
-    place = f" in {trace.scopes[scope]}" if scope >= 0 else ""
-    return f"{place} ({phase.name.lower()})" if phase is not Phase.OTHER else place
+    """Line of the script, module and part of the step, where they are known."""
+    site, scope, phase = (int(trace.columns[name][entry]) for name in ("site", "scope", "phase"))
+    place = f" at {trace.sites[site]}" if site >= 0 else ""
+    place += f" in {trace.scopes[scope]}" if scope >= 0 else ""
+    return f"{place} ({Phase(phase).name.lower()})" if phase != Phase.OTHER else place
 
 
 def _group(trace: Trace, signature: Collective) -> str:

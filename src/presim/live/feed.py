@@ -111,7 +111,7 @@ class Feed:
         records = self._tables.launches(records)
         columns = self._tables.columns(records, self._last_ns)
         nothing = np.full(len(records), -1, np.int32)
-        columns |= {"scope": nothing, "operator": nothing}
+        columns |= {"scope": nothing, "operator": nothing, "site": nothing}
         manifest = Manifest(
             world_size=self.cluster.world_size,
             rank=self.rank,

@@ -12,7 +12,7 @@ from presim.analysis.steps import Steps
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Phase, Trace
-from presim.trace.signatures import Collective, Signature, family
+from presim.trace.signatures import Collective, Signature, Splits, family
 
 Details = dict[str, str | int | float]
 
@@ -137,7 +137,9 @@ def _details(trace: Trace, priced: PricedTrace, index: int) -> Details:
     signature, price = trace.signatures[index], priced.prices[index]
     details: Details = {"family": family(signature)}
     for key, value in msgspec.structs.asdict(signature).items():
-        if value != "" and value is not False:
+        if isinstance(value, Splits):
+            details |= {"bytes_leaving": value.leaving, "bytes_arriving": value.arriving}
+        elif value not in ("", None) and value is not False:
             details[key] = str(value) if isinstance(value, (tuple, bool)) else value
     if isinstance(signature, Collective) and 0 <= signature.group < len(trace.manifest.groups):
         group = trace.manifest.groups[signature.group]

@@ -75,6 +75,8 @@ def _in_words(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
         words["operator"] = trace.operators[row["operator"]]
     if row["scope"] >= 0:
         words["scope"] = trace.scopes[row["scope"]]
+    if row["site"] >= 0:
+        words["site"] = trace.sites[row["site"]]
     return words
 
 

@@ -32,6 +32,7 @@ class TraceBuilder:
         self._signatures: dict[Signature, int] = {}
         self._scopes: dict[str, int] = {}
         self._operators: dict[str, int] = {}
+        self._sites: dict[str, int] = {}
         self._recordings = 0
         self._steps = 0
 
@@ -46,6 +47,7 @@ class TraceBuilder:
         phase: Phase = Phase.OTHER,
         launch_group: int = 0,
         replayed: bool = False,
+        site: str = "",
     ) -> None:
         """Device work; a `Collective` becomes an entry of its own kind. ``replayed``: part of a CUDA graph's launch."""
         kind = Kind.COLLECTIVE if isinstance(signature, Collective) else Kind.WORK
@@ -59,6 +61,7 @@ class TraceBuilder:
             signature=self._signatures.setdefault(signature, len(self._signatures)),
             scope=self._scopes.setdefault(scope, len(self._scopes)) if scope else -1,
             operator=self._operators.setdefault(operator, len(self._operators)) if operator else -1,
+            site=self._sites.setdefault(site, len(self._sites)) if site else -1,
         )
 
     def record(self, *, stream: int, host_ns: int = 0) -> int:
@@ -122,7 +125,14 @@ class TraceBuilder:
         columns: dict[str, NDArray[np.generic]] = {
             name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())
         }
-        return Trace(self.manifest, tuple(self._signatures), tuple(self._scopes), tuple(self._operators), columns)
+        return Trace(
+            self.manifest,
+            tuple(self._signatures),
+            tuple(self._scopes),
+            tuple(self._operators),
+            columns,
+            tuple(self._sites),
+        )
 
     def _add(
         self,
@@ -136,5 +146,6 @@ class TraceBuilder:
         signature: int = -1,
         scope: int = -1,
         operator: int = -1,
+        site: int = -1,
     ) -> None:
-        self._rows.append((int(kind), int(phase), stream, signature, scope, operator, host_ns, object_, value))
+        self._rows.append((int(kind), int(phase), stream, signature, scope, operator, host_ns, object_, value, site))

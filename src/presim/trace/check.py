@@ -18,7 +18,8 @@ def check(trace: Trace) -> None:
     kinds = columns["kind"]
     if len(kinds) and int(kinds.max()) > max(Kind):
         raise InputError(f"the trace has an entry of unknown kind {int(kinds.max())}; capture it again")
-    for name, table in (("signature", trace.signatures), ("scope", trace.scopes), ("operator", trace.operators)):
+    tables = {name: getattr(trace, f"{name}s") for name in ("signature", "scope", "operator", "site")}
+    for name, table in tables.items():
         column = columns[name]
         if len(column) and (int(column.min()) < -1 or int(column.max()) >= len(table)):
             raise InputError(

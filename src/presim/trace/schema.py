@@ -11,6 +11,7 @@ stream     uint16  index of the stream; 0 is the default stream
 signature  int32   index into ``signatures`` (`Kind.WORK`, `Kind.COLLECTIVE`), else -1
 scope      int32   index into ``scopes`` (module path), or -1
 operator   int32   index into ``operators``, or -1
+site       int32   of a collective: index into ``sites``, the line that calls it, or -1
 host_ns    int64   CPU time the process spent since the previous entry
 object     int64   see `Kind`
 value      int64   see `Kind`
@@ -38,6 +39,7 @@ COLUMNS: dict[str, type] = {
     "host_ns": np.int64,
     "object": np.int64,
     "value": np.int64,
+    "site": np.int32,
 }
 
 
@@ -144,6 +146,7 @@ class Trace:
     scopes: tuple[str, ...]
     operators: tuple[str, ...]
     columns: dict[str, NDArray[np.generic]]  # exactly COLUMNS, all of one length
+    sites: tuple[str, ...] = ()  # ``train.py:12``
 
     def __post_init__(self) -> None:
         lengths = {len(column) for column in self.columns.values()}

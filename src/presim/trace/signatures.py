@@ -207,6 +207,24 @@ class Copy(msgspec.Struct, frozen=True, tag_field="family", tag="copy"):
     flops: ClassVar[int] = 0
 
 
+class Splits(msgspec.Struct, frozen=True):
+    """How an all-to-all is dealt out, where the parts differ; bytes, by rank of the group."""
+
+    own: int  # the rank whose parts these are
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+    @property
+    def leaving(self) -> int:
+        """Bytes for others."""
+        return sum(self.sent) - self.sent[self.own]
+
+    @property
+    def arriving(self) -> int:
+        """Bytes from others."""
+        return sum(self.received) - self.received[self.own]
+
+
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
     """One communication call of one rank.
 
@@ -221,8 +239,18 @@ class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collectiv
     group: int  # index into the manifest's process groups
     peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
     fused: int = 1  # calls coalesced into this launch
+    splits: Splits | None = None  # of an all_to_all whose parts differ
 
     flops: ClassVar[int] = 0
+
+    @property
+    def even(self) -> Collective:
+        """The even all-to-all that moves as much through the busier direction; itself where its parts do not differ."""
+        if self.splits is None:
+            return self
+        ranks = len(self.splits.sent)
+        size = -(-max(self.splits.leaving, self.splits.arriving) * ranks // max(ranks - 1, 1))
+        return msgspec.structs.replace(self, bytes=size, splits=None)
 
 
 class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):

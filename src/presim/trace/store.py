@@ -95,6 +95,7 @@ class _Tables(_Header, frozen=True):
     signatures: tuple[Signature, ...]
     scopes: tuple[str, ...]
     operators: tuple[str, ...]
+    sites: tuple[str, ...] = ()
 
 
 _Read = TypeVar("_Read", bound=_Header)
@@ -181,7 +182,7 @@ def _write_parquet(trace: Trace, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = _Tables(MAGIC, VERSION, trace.manifest, trace.signatures, trace.scopes, trace.operators)
+    tables = _Tables(MAGIC, VERSION, trace.manifest, trace.signatures, trace.scopes, trace.operators, trace.sites)
     table = pa.table({name: trace.columns[name] for name in COLUMNS})
     # Measured on a step of 120,000 entries with 500 addresses: 0.44 MB; plain encoding 0.59 MB, delta-encoded
     # addresses 0.68 MB (addresses and serials repeat far more than they grow). Levels above 3 gain 1 %.
@@ -273,7 +274,8 @@ def parse(data: bytes, path: Path) -> Trace:
             f"{path} is a Parquet file, but not one of presim's traces; capture one with `presim run --save`"
         )
     tables = _decode(metadata, _Tables, path)
-    trace = Trace(tables.manifest, tables.signatures, tables.scopes, tables.operators, _columns(table, path))
+    columns = _columns(table, path)
+    trace = Trace(tables.manifest, tables.signatures, tables.scopes, tables.operators, columns, tables.sites)
     check(trace)
     return trace
 
@@ -282,6 +284,8 @@ def _columns(table: pyarrow.Table, path: Path) -> dict[str, NDArray[np.generic]]
     columns: dict[str, NDArray[np.generic]] = {}
     for name, dtype in COLUMNS.items():
         column = table.column(name).to_numpy() if name in table.column_names else None
+        if name == "site" and column is None:  # a trace from before lines were kept
+            column = np.full(len(table), -1, dtype)
         if column is None or column.dtype != np.dtype(dtype):
             raise InputError(f"{path} has no column {name!r} of type {np.dtype(dtype)}; capture the trace again")
         columns[name] = column

@@ -22,7 +22,8 @@ from presim.trace.signatures import Collective, Gemm
 def small_trace(rank: int = 0) -> Trace:
     build = TraceBuilder(Manifest(world_size=4, rank=rank, gpu="h100-sxm", gpus_per_node=4, script="train.py"))
     build.work(Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16"), host_ns=5_000, scope="layers.0", operator="aten::mm")
-    build.work(Collective(kind="all_reduce", bytes=1 << 20, dtype="bfloat16", group=0), stream=1)
+    reduce = Collective(kind="all_reduce", bytes=1 << 20, dtype="bfloat16", group=0)
+    build.work(reduce, stream=1, site="train.py:12")
     build.alloc(0x7F0000000000, 4096)
     build.device_sync()
     build.step()
@@ -30,7 +31,7 @@ def small_trace(rank: int = 0) -> Trace:
 
 
 def same(left: Trace, right: Trace) -> bool:
-    tables = ("manifest", "signatures", "scopes", "operators")
+    tables = ("manifest", "signatures", "scopes", "operators", "sites")
     return all(getattr(left, name) == getattr(right, name) for name in tables) and all(
         left.columns[name].dtype == right.columns[name].dtype
         and left.columns[name].tolist() == right.columns[name].tolist()

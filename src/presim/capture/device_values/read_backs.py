@@ -7,14 +7,13 @@ not asked for before, waits for something that will not happen. After many round
 from __future__ import annotations
 
 import struct
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from presim.capture.device_values.policies import Origin, for_hook
 from presim.capture.script.hook import Hook, OnRead
-from presim.capture.script.whereabouts import OURS, is_own
+from presim.capture.script.whereabouts import calling_line
 from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
@@ -51,7 +50,7 @@ class ReadBacks:
     def _read(self, operator: bytes, origin: int, bits: int) -> None:
         name = operator.decode().rpartition("::")[2]
         what = _NAMES.get(name, name.strip("_"))
-        line = _line()
+        line = calling_line()
         self.counts[line, what, origin] += 1
         self._watch(line, what, origin, bits)
 
@@ -83,17 +82,3 @@ def _value(bits: int) -> str:
     if -(1 << 20) < bits < 1 << 20:
         return str(bits)
     return f"{struct.unpack('<f', struct.pack('<q', bits)[:4])[0]:g}"
-
-
-def _line() -> str:
-    """The innermost line of the author's own code; of whatever called torch where none of it runs."""
-    frame = sys._getframe(2)
-    outside = ""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if is_own(file):
-            return f"{file}:{frame.f_lineno}"
-        if not outside and "/torch/" not in file and not file.startswith(("<", OURS)):
-            outside = f"{file}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return outside or "(backward)"

@@ -108,7 +108,9 @@ def _content(signature: Signature, trace: Trace) -> Hashable:
     groups = trace.manifest.groups
     known = 0 <= signature.group < len(groups)
     role: Hashable = _role(groups[signature.group]) if known else signature.group
-    return (signature.kind, signature.bytes, signature.dtype, signature.fused, role)
+    content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role)
+    splits = signature.splits
+    return content if splits is None else (*content, splits.leaving, splits.arriving)
 
 
 def _role(group: Group) -> Hashable:

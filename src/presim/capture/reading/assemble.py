@@ -28,6 +28,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
     columns |= {
         "scope": tables.scope_of(records["scope"]),
         "operator": tables.operator_of(records, columns["signature"]),
+        "site": tables.site_of(records),
     }
     columns = categorize(columns, tables.operators)
     return Trace(
@@ -36,6 +37,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
         scopes=tuple(tables.scopes),
         operators=tuple(tables.operators),
         columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
+        sites=tuple(tables.sites),
     )
 
 
@@ -71,6 +73,7 @@ class Tables:
         self.signatures: dict[Signature, int] = {}
         self.scopes: dict[str, int] = {}
         self.operators: dict[str, int] = {}
+        self.sites: dict[str, int] = {}
         self._parsed: dict[int, Operator | None] = {}
         self._known: dict[tuple[int, int, float], int] = {}
 
@@ -157,6 +160,15 @@ class Tables:
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
             name = f"nccl::{getattr(known[signature[index]], 'kind', '?')}"
             result[index] = self.operators.setdefault(name, len(self.operators))
+        return result
+
+    def site_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
+        """Index into the table of lines: where the script calls a collective."""
+        result = np.full(len(records), -1, np.int32)
+        for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
+            line = self.communication.line(int(records["op"][index]))
+            if line:
+                result[index] = self.sites.setdefault(line, len(self.sites))
         return result
 
     def _by_descriptor(self, ids: NDArray[np.int32], table: dict[str, int], family: str) -> NDArray[np.int32]:

@@ -12,7 +12,9 @@ from presim.capture.reading.library_calls import dtype_of
 from presim.capture.reading.log import Descriptor, Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Splits
+
+_COMPOSED = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
 
 
 @dataclasses.dataclass
@@ -34,7 +36,7 @@ class Communication:
         self.log = log
         self._groups: dict[str, int] = {}  # key of a group -> index
         self._described: list[Group] = []
-        self._sizes: dict[str, int] = {}
+        self._communicators: dict[str, Descriptor] = {}  # serial of a communicator -> what was noted when it was made
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
@@ -62,8 +64,9 @@ class Communication:
     def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
         """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
 
-        Sends and receives with several peers are the all-to-all that they implement, with one peer an exchange;
-        broadcasts from different roots are the all-gather of tensors that lie apart.
+        Sends and receives are what PyTorch says that it makes of them (an all-to-all, where a rank may have nothing for
+        most of its peers); else, with several peers, the all-to-all that they implement, with one peer an exchange.
+        Broadcasts from different roots are the all-gather of tensors that lie apart.
         """
         launches: dict[tuple[int, int, str], list[int]] = {}
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
@@ -73,7 +76,7 @@ class Communication:
         keep = np.ones(len(records), bool)
         merged = records
         for indices in launches.values():
-            if len(indices) == 1:
+            if len(indices) == 1 and not self._composed(records[indices[0]]):
                 continue
             if merged is records:
                 merged = records.copy()
@@ -90,15 +93,45 @@ class Communication:
         total = sum(self._bytes(call, group) for call in calls)
         if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
             return Collective("all_gather", total, calls[0].dtype, group)
+        if kinds <= {"send", "recv"} and (composed := self._composed(records[0])):
+            return self._whole(composed, calls, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
         sent = sum(call.bytes for call in calls if call.kind == "send")
         peers = {call.peer for call in calls}
         if kinds == {"send", "recv"} and len(peers) > 2:
-            return Collective("all_to_all", sent, calls[0].dtype, group)
+            return self._whole("all_to_all", calls, group)
         kind = "send_recv" if len(kinds) == 2 else calls[0].kind
         peer = calls[0].peer if len(peers) == 1 else -1
         return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
+
+    def _composed(self, record: np.void) -> str:
+        """What PyTorch makes of these sends and receives, where it said so."""
+        described = self._torch_group(int(record["op"]))
+        call = self._call(int(record["work"]))
+        return (
+            _COMPOSED.get(described.fields.get("call", ""), "") if described and call.kind in ("send", "recv") else ""
+        )
+
+    def _whole(self, kind: str, calls: Sequence[_Call], group: int) -> Collective:
+        """The collective that one rank's sends and receives are its part of."""
+        ranks = max(self._described[group].size, 1 + max(call.peer for call in calls))
+        parts = {"send": [0] * ranks, "recv": [0] * ranks}
+        for call in calls:
+            parts[call.kind][call.peer] += call.bytes
+        own = self._own_rank(calls[0].communicator)
+        if kind != "all_to_all":  # of equal parts
+            is_root = calls[0].kind == ("recv" if kind == "gather" else "send")
+            return Collective(kind, calls[0].bytes * ranks, calls[0].dtype, group, own if is_root else calls[0].peer)
+        even = len({*parts["send"], *parts["recv"]}) == 1
+        splits = Splits(own, tuple(parts["send"]), tuple(parts["recv"])) if 0 <= own < ranks and not even else None
+        return Collective(kind, sum(parts["send"]), calls[0].dtype, group, splits=splits)
+
+    def line(self, op: int) -> str:
+        """Where the script calls a collective, as ``train.py:12``; empty where that is not known."""
+        described = self._torch_group(op)
+        site = described.number("site", -1) if described else -1
+        return self.log.descriptors[site].fields.get("at", "") if site >= 0 else ""
 
     def _call(self, work: int) -> _Call:
         if work not in self._calls:
@@ -122,13 +155,21 @@ class Communication:
         if pair:  # PyTorch's messages that are not batched have communicators of the two ranks alone
             key += f" {members}"
         if key not in self._groups:
-            if call.communicator not in self._sizes:
-                self._sizes = _communicator_sizes(self.log.notes)
-            size = self._sizes.get(call.communicator, 0)
+            size = self._made(call.communicator).number("size", 0)
             group = _describe(described) if described else Group(key, members, size or len(members))
             self._groups[key] = len(self._described)
             self._described.append(Group(group.name, members, 2) if pair else group)
         return self._groups[key]
+
+    def _made(self, communicator: str) -> Descriptor:
+        if communicator not in self._communicators:
+            facts = [parse(note) for note in self.log.notes if note.startswith("communicator ")]
+            self._communicators = {fact.fields.get("serial", ""): fact for fact in facts}
+        return self._communicators.get(communicator, Descriptor("communicator", {}))
+
+    def _own_rank(self, communicator: str) -> int:
+        """This process's place in a communicator; -1 where that is not known."""
+        return self._made(communicator).number("rank", -1)
 
     def _members_of(self, communicator: str) -> tuple[int, ...]:
         """Global ranks, as the shim knew them at the first call; the log of a script that still runs grows."""
@@ -160,11 +201,6 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         start, end, stride = (int(part) for part in text.split(":"))
         return tuple(range(start, end, stride))
     return tuple(int(part) for part in text.split(",")) if text else ()
-
-
-def _communicator_sizes(notes: Sequence[str]) -> dict[str, int]:
-    facts = [parse(note) for note in notes if note.startswith("communicator ")]
-    return {fact.fields.get("serial", ""): fact.number("size", 0) for fact in facts}
 
 
 def _communicator_members(notes: Sequence[str]) -> dict[str, tuple[int, ...]]:

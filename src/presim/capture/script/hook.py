@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 OnRead = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)  # operator, origin, first bytes
+OnCollective = ctypes.CFUNCTYPE(ctypes.c_int32)  # returns `Hook.site_id` of the line that calls it
 
 
 class Hook:
@@ -42,7 +43,20 @@ class Hook:
         self.launch_ends = library.presim_launch_ends
         self._intern = library.presim_intern
         self._group_ranks = library.presim_group_ranks
+        self._call_sites = library.presim_call_sites
         self._scopes: dict[str, int] = {}
+        self._sites: dict[str, int] = {}
+
+    def ask_call_sites(self, line: Callable[[], str]) -> None:
+        """At every collective of PyTorch's: where the script calls it."""
+        self._on_collective = OnCollective(lambda: self._site_id(line()))  # kept alive as long as it may be called
+        self._call_sites(self._on_collective)
+
+    def _site_id(self, line: str) -> int:
+        known = self._sites.get(line)
+        if known is None:
+            known = self._sites[line] = self._intern(f"site at={line.replace(' ', '_')}".encode())
+        return known
 
     def tell_group(self, name: str, ranks: Sequence[int]) -> None:
         """The global ranks of a process group, in its order."""

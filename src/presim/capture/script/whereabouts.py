@@ -8,8 +8,10 @@ import os
 import re
 import select
 import signal
+import sys
 import sysconfig
 from pathlib import Path
+from types import FrameType
 
 _SIGNAL = signal.SIGUSR2
 _FILE = "whereabouts"
@@ -43,6 +45,20 @@ def ask(process: int, directory: Path, patience_s: float = 1.0) -> str:
 def innermost(dump: str) -> str:
     """The first frame of a fault handler's dump that is neither Python's, nor a package's, nor ours."""
     return next((f"{file}:{line}" for file, line in _FRAME.findall(dump) if is_own(file)), "")
+
+
+def calling_line() -> str:
+    """The innermost line of the author's own code; of whatever called torch where none of it runs."""
+    frame: FrameType | None = sys._getframe(1)
+    outside = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_own(file):
+            return f"{file}:{frame.f_lineno}"
+        if not outside and "/torch/" not in file and not file.startswith(("<", OURS)):
+            outside = f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return outside or "(backward)"
 
 
 @functools.cache

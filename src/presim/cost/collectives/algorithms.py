@@ -29,6 +29,8 @@ class Call:
 
     kind: str
     size: float  # bytes, as `Collective` counts them
+    near: float  # of an all-to-all: bytes between one rank and the others of its node, in the busier direction
+    far: float  # and the ranks of other nodes
     layout: Layout
     links: Links
     link: LinkConstants
@@ -108,16 +110,16 @@ def direct(call: Call, protocol: int) -> Run | None:
     peers = layout.ranks - 1 if everyone else 1
     near = min(peers, layout.per_node - 1)
     far = peers - near
-    each = call.size / layout.ranks if everyone else call.size
     reach = _within_Bps(call) * link.direct_efficiency[protocol]
     reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
     latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
     if far:
         slower = fabric.efficiency[protocol] / fabric.efficiency[SIMPLE]
-        between = far * each / (call.links.network_Bps * fabric.direct_efficiency * slower)
+        between = (call.far if everyone else call.size) / (call.links.network_Bps * fabric.direct_efficiency * slower)
         latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + fabric.hops * call.links.hop_s
-    return Run(latency + max(near * each / reach, between), latency, "direct", protocol)
+    within = call.near if everyone else near * call.size
+    return Run(latency + max(within / reach, between), latency, "direct", protocol)
 
 
 # By the names that NCCL_ALGO has for them; what it has no name for is always allowed.

@@ -22,7 +22,7 @@ _BYTES_EACH = 512 * 64  # less than this for each channel and NCCL takes fewer (
 def channels(collective: Collective, layout: Layout, links: Links, tuning: Tuning) -> int:
     """Channels of one call; at least 1."""
     most = most_channels(collective.kind, layout, links, tuning)
-    return max(1, min(most, math.ceil(max(collective.bytes, 0) / _BYTES_EACH)))
+    return max(1, min(most, math.ceil(max(collective.even.bytes, 0) / _BYTES_EACH)))
 
 
 def most_channels(kind: str, layout: Layout, links: Links, tuning: Tuning) -> int:

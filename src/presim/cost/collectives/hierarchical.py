@@ -5,13 +5,14 @@ NCCL chooses by a table of its own that aims at the same; what NCCL_ALGO and its
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
-from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
+from presim.cost.collectives.placement import Layout, Links, exchanged, layout_of, links_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -47,6 +48,9 @@ class Hierarchical:
         if layout.ranks <= 1:
             return _local(collective, links, self.name)
         call = call_of(collective, layout, links, tuning, cluster)
+        if collective.splits is not None:
+            near, far = exchanged(collective.splits, group, cluster)
+            call = dataclasses.replace(call, near=near, far=far)
         run = fastest(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
         far_from_fit = _BEYOND_FIT if layout.per_node > _FITTED_RANKS else 0.0
@@ -58,9 +62,12 @@ class Hierarchical:
 
 def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning, cluster: Cluster) -> Call:
     """A collective on the wires of a cluster, with the constants that go with them."""
+    size = float(_BARRIER_BYTES if collective.kind == "barrier" else max(collective.bytes, 0))
     return Call(
         kind=collective.kind,
-        size=float(_BARRIER_BYTES if collective.kind == "barrier" else max(collective.bytes, 0)),
+        size=size,
+        near=size * (layout.per_node - 1) / layout.ranks,
+        far=size * (layout.ranks - layout.per_node) / layout.ranks,
         layout=layout,
         links=links,
         link=link_constants(links.generation, links.nvlink, cluster.collectives),

@@ -48,6 +48,7 @@ class Measured:
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        collective = collective.even
         layout = layout_of(collective, group, cluster)
         series = self._series.get((collective.kind, layout.ranks, layout.nodes), [])
         evenly = layout.per_node * layout.nodes == layout.ranks

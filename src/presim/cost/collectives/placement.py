@@ -11,7 +11,7 @@ from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
 from presim.hardware import Cluster
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +93,22 @@ def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, .
     domains = collections.Counter(rank // domain_size for rank in ranks)
     fullest = max(sorted(domains), key=lambda domain: domains[domain], default=0)
     return max(len(domains), 1), tuple(rank % domain_size for rank in ranks if rank // domain_size == fullest)
+
+
+def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
+    """Bytes between a rank and those of its own node, and those of others: each the busier of both directions.
+
+    Every rank has wires of its own into the switch and out of it; so its sums over all peers limit it, however they
+    are dealt out. The slowest of the ranks that meet sets the time for all: those that send to it wait for it.
+    """
+    ranks = group.ranks if len(group.ranks) == group.size else tuple(range(group.size))
+    home = cluster.domain(ranks[splits.own])
+    is_near = [cluster.domain(rank) == home for rank in ranks]
+    totals = {True: [0, 0], False: [0, 0]}
+    for direction, parts in enumerate((splits.sent, splits.received)):
+        for peer, (near, size) in enumerate(zip(is_near, parts, strict=True)):
+            totals[near][direction] += size if peer != splits.own else 0
+    return float(max(totals[True])), float(max(totals[False]))
 
 
 def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -> Layout:

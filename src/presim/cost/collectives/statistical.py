@@ -63,6 +63,7 @@ class Statistical:
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        collective = collective.even
         layout = layout_of(collective, group, cluster)
         weights = self.parameters.minimum.get(collective.kind)
         if weights is None or layout.ranks < 2 or collective.fused > 1:

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "describe.h"
 #include "groups.h"
 #include "memory.h"
 #include "operators.h"
@@ -60,6 +61,9 @@ PRESIM_API void presim_leave_scope() {
 PRESIM_API void presim_retag(int64_t address, int32_t category) {
   presim::append(presim::Kind::Retag, 0, address, category);
 }
+
+// Whom to ask for the line of the script that calls a collective.
+PRESIM_API void presim_call_sites(presim::hook::CallSite ask) { presim::hook::ask_call_sites(ask); }
 
 // Nanoseconds that observing took on the Python side.
 PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -16,6 +17,8 @@
 
 namespace presim::hook {
 namespace {
+
+std::atomic<CallSite> call_site{nullptr};
 
 enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5, Writes = 6, Overwrites = 7 };
 
@@ -139,6 +142,11 @@ std::string describe_ranks(const std::vector<int64_t>& ranks) {
   return text;
 }
 
+// Exchanges that PyTorch makes of sends and receives: what they are cannot be told from those of a rank with few peers.
+bool is_composed(const std::string& call) {
+  return call == "all_to_all" || call == "all_to_allv" || call == "gather" || call == "scatter";
+}
+
 // The process group of the collective that is being called, as the descriptor id of "group name=… ranks=…".
 void describe_process_group(Arena& arena) {
   static auto* known = new std::unordered_map<std::string, int32_t>;
@@ -146,12 +154,15 @@ void describe_process_group(Arena& arena) {
   auto* info = dynamic_cast<torch::ParamCommsDebugInfo*>(
       c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO));
   if (info == nullptr) return;
-  std::string name = info->getProcessGroupName();
+  CallSite ask = call_site.load(std::memory_order_relaxed);
+  std::string name = info->getProcessGroupName(), call = info->getCollectiveName(), more;
+  if (is_composed(call)) more += " call=" + call;
+  if (ask != nullptr) more += " site=" + std::to_string(ask());  // before the lock: Python answers
   std::lock_guard<std::mutex> lock(*mutex);
-  auto [found, inserted] = known->try_emplace(name, -1);
+  auto [found, inserted] = known->try_emplace(name + more, -1);
   if (inserted) {
-    std::string text = "group name=" + name + " size=" + std::to_string(info->getWorldSize()) +
-                       " ranks=" + describe_ranks(group_ranks(*info)) + " desc=" + info->getProcessGroupDesc();
+    std::string text = "group name=" + name + " size=" + std::to_string(info->getWorldSize()) + " ranks=" +
+                       describe_ranks(group_ranks(*info)) + more + " desc=" + info->getProcessGroupDesc();
     found->second = intern(text);
   }
   arena.push_back(Tag::Scalar);
@@ -184,6 +195,8 @@ uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
 }
 
 }  // namespace
+
+void ask_call_sites(CallSite ask) { call_site = ask; }
 
 bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
   if (std::strcmp(fn.name(), at::kParamCommsCallName.c_str()) == 0) {

@@ -17,6 +17,10 @@ namespace presim::hook {
 
 using Arena = std::vector<int64_t>;
 
+// The descriptor id of the line that calls a collective ("site at=train.py:12"), or -1; it may take Python's lock.
+using CallSite = int32_t (*)();
+void ask_call_sites(CallSite ask);
+
 // Append the key of the inputs; true when one of them requires a gradient.
 bool describe_inputs(const at::RecordFunction& fn, Arena& arena);
 void describe_outputs(const at::RecordFunction& fn, Arena& arena);

@@ -6,7 +6,7 @@ import pytest
 
 from presim.capture.reading.communication import Communication, parse_ranks
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Splits
 from support.capture_logs import LogBuilder
 
 
@@ -100,12 +100,40 @@ def test_calls_on_other_streams_or_communicators_are_launches_of_their_own() -> 
 
 
 def test_sends_and_receives_with_all_peers_are_an_all_to_all() -> None:
-    """Bytes are what this rank sends."""
+    """Bytes are what this rank sends; whose parts differ is told by rank of the group."""
+    for first, splits in ((100, None), (90, Splits(2, (90, 100, 100, 100), (50,) * 4))):
+        build = LogBuilder()
+        build.notes.append("communicator serial=0 size=4 rank=2 parent=-1")
+        for peer in range(4):
+            build.record(Kind.COLLECTIVE, work=collective("send", 100 if peer else first, peer=peer), object=9)
+            build.record(Kind.COLLECTIVE, work=collective("recv", 50 if splits else 100, peer=peer), object=9)
+        assert signatures(build)[0] == [Collective("all_to_all", 300 + first, "bfloat16", 0, splits=splits)]
+
+
+def test_an_all_to_all_of_pytorchs_is_one_whomever_a_rank_has_something_for() -> None:
+    """With few tokens a rank may send to one peer alone and get nothing; it is at the same collective as the others."""
     build = LogBuilder()
-    for peer in range(4):
-        build.record(Kind.COLLECTIVE, work=collective("send", 100 + peer, peer=peer), object=9)
-        build.record(Kind.COLLECTIVE, work=collective("recv", 50, peer=peer), object=9)
-    assert signatures(build)[0] == [Collective("all_to_all", 406, "bfloat16", 0)]
+    build.notes.append("communicator serial=0 size=4 rank=3 parent=-1")
+    group = build.text("group name=0 size=4 ranks=0:4:1 call=all_to_allv desc=undefined")
+    op = f"op name=record_param_comms in= out= args={group}"
+    build.record(Kind.COLLECTIVE, work=collective("send", 100, peer=1), op=op, object=9)
+    splits = Splits(3, (0, 100, 0, 0), (0,) * 4)
+    assert signatures(build)[0] == [Collective("all_to_all", 100, "bfloat16", 0, splits=splits)]
+
+
+@pytest.mark.parametrize(("call", "root", "other"), [("gather", "recv", "send"), ("scatter", "send", "recv")])
+def test_what_a_root_and_the_others_do_for_a_gather_is_one_collective(call: str, root: str, other: str) -> None:
+    """PyTorch makes both of sends and receives; the message is that of all ranks."""
+    found = []
+    for rank, kind, peers in ((1, root, (0, 2)), (2, other, (1,))):
+        build = LogBuilder()
+        build.notes.append(f"communicator serial=0 size=3 rank={rank} parent=-1")
+        group = build.text(f"group name=0 size=3 ranks=0:3:1 call={call} desc=undefined")
+        for peer in peers:
+            op = f"op name=record_param_comms in= out= args={group}"
+            build.record(Kind.COLLECTIVE, work=collective(kind, 10, peer=peer), op=op, object=1)
+        found += signatures(build)[0]
+    assert found == [Collective(call, 30, "bfloat16", 0, peer=1)] * 2
 
 
 def test_an_exchange_with_one_peer_has_the_larger_direction() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from presim import hardware
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.measured import Measured, Row
 from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Splits
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -97,3 +99,41 @@ def test_two_gpus_of_a_mesh_share_one_link_of_many() -> None:
     pair, all_ = (priced(mesh, "all_reduce", GIB, range(count)) for count in (2, 8))
     assert bus_GBps(pair, GIB, 2, 2) == pytest.approx(23, rel=0.05)
     assert bus_GBps(all_, GIB, 8, 2) == pytest.approx(136, rel=0.05)
+
+
+def exchange(cluster: Cluster, sent: list[int], received: list[int], own: int = 0) -> int:
+    """Time of an all-to-all with these parts, ns."""
+    ranks = tuple(range(len(sent)))
+    splits = Splits(own, tuple(sent), tuple(received))
+    collective = Collective("all_to_all", sum(sent), "bfloat16", 0, splits=splits)
+    return Hierarchical().price(collective, Group("g", ranks, len(ranks)), cluster).duration_ns
+
+
+def test_an_all_to_all_takes_as_long_as_the_busier_direction_of_a_rank(cluster: Cluster) -> None:
+    """Who gets three times as much takes as long as an even exchange of three times the size; so does who sends it."""
+    even, three = [64 * MIB] * 8, [192 * MIB] * 8
+    base = priced(cluster, "all_to_all", 512 * MIB, range(8)).duration_ns
+    assert exchange(cluster, even, even) == base
+    tripled = priced(cluster, "all_to_all", 3 * 512 * MIB, range(8)).duration_ns
+    assert exchange(cluster, even, three) == exchange(cluster, three, even) == tripled
+    assert exchange(cluster, [0] + [64 * MIB] * 7, even) == base  # what stays on the rank takes no wire
+
+
+def test_what_goes_to_another_node_goes_by_the_ranks_port(cluster: Cluster) -> None:
+    """Of the same bytes: all for the own node, all for the other one."""
+    near = exchange(cluster, [GIB] * 8 + [0] * 8, [0] * 16, own=3)
+    far = exchange(cluster, [0] * 8 + [GIB] * 8, [0] * 16, own=3)
+    ports = 8 * GIB / cluster.network_bytes_per_s * 1e9
+    assert far > ports > 3 * near
+
+
+def test_all_models_see_uneven_parts(cluster: Cluster) -> None:
+    """A table knows even exchanges: the one that moves as much through the busier direction answers."""
+    even = Collective("all_to_all", 1 << 20, "bfloat16", 0)
+    rows = [Row(kind="all_to_all", ranks=2, nodes=1, bytes=size, us=us) for size, us in ((1 << 20, 10), (1 << 22, 30))]
+    splits = Splits(0, (0, 1 << 19), (0, 1 << 21))
+    prices = [
+        Measured(rows).price(collective, Group("g", (0, 1), 2), cluster)
+        for collective in (even, msgspec.structs.replace(even, splits=splits))
+    ]
+    assert [price.duration_ns for price in prices if price] == [10_000, 30_000]
