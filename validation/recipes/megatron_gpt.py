@@ -19,6 +19,7 @@ megatron_layers.install_weight_gradient_fusion()
 megatron_layers.install_masked_softmax_fusion()
 
 import megatron_lora  # noqa: E402 - this and the next ones look for the fusions when they are imported
+import megatron_overlap  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
@@ -46,6 +47,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--expert-tensor-parallel", type=int)
     parser.add_argument("--virtual-pipeline", type=int)
     parser.add_argument("--sequence-parallel", action="store_true")
+    parser.add_argument(
+        "--overlap-tensor-parallel", action="store_true", help="as userbuffers do; see megatron_overlap"
+    )
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--overlap", action="store_true", help="gradients and parameters travel beside compute")
     parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
@@ -180,8 +184,10 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
             **({} if chunk is None else {"vp_stage": chunk}),
         ).cuda()
         model.model_type = ModelType.encoder_or_decoder
-        if not config.fp8:
-            model = model.to(config.params_dtype)
+        quantised = config.fp8 or config.fp4  # its layers have their types already, its embeddings not
+        parts = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)] if quantised else [model]
+        for part in parts:
+            part.to(config.params_dtype)
         if o.lora:
             megatron_lora.adapt(model, o.lora, o.lora_targets.split(","))
         chunks.append(_parallel(o, config, ddp, model, index))
@@ -193,6 +199,7 @@ def _parallel(o, config, ddp, model, index: int) -> torch.nn.Module:
     if o.fsdp:
         from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
 
+        megatron_layers.leave_out_checks_of_shards()
         return FullyShardedDataParallel(config, ddp, model)
     return DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0)
 
@@ -238,6 +245,8 @@ def prepare(o: argparse.Namespace):
         num_distributed_optimizer_instances=o.optimizer_instances,
     )
     model_parallel_cuda_manual_seed(1)
+    if o.overlap_tensor_parallel:
+        megatron_overlap.install(parallel_state.get_tensor_model_parallel_group())
     config = configure(o)
     chunks = build(o, config)
     optimizer = get_megatron_optimizer(

@@ -99,6 +99,13 @@ def _offer(name: str, **functions) -> None:
     sys.modules.setdefault(name, module)
 
 
+def leave_out_checks_of_shards() -> None:
+    """Megatron's FSDP compares the shards of all ranks when it is built, and a rank alone has only its own."""
+    from megatron.core.distributed.fsdp.src.megatron_fsdp import param_and_grad_buffer
+
+    param_and_grad_buffer.validate_uneven_dtensor = lambda tensor: None
+
+
 def block_spec(config, engine: str, attention: str, vp_stage: int | None):
     """The layers of this rank's stage, or of one of its virtual stages."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec

@@ -44,7 +44,7 @@ def plan_megatron(case: Case) -> Plan:
         raise CannotBuildError(f"{cluster.world_size} GPUs are no multiple of tp x pp x cp = {model_parallel}")
     micro_batches = accumulation(case, cluster.world_size // model_parallel)
     repeats = repeats_for(micro_batches, stages)
-    chip, format_ = cluster.gpu.id, case.text("precision")
+    chip = cluster.gpu.id
     return Plan(
         "megatron_gpt.py",
         (
@@ -57,7 +57,7 @@ def plan_megatron(case: Case) -> Plan:
         _ranks(case, cluster.world_size, stages),
         3 if repeats else steps_for(micro_batches),
         repeats,
-        tuned.is_tuned(case) and tuned.whole_graph(plain_name(case), chip, format_),
+        tuned.is_tuned(case) and tuned.whole_graph(case, plain_name(case), chip),
     )
 
 
@@ -96,6 +96,7 @@ def _parallelism(case: Case) -> tuple[str, ...]:
         expert_tensor_parallel=case.count("etp") if case.text("etp") else None,
         virtual_pipeline=_above_one(case, "vp"),
         # tuned runs with tensor parallelism have it; others say so
+        overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in published_shapes(case).fields),
         sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
     )
 
@@ -138,6 +139,8 @@ def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
     }
     if tuned.is_tuned(case) and shapes.positions == "rope":
         fields["apply_rope_fusion"] = True
+    if is_sharded(case) and (layers := tuned.offloaded(plain_name(case), cluster.gpu.id, case.text("precision"))):
+        fields |= {"cpu_offloading": True, "cpu_offloading_num_layers": layers, "cpu_offloading_weights": False}
     return tuple(part for name in sorted(fields) for part in ("--set", f"{name}={fields[name]!r}"))
 
 

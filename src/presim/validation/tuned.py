@@ -52,6 +52,11 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
 }
 
 
+def splits_overlap(case: Case, experts: bool) -> bool:
+    """Tensor parallel exchanges run beside products (userbuffers): dense models, where the axis is there at all."""
+    return is_tuned(case) and case.count("tp", 1) > 1 and not experts
+
+
 def recomputed(model: str, gpu: str, precision: str) -> tuple[str, ...]:
     """What each layer of a published benchmark computes again in its backward pass."""
     rules = next((rules for name, rules in _RECOMPUTED.items() if model.startswith(name)), ())
@@ -61,12 +66,32 @@ def recomputed(model: str, gpu: str, precision: str) -> tuple[str, ...]:
     return ()
 
 
-def whole_graph(model: str, gpu: str, precision: str) -> bool:
-    """The whole iteration is one CUDA graph: no kernel waits for the host.
+_OFFLOADED: Mapping[str, tuple[tuple[str, str, int], ...]] = {
+    # model -> (GPU, precision, layers whose activations wait in the host's memory), with Megatron's own FSDP
+    "llama370b": (
+        ("gb200", "bf16", 20), ("gb200", "fp8", 40), ("gb300", "bf16", 30), ("gb300", "fp8", 20), ("b200", "fp8", 5),
+    ),
+    "llama31405b": (("gb200", "fp8", 92), ("gb300", "bf16", 40), ("gb300", "fp8", 10)),
+}  # fmt: skip
 
-    So are Llama 3 8B's on Blackwell, and with MXFP8 DeepSeek-V3's and GPT-OSS' on GB200 and GB300.
+
+def offloaded(model: str, gpu: str, precision: str) -> int:
+    """Layers whose activations a published benchmark with Megatron's FSDP keeps on the host."""
+    for chip, format_, layers in _OFFLOADED.get(model, ()):
+        if gpu == chip and precision.lower().startswith(format_):
+            return layers
+    return 0
+
+
+def whole_graph(case: Case, model: str, gpu: str) -> bool:
+    """The iteration is made of CUDA graphs: no kernel waits for the host.
+
+    So are Llama 3 8B's on Blackwell, with MXFP8 DeepSeek-V3's and GPT-OSS' on GB200 and GB300, and the Llamas that
+    NVIDIA's MLPerf code of 2025 trains (graphs of single layers among them).
     """
-    text = precision.lower()
+    text = case.text("precision").lower()
+    if f"{_MLPERF}_v5" in case.text("source"):
+        return True
     if model == "llama38b":
         return gpu in ("b200", "b300", "gb200", "gb300") and "fp4" not in text
     return model.startswith(("deepseekv3", "gptoss120b")) and gpu in ("gb200", "gb300") and "mx" in text

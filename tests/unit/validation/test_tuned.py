@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.validation.cases import Case
-from presim.validation.tuned import adapters, is_tuned, pipeline_layout, recomputed, whole_graph
+from presim.validation.tuned import (
+    adapters,
+    is_tuned,
+    offloaded,
+    pipeline_layout,
+    recomputed,
+    splits_overlap,
+    whole_graph,
+)
 
 BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}
 
@@ -42,11 +50,28 @@ def test_what_is_computed_again_goes_by_model_gpu_and_format(
     assert recomputed(model, gpu, precision) == expected
 
 
-def test_a_whole_iteration_is_a_graph_where_the_recipes_say_so() -> None:
-    assert whole_graph("llama38b", "gb200", "FP8-CS")
-    assert not whole_graph("llama38b", "h100-sxm", "FP8")
-    assert not whole_graph("llama370b", "gb200", "MXFP8")
-    assert whole_graph("deepseekv3", "gb300", "MXFP8")
+@pytest.mark.parametrize(
+    ("model", "gpu", "precision", "expected"),
+    [
+        ("llama38b", "gb200", "FP8-CS", True),
+        ("llama38b", "h100-sxm", "FP8", False),
+        ("llama370b", "gb200", "MXFP8", False),
+        ("deepseekv3", "gb300", "MXFP8", True),
+    ],
+)
+def test_a_whole_iteration_is_a_graph_where_the_recipes_say_so(
+    model: str, gpu: str, precision: str, expected: bool
+) -> None:
+    assert whole_graph(Case({**BRIDGE, "precision": precision}), model, gpu) is expected
+    assert whole_graph(Case({**BRIDGE, "source": "github:mlcommons/training_results_v5.1:x"}), model, gpu)
+
+
+def test_activations_wait_on_the_host_and_exchanges_run_beside_products() -> None:
+    assert offloaded("llama370b", "gb200", "FP8 current-scaling") == 40
+    assert offloaded("llama370b", "h100-sxm", "FP8") == 0
+    assert splits_overlap(Case({**BRIDGE, "tp": "4"}), experts=False)
+    assert not splits_overlap(Case({**BRIDGE, "tp": "4"}), experts=True)
+    assert not splits_overlap(Case({**BRIDGE, "tp": "1"}), experts=False)
 
 
 def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
