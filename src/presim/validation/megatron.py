@@ -134,6 +134,7 @@ def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
     fields = {
         **shapes.fields,
         **number_format(case, cluster.gpu.id),
+        **tuned.fine_tuned_fields(case),
         **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
         **fields_of(case, flags_of(case)),
     }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from presim.validation.cases import Case
 from presim.validation.tuned import (
     adapters,
+    fine_tuned_fields,
     is_tuned,
     offloaded,
     pipeline_layout,
@@ -79,6 +80,10 @@ def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
     found = adapters(case)
     assert found is not None
     assert (found.rank, found.targets) == (16, ("linear_qkv", "linear_proj"))
+    assert fine_tuned_fields(case) == {"activation_func_fp8_input_store": True}
+    assert fine_tuned_fields(Case({**case.row, "precision": "NVFP4"}))["fp4_param"] is True
+    assert not whole_graph(case, "llama270b", "b200")
+    assert whole_graph(Case({**case.row, "cp": "8"}), "llama270b", "b200")
     bridge = adapters(Case({**BRIDGE, "model": "LLAMA3_70B [LoRA Performance]"}))
     assert bridge is not None
     assert bridge.targets == ("linear_qkv",)
