@@ -35,6 +35,8 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer import MLATransformerConfig, TransformerConfig  # noqa: E402
 from megatron.core.transformer.enums import AttnBackend  # noqa: E402
 
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
 
 def parse() -> argparse.Namespace:
     """Shapes, parallelism, precision."""
@@ -52,7 +54,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--overlap", action="store_true", help="gradients and parameters travel beside compute")
-    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
+    parser.add_argument("--precision", choices=tuple(_DTYPES), default="bf16")
     parser.add_argument("--gradients", choices=("fp32", "model"), default="fp32", help="what gradients are summed in")
     parser.add_argument("--average-in-collective", action="store_true", help="gradients are averaged while summed")
     parser.add_argument("--style", choices=("gpt", "llama", "gpt-oss"), default="llama")
@@ -97,7 +99,7 @@ _DEFAULTS = {"gated_linear_unit": False, "add_bias_linear": True}  # Transformer
 
 def configure(o: argparse.Namespace) -> TransformerConfig:
     """Megatron's configuration of the model and of its parallelism."""
-    dtype = torch.bfloat16 if o.precision == "bf16" else torch.float16
+    dtype = _DTYPES[o.precision]
     fields = dict(
         num_layers=o.layers,
         hidden_size=o.hidden,

@@ -42,10 +42,10 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
 @click.option("--no-contention", is_flag=True, help="Let kernels and collectives that overlap not slow each other.")
 @click.option(
     "--kind",
-    type=click.Choice(["runs", "collectives"]),
+    type=click.Choice(["runs", "collectives", "operators"]),
     default="runs",
     show_default=True,
-    help="What a row is: a run of training, or one time of a collective.",
+    help="What a row is: a run of training, or one time of a collective or of an operator.",
 )
 @click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
@@ -68,8 +68,8 @@ def command(
     or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
     """
     out = out or Path(f"{table.stem}.predicted.csv")
-    if kind == "collectives":
-        return _collectives(table, out, report)
+    if kind != "runs":
+        return _single_times(kind, table, out, report)
     from presim.cli.progress import progress
     from presim.engine.options import Options
     from presim.validation.captures import Captures
@@ -94,13 +94,14 @@ def command(
     return 0
 
 
-def _collectives(table: Path, out: Path, report: Path | None) -> int:
-    from presim.validation import collectives
+def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
+    from presim.validation import collectives, operators
 
-    rows = collectives.predict(collectives.read_rows(table))
-    collectives.write_rows(rows, out)
+    module = collectives if kind == "collectives" else operators
+    rows = module.predict(module.read_rows(table))
+    module.write_rows(rows, out)
     if report:
-        report.write_text(collectives.report(rows))
+        report.write_text(module.report(rows))
     known = sum(bool(row["error"]) for row in rows)
     click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
     return 0

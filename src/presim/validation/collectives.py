@@ -6,25 +6,22 @@ A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nc
 
 from __future__ import annotations
 
-import csv
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from presim.cost.chain import Chain
 from presim.cost.price import Price
-from presim.errors import InputError, PresimError
+from presim.errors import PresimError
 from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
+from presim.validation import times
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import gpu_of
-from presim.validation.summary import markdown, percent, quantile, signed
 
 REQUIRED = ("gpu", "n_gpus", "collective", "size_bytes", "time_us")
-PREDICTED = ("predicted_time_us", "low_time_us", "high_time_us", "error", "provenance", "reason")
 _KINDS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -40,8 +37,8 @@ _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800)
 
 
 def predict(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The rows with the columns of `PREDICTED` added."""
-    return [{**row, **_cells(Case(row))} for row in rows]
+    """The rows with the columns of `times.PREDICTED` added."""
+    return times.predict(rows, _price)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -50,69 +47,22 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     Raises:
         InputError: no such file, no table, or a column is missing.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            columns, rows = reader.fieldnames or (), list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV table: {error}") from error
-    if missing := [name for name in REQUIRED if name not in columns]:
-        raise InputError(f"{path} has no column {missing[0]!r}; docs/guide/validate.md lists what a collective has")
-    return rows
+    return times.read_rows(path, REQUIRED, "a collective")
 
 
-def write_rows(rows: list[dict[str, str]], path: Path) -> None:
+def write_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The whole table or none."""
-    columns = list(dict.fromkeys(name for row in rows for name in row)) or [*REQUIRED, *PREDICTED]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}; choose another file with --out") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    times.write_rows(rows, path, REQUIRED)
 
 
-def report(rows: list[dict[str, str]]) -> str:
+def report(rows: Iterable[Mapping[str, str]]) -> str:
     """Errors by log: a source on one kind of GPU, one collective, one number of nodes."""
-    logs: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in rows:
-        if row["error"]:
-            source = str(re.split(r" \(|#", row.get("source", ""))[0])
-            key = (source, row["gpu"], row["collective"], row.get("nodes", "1"), row["n_gpus"])
-            logs.setdefault(key, []).append(row)
-    lines = []
-    for log in sorted(logs):
-        errors = [float(row["error"]) for row in logs[log]]
-        sizes = [abs(error) for error in errors]
-        held = sum(float(r["low_time_us"]) <= float(r["time_us"]) <= float(r["high_time_us"]) for r in logs[log])
-        figures = (percent(quantile(sizes, 0.5)), percent(quantile(sizes, 0.9)), signed(quantile(errors, 0.5)))
-        lines.append([*log, str(len(errors)), *figures, percent(held / len(errors))])
-    headings = ["log", "GPU", "collective", "nodes", "GPUs", "sizes", "median error", "p90", "median sign", "in 80 %"]
-    return "# Collectives, predicted beside measured\n\n" + markdown(headings, lines)
+    return times.report(rows, "Collectives", ("log", "GPU", "collective", "nodes", "GPUs"), _log)
 
 
-def _cells(case: Case) -> dict[str, str]:
-    try:
-        measured = case.number("time_us")
-        if not measured:
-            raise CannotBuildError("time_us is not given")
-        price = _price(case)
-    except CannotBuildError as error:
-        return {**dict.fromkeys(PREDICTED, ""), "reason": str(error)}
-    predicted = price.duration_ns / 1e3
-    return {
-        "predicted_time_us": f"{predicted:.5g}",
-        "low_time_us": f"{predicted * (1 - price.uncertainty):.5g}",
-        "high_time_us": f"{predicted * (1 + price.uncertainty):.5g}",
-        "error": f"{predicted / measured - 1:.5g}",
-        "provenance": f"{price.origin.name.lower()} {price.estimator}",
-        "reason": "",
-    }
+def _log(row: Mapping[str, str]) -> tuple[str, ...]:
+    source = re.split(r" \(|#", row.get("source", ""))[0]
+    return source, row["gpu"], row["collective"], row.get("nodes", "1"), row["n_gpus"]
 
 
 def _price(case: Case) -> Price:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 
 from presim.hardware.cluster import Cluster
 from presim.validation import tuned
@@ -15,6 +16,7 @@ from presim.validation.megatron_fields import (
     is_sharded,
     masks_attention,
     number_format,
+    plain_precision,
     split_of_layers,
 )
 from presim.validation.models import plain_name, published_shapes
@@ -51,7 +53,7 @@ def plan_megatron(case: Case) -> Plan:
             *_shapes(case),
             *_parallelism(case),
             *_training(case, repeats, micro_batches, chip),
-            *_settings(case, cluster),
+            *_settings(case, cluster, micro_batches),
         ),
         cluster,
         _ranks(case, cluster.world_size, stages),
@@ -93,12 +95,20 @@ def _parallelism(case: Case) -> tuple[str, ...]:
         pipeline_parallel=case.count("pp", 1),
         context_parallel=_above_one(case, "cp"),
         expert_parallel=_above_one(case, "ep"),
-        expert_tensor_parallel=case.count("etp") if case.text("etp") else None,
+        expert_tensor_parallel=_split_of_experts(case),
         virtual_pipeline=_above_one(case, "vp"),
         # tuned runs with tensor parallelism have it; others say so
         overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in published_shapes(case).fields),
         sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
     )
+
+
+def _split_of_experts(case: Case) -> int | None:
+    """Its own column, or what only a published case's name says: ``te_8experts_etp1_ep4``."""
+    if case.text("etp"):
+        return case.count("etp")
+    named = re.search(r"_etp(\d+)", case.text("model"))
+    return int(named[1]) if named and case.count("n_experts", 0) > 1 else None
 
 
 def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str) -> tuple[str, ...]:
@@ -112,7 +122,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
         distributed_optimizer="distributed" in sharding or is_sharded(case) or bool(lora),
         fsdp=is_sharded(case),
         overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
-        precision="fp16" if is_half(case) else "bf16",
+        precision=plain_precision(case),
         gradients="model" if is_tuned or is_half(case) else None,
         average_in_collective=(is_tuned and not is_sharded(case)) or "ddp_average_in_collective" in case.text("model"),
         optimizer_instances=said.get("num-distributed-optimizer-instances"),
@@ -128,7 +138,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     )
 
 
-def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
+def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ...]:
     """Fields of TransformerConfig, as ``--set name=value``."""
     shapes = published_shapes(case)
     fields = {
@@ -138,6 +148,9 @@ def _settings(case: Case, cluster: Cluster) -> tuple[str, ...]:
         **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
         **fields_of(case, flags_of(case)),
     }
+    stages = case.count("pp", 1)
+    if case.count("vp", 1) > 1 and micro_batches % stages and micro_batches > stages:
+        fields["microbatch_group_size_per_vp_stage"] = micro_batches  # groups of another size would not come out even
     if tuned.is_tuned(case) and shapes.positions == "rope":
         fields["apply_rope_fusion"] = True
     if is_sharded(case) and (layers := tuned.offloaded(plain_name(case), cluster.gpu.id, case.text("precision"))):

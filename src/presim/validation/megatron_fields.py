@@ -62,10 +62,7 @@ def number_format(case: Case, gpu: str) -> dict[str, object]:
     if "fp4" in text:
         return {"fp4": "e2m1", "fp4_recipe": "nvfp4"}
     if "fp8" not in text:
-        if not text.startswith(("bf16", "fp16")):
-            raise CannotBuildError(
-                f"the recipe computes in bf16, fp16 or FP8, and the case in {case.text('precision')!r}"
-            )
+        plain_precision(case)
         return {}
     recipe = flags_of(case).get("fp8-recipe") or _fp8_recipe(case, text, gpu)
     return {
@@ -84,11 +81,23 @@ def is_half(case: Case) -> bool:
     return case.text("precision").lower().startswith("fp16")
 
 
+def plain_precision(case: Case) -> str:
+    """What is not multiplied in 8 or 4 bits is computed in."""
+    text = case.text("precision").lower()
+    said = next((name for name in ("bf16", "fp16", "fp32") if text.startswith(name)), None)
+    if said is None and not _fp8(case):
+        raise CannotBuildError(
+            f"the recipe computes in bf16, fp16, fp32 or FP8, and the case in {case.text('precision')!r}"
+        )
+    return said or "bf16"
+
+
 def attention_of(case: Case, engine: str) -> str | None:
     """The backend that the case names; Megatron's own layers have the unfused one only."""
     said = flags_of(case)
     named = said.get("attention-backend")
-    if "DeepSpeed" in case.text("framework") or said.get("transformer-impl") == "local" or named == "local":
+    old = any(name in case.text("framework") for name in ("DeepSpeed", "accelerate"))
+    if old or said.get("transformer-impl") == "local" or named == "local":
         return "unfused"
     return named if engine == "te" else None
 

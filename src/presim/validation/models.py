@@ -152,14 +152,30 @@ def _experts_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
         "num_moe_experts": count,
         "moe_router_topk": case.count("topk", 2),
         "moe_grouped_gemm": "moe-grouped-gemm" in said,
+        "moe_router_pre_softmax": case.count("topk", 2) == 1,  # Megatron refuses to choose one expert otherwise
         "moe_token_dispatcher_type": said.get("moe-token-dispatcher-type", "allgather"),
     }
+    fields |= _experts_in_words(case)
     if said.get("moe-ffn-hidden-size"):
         fields["moe_ffn_hidden_size"] = int(said["moe-ffn-hidden-size"])
     if said.get("moe-shared-expert-intermediate-size"):
         fields["moe_shared_expert_intermediate_size"] = int(said["moe-shared-expert-intermediate-size"])
-    if "capacity factor 1 padded" in case.text("other"):
-        fields |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
-    if "MLA" in case.text("other"):
-        fields |= _LATENT
     return fields
+
+
+def _experts_in_words(case: Case) -> dict[str, object]:
+    """What SimuMax's rows say of DeepSeek's layers: ``alltoall dispatcher, moe_ffn 1536/2048, 1 dense layer``."""
+    other = case.text("other")
+    fields: dict[str, object] = {}
+    if "alltoall dispatcher" in other:
+        fields |= {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+    if sizes := re.search(r"moe_ffn (\d+)/(\d+)", other):
+        fields |= {
+            "moe_ffn_hidden_size": int(sizes[1]),
+            "moe_shared_expert_intermediate_size": int(sizes[2]),
+        }
+    if dense := re.search(r"(\d+) dense layer", other):
+        fields["moe_layer_freq"] = [0] * int(dense[1]) + [1] * (case.count("n_layers") - int(dense[1]))
+    if "capacity factor 1 padded" in other:
+        fields |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+    return fields | (_LATENT if "MLA" in other else {})

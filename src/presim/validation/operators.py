@@ -1,0 +1,119 @@
+"""Published times of single operators beside what presim says.
+
+A row says ``gpu``, ``family`` (that of a signature: gemm, attention, softmax …), ``time_us`` and the fields of that
+signature, each a column of its own name; what has a usual value may be empty.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.price import Estimator, Price
+from presim.hardware.catalogue import find
+from presim.hardware.schema import Gpu
+from presim.trace.signatures import Signature, family
+from presim.validation import times
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.plan import gpu_of
+
+REQUIRED = ("gpu", "family", "time_us")
+_CLASSES = {str(kind.__struct_config__.tag): kind for kind in get_args(Signature)}
+_MANY = ("collective", "kernel", "fused")  # told by a cluster, or by a name that says nothing of the work
+_SIZES = ("_size", "stride", "dilation")  # fields of a convolution: 224x224
+_USUAL: Mapping[str, Mapping[str, str]] = {  # field -> where its value stands, or the value
+    "gemm": {"batch": "1"},
+    "attention": {
+        "direction": "forward",
+        "batch": "1",
+        "kv_heads": "heads",
+        "kv_len": "q_len",
+        "v_head_dim": "head_dim",
+        "causal": "false",
+        "backend": "flash",
+    },
+}
+
+
+def predict(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows with the columns of `times.PREDICTED` added."""
+    return times.predict(rows, _price)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of operators.
+
+    Raises:
+        InputError: no such file, no table, or a column is missing.
+    """
+    return times.read_rows(path, REQUIRED, "an operator")
+
+
+def write_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """The whole table or none."""
+    times.write_rows(rows, path, REQUIRED)
+
+
+def report(rows: Iterable[Mapping[str, str]]) -> str:
+    """Errors by source, GPU and family of work."""
+    headings = ("source", "GPU", "family", "dtype")
+    return times.report(
+        rows,
+        "Operators",
+        headings,
+        lambda row: (
+            re.split(r" \(|#", row.get("source", ""))[0],
+            row["gpu"],
+            row["family"],
+            row.get("dtype", ""),
+        ),
+    )
+
+
+def signature_of(case: Case) -> Signature:
+    """The work that a row describes.
+
+    Raises:
+        CannotBuildError: no such family, or a field is missing or is none of the family's.
+    """
+    name = case.text("family")
+    if name not in _CLASSES or name in _MANY:
+        known = ", ".join(sorted(set(_CLASSES) - set(_MANY)))
+        raise CannotBuildError(f"family = {name!r} is none of {known}")
+    usual = _USUAL.get(name, {})
+    fields: dict[str, Any] = {"family": name}
+    for field in msgspec.structs.fields(_CLASSES[name]):
+        text = case.text(field.name) or usual.get(field.name, "")
+        text = case.text(text) or text
+        if text:
+            fields[field.name] = tuple(text.split("x")) if "x" in text and field.name.endswith(_SIZES) else text
+        elif field.required:
+            raise CannotBuildError(f"{field.name} is not given, and the family {name!r} needs it")
+    try:
+        made: Signature = msgspec.convert(fields, _CLASSES[name], strict=False)
+    except msgspec.ValidationError as error:
+        raise CannotBuildError(f"the row describes no {name}: {error}") from None
+    return made
+
+
+def _price(case: Case) -> Price:
+    gpu, signature = gpu_of(case), signature_of(case)
+    for estimator in _estimators(gpu):
+        (price,) = estimator.price([signature])
+        if price is not None:
+            return price
+    raise CannotBuildError(f"nothing prices {family(signature)} on {gpu}")
+
+
+@functools.lru_cache(maxsize=8)
+def _estimators(gpu: str) -> tuple[Estimator, ...]:
+    """Those of a step, but for a GPU that rests between kernels, as it does where single operators are timed."""
+    chip = find(Gpu, gpu)
+    return LearnedEstimator(chip, burst=True), AnalyticEstimator(chip, burst=True)

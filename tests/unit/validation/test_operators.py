@@ -1,0 +1,74 @@
+"""Rows of single operators become signatures, and are priced as operators that are timed alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.trace.signatures import Attention, Convolution, Gemm
+from presim.validation.cases import Case
+from presim.validation.operators import predict, read_rows, report, signature_of, write_rows
+
+PRODUCT = {"gpu": "H100 SXM 80GB", "family": "gemm", "m": "8192", "n": "8192", "k": "8192", "dtype": "bfloat16"}
+ATTENTION = {"gpu": "h100-sxm", "family": "attention", "heads": "32", "q_len": "4096", "head_dim": "128"}
+
+
+def test_columns_are_the_fields_of_a_signature() -> None:
+    assert signature_of(Case(PRODUCT)) == Gemm(m=8192, n=8192, k=8192, batch=1, dtype="bfloat16")
+
+
+def test_usual_values_may_be_left_out() -> None:
+    work = signature_of(Case({**ATTENTION, "dtype": "bfloat16", "causal": "true", "kv_heads": "8"}))
+    assert work == Attention("forward", 1, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "flash")
+
+
+def test_sizes_of_a_convolution_are_joined_by_x() -> None:
+    row = {"family": "convolution", "direction": "forward", "batch": "8", "in_channels": "3", "out_channels": "64",
+           "input_size": "224x224", "filter_size": "7x7", "output_size": "112x112", "stride": "2x2",
+           "dilation": "1x1", "groups": "1", "dtype": "float16"}  # fmt: skip
+    work = signature_of(Case(row))
+    assert isinstance(work, Convolution)
+    assert (work.filter_size, work.stride) == ((7, 7), (2, 2))
+
+
+def test_a_row_is_priced_with_its_interval() -> None:
+    (row,) = predict([{**PRODUCT, "time_us": "1600"}])
+    assert row["reason"] == ""
+    assert float(row["low_time_us"]) < float(row["predicted_time_us"]) < float(row["high_time_us"])
+    assert abs(float(row["error"])) < 0.2  # 1.1e12 flops at 690 TFLOP/s
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"time_us": ""}, "time_us is not given"),
+        ({"k": ""}, "k is not given, and the family 'gemm' needs it"),
+        ({"k": "many"}, "the row describes no gemm: Expected `int`, got `str` - at `$.k`"),
+        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+    ],
+)
+def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:
+    (row,) = predict([{**PRODUCT, "time_us": "1600", **change}])
+    assert (row["predicted_time_us"], row["reason"]) == ("", reason)
+
+
+def test_an_unknown_family_names_those_that_there_are() -> None:
+    (row,) = predict([{**PRODUCT, "family": "matmul", "time_us": "1"}])
+    assert row["reason"].startswith("family = 'matmul' is none of attention, convolution, copy,")
+
+
+def test_the_table_and_its_report(tmp_path: Path) -> None:
+    rows = predict([{**PRODUCT, "source": "a table", "time_us": "1600"}])
+    write_rows(rows, tmp_path / "out.csv")
+    assert read_rows(tmp_path / "out.csv") == rows
+    assert "| a table | H100 SXM 80GB | gemm | bfloat16 | 1 |" in report(rows)
+
+
+def test_a_table_without_a_family_is_none_of_operators(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("gpu,time_us\n")
+    with pytest.raises(InputError) as raised:
+        read_rows(table)
+    assert str(raised.value) == f"{table} has no column 'family'; docs/guide/validate.md lists what an operator has"
