@@ -42,7 +42,7 @@ class Rank(msgspec.Struct, frozen=True):
     represented: Annotated[int, says("Ranks of the world that it stands for, itself included.")]
     step_time_s: Annotated[float, says("Its step time.")]
     compute_s: Annotated[float, says("Its compute streams run kernels.")]
-    exposed_communication_s: Annotated[float, says("They wait while communication runs.")]
+    exposed_communication_s: Annotated[float, says("They wait while communication runs, or waits for other ranks.")]
     bubble_s: Annotated[
         float, says("The part of that in which sends and receives wait for the neighbours, and what is idle.")
     ]
@@ -103,7 +103,12 @@ class Time(msgspec.Struct, frozen=True):
 
     compute_s: Annotated[float, says("A compute stream runs kernels.")]
     communication_s: Annotated[float, says("Some collective or send/recv runs, hidden or not.")]
-    exposed_communication_s: Annotated[float, says("The compute streams wait while communication runs.")]
+    exposed_communication_s: Annotated[
+        float, says("The compute streams wait while communication runs, or waits for other ranks.")
+    ]
+    waiting_s: Annotated[
+        float, says("The part of that in which a collective waits for ranks that are late: it moves nothing yet.")
+    ]
     copy_s: Annotated[float, says("Some copy between host and device or between devices runs, hidden or not.")]
     exposed_copy_s: Annotated[
         float, says("The compute streams wait while only copies, or helper kernels of other streams, run.")
@@ -139,8 +144,10 @@ class Collective(msgspec.Struct, frozen=True):
     kind: Annotated[str, says("all_reduce, all_gather, reduce_scatter, …")]
     count: Annotated[int, says("Calls.")]
     bytes: Annotated[int, says("Bytes as nccl-tests counts them, of uneven exchanges the busier direction, summed.")]
-    seconds: Annotated[float, says("Sum of the calls' durations, waiting for other ranks included.")]
-    exposed_s: Annotated[float, says("The part of exposed communication that falls to these calls.")]
+    seconds: Annotated[float, says("Sum of the calls' durations, once all their ranks are there.")]
+    exposed_s: Annotated[
+        float, says("The part of exposed communication that falls to these calls, waiting for other ranks included.")
+    ]
     algorithm_GBps: Annotated[float | None, says("bytes / seconds / 10^9.")]
 
 

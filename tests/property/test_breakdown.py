@@ -40,6 +40,7 @@ def test_the_engines_timelines_add_up_too(trace: Trace) -> None:
         parts = break_down(trace, timeline, step, launch_latency_ns=options.launch_latency_ns)
         assert sum(parts.spent_ns.values()) == step.duration_ns
         assert parts.critical_ns.sum() == pytest.approx(sum(parts.spent_ns[kind] for kind in SPENT_ON_WORK))
+        assert not parts.waiting_ns.any()  # alone in its simulation a rank waits for nobody
 
 
 @given(traces())

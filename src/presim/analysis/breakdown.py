@@ -7,7 +7,9 @@ Every instant of the step is of exactly one kind, the first that holds:
    waiting for the device;
 3. exposed communication: some collective runs;
 4. exposed copy: something else runs: a copy, or a helper kernel of another stream;
-5. idle: nothing runs.
+5. waiting: a collective has its turn, and waits for other ranks (on a GPU its kernel spins meanwhile). Results count
+   it as exposed communication, and say how much it is;
+6. idle: nothing runs.
 
 Compute streams are those with matrix products, attention or convolutions, and the one with most kernel time.
 """
@@ -21,6 +23,7 @@ import numpy as np
 
 from presim.analysis.segments import Bools, Floats, Ints, Segments
 from presim.analysis.steps import Step
+from presim.analysis.waiting import turns
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm
@@ -34,6 +37,7 @@ class Instant(enum.IntEnum):
     EXPOSED_COMMUNICATION = 2
     EXPOSED_COPY = 3
     IDLE = 4
+    WAITING = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Breakdown:
     copy_ns: int  # some copy between host and device or between devices runs, hidden or not
     compute_streams: tuple[int, ...]
     critical_ns: Floats  # per trace entry: its part of the compute, exposed communication and exposed copy
+    waiting_ns: Floats  # per trace entry: its part of the waiting for other ranks
     contention_ns: float  # the part of those by which entries that overlapped others took longer than alone
 
 
@@ -58,13 +63,16 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
     blocked = trace.mask(Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC) & (end > start)
     device = classes.compute | classes.communication | classes.other
-    segments = Segments.cut(step.start_ns, step.end_ns, start[device], end[device], ready, start[blocked], end[blocked])
+    turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
+    cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
+    segments = Segments.cut(step.start_ns, step.end_ns, *cuts)
     running = {name: segments.count(start[mask], end[mask]) > 0 for name, mask in classes.masks().items()}
     host_free = segments.count(start[blocked], end[blocked]) == 0
+    waits = segments.count(turn, start[classes.communication])
     late = _host_is_late(segments, start[classes.compute], ready) & host_free
     kinds = np.select(
-        [running["compute"], late, running["communication"], running["other"]],
-        [Instant.COMPUTE, Instant.HOST_BOUND, Instant.EXPOSED_COMMUNICATION, Instant.EXPOSED_COPY],
+        [running["compute"], late, running["communication"], running["other"], waits > 0],
+        [Instant.COMPUTE, Instant.HOST_BOUND, Instant.EXPOSED_COMMUNICATION, Instant.EXPOSED_COPY, Instant.WAITING],
         Instant.IDLE,
     )
     critical = np.zeros(len(trace))
@@ -74,12 +82,16 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
         (classes.other, Instant.EXPOSED_COPY),
     ):
         critical[mask] = segments.shared(kinds == kind, start[mask], end[mask])
+    waiting = np.zeros(len(trace))
+    late_start = start[classes.communication]
+    waiting[classes.communication] = segments.shared(kinds == Instant.WAITING, turn, late_start)
     return Breakdown(
         {kind: segments.total(kinds == kind) for kind in Instant},
         segments.total(running["communication"]),
         segments.total(running["copy"]),
         classes.compute_streams,
         critical,
+        waiting,
         float((critical * timeline.slowed_ns / np.maximum(end - start, 1)).sum()),
     )
 

@@ -109,20 +109,22 @@ def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
 
 
 def _communication(breakdown: Breakdown, step_ns: int, collectives: list[CollectiveRow]) -> Limit | None:
-    exposed = breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION]
+    moving, waiting = breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION], breakdown.spent_ns[Instant.WAITING]
+    exposed = moving + waiting
     if not exposed or not collectives:
         return None
     worst = collectives[0]
-    hidden = 1 - exposed / breakdown.communication_ns
+    hidden = 1 - moving / max(breakdown.communication_ns, 1)
     statement = (
-        f"The compute stream waits {{figures}} for communication ({percent(hidden)} of all communication is hidden); "
+        f"The compute stream waits {{figures}} for communication ({percent(hidden)} of all communication is hidden"
+        f"{f', {seconds(waiting / 1e9)} is waiting for other ranks' if waiting else ''}); "
         f"{seconds(worst.exposed_s)} of that is {worst.kind} in group {worst.group} "
         f"({worst.group_size} ranks, {gib(worst.bytes)} in {worst.count} calls)."
     )
-    advice = (
-        f"Hidden entirely, the step would take {seconds((step_ns - exposed) / 1e9)}: prefetch further ahead, larger "
-        "buckets, more micro-batches per exchange, or a smaller group within a node."
-    )
+    remedy = "prefetch further ahead, larger buckets, more micro-batches per exchange, or a smaller group within a node"
+    if waiting > moving:
+        remedy = "deal the work out more evenly over the ranks, or in more micro-batches"
+    advice = f"Hidden entirely, the step would take {seconds((step_ns - exposed) / 1e9)}: {remedy}."
     return _limit("communication", exposed, step_ns, statement, advice)
 
 

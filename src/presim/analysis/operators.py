@@ -45,7 +45,7 @@ def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Break
         row.count += 1
         row.bytes += signature.even.bytes
         row.duration_ns += int(duration[entry])
-        row.critical_ns += float(breakdown.critical_ns[entry])
+        row.critical_ns += float(breakdown.critical_ns[entry] + breakdown.waiting_ns[entry])
     collectives = [_collective(trace, group, kind, row) for (group, kind), row in rows.items()]
     return sorted(collectives, key=lambda item: (-item.exposed_s, -item.seconds, item.group, item.kind))
 

@@ -31,7 +31,7 @@ def rank_figures(priced: PricedTrace, timeline: Timeline, represented: int, laun
         represented=represented,
         step_time_s=step.duration_ns / 1e9,
         compute_s=spent[Instant.COMPUTE],
-        exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION],
+        exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING],
         bubble_s=_bubble_ns(trace, parts) / 1e9 + spent[Instant.IDLE],
         host_bound_s=spent[Instant.HOST_BOUND],
         peak_allocated_bytes=manifest.allocator.get("peak_allocated_bytes", 0),
@@ -78,4 +78,4 @@ def _bubble_ns(trace: Trace, parts: Breakdown) -> float:
         for signature in trace.signatures
     ]
     is_message = np.array([*messages, False])[trace.columns["signature"].astype(np.int64)]
-    return float(parts.critical_ns[is_message].sum())
+    return float((parts.critical_ns + parts.waiting_ns)[is_message].sum())

@@ -127,7 +127,8 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
     return Time(
         compute_s=spent[Instant.COMPUTE],
         communication_s=parts.communication_ns / 1e9,
-        exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION],
+        exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING],
+        waiting_s=spent[Instant.WAITING],
         copy_s=parts.copy_ns / 1e9,
         exposed_copy_s=spent[Instant.EXPOSED_COPY],
         host_bound_s=spent[Instant.HOST_BOUND],

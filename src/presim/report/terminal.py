@@ -147,8 +147,9 @@ def _time_caption(result: Result) -> str:
     time = result.time
     if not time.communication_s:
         return ""
-    hidden = 1 - time.exposed_communication_s / time.communication_s
-    return f"{percent(hidden)} of {seconds(time.communication_s)} communication is hidden"
+    hidden = 1 - (time.exposed_communication_s - time.waiting_s) / time.communication_s
+    said = f"{percent(hidden)} of {seconds(time.communication_s)} communication is hidden"
+    return f"{said}; {seconds(time.waiting_s)} of waiting for other ranks is exposed" if time.waiting_s else said
 
 
 def _time_bar(result: Result) -> RenderableType:

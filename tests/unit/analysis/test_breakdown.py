@@ -42,6 +42,31 @@ def test_communication_is_exposed_only_where_no_compute_runs() -> None:
     assert spent(build, [(0, 0, 20), (0, 10, 40), (0, 40, 50)]) == {"compute": 30, "exposed_communication": 20}
 
 
+def test_waiting_for_other_ranks_is_told_from_what_moves() -> None:
+    """The collective has its turn at 5 and starts at 30, when the last rank is there; products run until 20."""
+    build = TraceBuilder()
+    build.work(GEMM)
+    build.work(REDUCE, stream=1)
+    build.work(GEMM)
+    times = [(0, 0, 20), (5, 30, 40), (0, 40, 50)]
+    assert spent(build, times) == {"compute": 30, "waiting": 10, "exposed_communication": 10}
+
+
+def test_messages_of_one_launch_have_their_turn_together() -> None:
+    """A receive beside a send waits for its neighbour since the send began, whenever that ended."""
+    send, receive = (Collective(kind, 8, "bfloat16", 0, peer=1) for kind in ("send", "recv"))
+    build = TraceBuilder()
+    build.work(GEMM)
+    build.work(send, stream=1, launch_group=3)
+    build.work(receive, stream=1, launch_group=3)
+    build.work(GEMM)
+    trace, times = build.trace(), [(0, 0, 10), (0, 10, 20), (0, 40, 50), (0, 50, 60)]
+    parts = break_down(trace, drawn(times), whole(trace, times))
+    assert parts.spent_ns[Instant.WAITING] == 20
+    assert parts.spent_ns[Instant.IDLE] == 0
+    assert parts.waiting_ns.tolist() == [0, 0, 20, 0]
+
+
 def test_a_late_host_is_blamed_even_while_communication_runs() -> None:
     """The second product is issued at 35 only: until then nothing waits for the communication."""
     build = TraceBuilder()
