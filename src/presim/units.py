@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 GIB = 1 << 30
-NS_PER_S = 1_000_000_000
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 

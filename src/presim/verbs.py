@@ -205,8 +205,9 @@ def _again(part: str, captured: JobManifest) -> str | None:
     from presim.hardware import Gpu, catalogue
     from presim.hardware.cluster import Fabric, Node
 
+    kinds: dict[str, type[Gpu | Node | Fabric]] = {"gpu": Gpu, "node": Node, "fabric": Fabric}
     name: str = getattr(captured, part)
-    if name and name not in catalogue.ids({"gpu": Gpu, "node": Node, "fabric": Fabric}[part]):
+    if name and name not in catalogue.ids(kinds[part]):
         raise InputError(
             f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
         )

@@ -17,28 +17,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.trace import spans
-from presim.trace.check import check
-from presim.trace.schema import COLUMNS, Manifest, Trace
-from presim.trace.signatures import Signature
+from presim.trace import rank_file, spans
+from presim.trace.headed import MAGIC, VERSION, Header, decode, digest, encode
+from presim.trace.schema import Trace
 
-if TYPE_CHECKING:
-    import pyarrow
-
-MAGIC = "presim-trace"
-VERSION = 1
 JOB_FILE = "job.json"
 
 
@@ -80,25 +70,9 @@ class _Body(msgspec.Struct, frozen=True):
     files: tuple[_File, ...]
 
 
-class _Header(msgspec.Struct, frozen=True):
-    magic: str
-    version: int
-
-
-class _JobFile(_Header, frozen=True):
+class _JobFile(Header, frozen=True):
     digest: str  # of `job` as compact JSON with sorted keys
     job: _Body
-
-
-class _Tables(_Header, frozen=True):
-    manifest: Manifest
-    signatures: tuple[Signature, ...]
-    scopes: tuple[str, ...]
-    operators: tuple[str, ...]
-    sites: tuple[str, ...] = ()
-
-
-_Read = TypeVar("_Read", bound=_Header)
 
 
 def save(
@@ -171,37 +145,15 @@ def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
 def _write_rank(trace: Trace, folder: Path) -> _File:
     rank = trace.manifest.rank
     with _temporary(folder) as temporary:
-        _write_parquet(trace, temporary)
+        rank_file.write(trace, temporary)
         data = temporary.read_bytes()
-        file = _File(rank, f"rank-{rank:05d}-{_digest(data)[:8]}.parquet", len(data), _digest(data))
+        file = _File(rank, f"rank-{rank:05d}-{digest(data)[:8]}.parquet", len(data), digest(data))
         os.replace(temporary, folder / file.name)
     return file
 
 
-def _write_parquet(trace: Trace, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tables = _Tables(MAGIC, VERSION, trace.manifest, trace.signatures, trace.scopes, trace.operators, trace.sites)
-    table = pa.table({name: trace.columns[name] for name in COLUMNS})
-    # Measured on a step of 120,000 entries with 500 addresses: 0.44 MB; plain encoding 0.59 MB, delta-encoded
-    # addresses 0.68 MB (addresses and serials repeat far more than they grow). Levels above 3 gain 1 %.
-    with pq.ParquetWriter(
-        path,
-        table.schema,
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=[name for name in COLUMNS if name != "host_ns"],
-        column_encoding={"host_ns": "DELTA_BINARY_PACKED"},
-        store_schema=False,
-        write_statistics=False,
-    ) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({MAGIC: _encode(tables).decode()})
-
-
 def _write_job(body: _Body, folder: Path) -> None:
-    content = _encode(_JobFile(MAGIC, VERSION, _body_digest(body), body))
+    content = encode(_JobFile(MAGIC, VERSION, _body_digest(body), body))
     with _temporary(folder) as temporary:
         temporary.write_bytes(msgspec.json.format(content) + b"\n")
         os.replace(temporary, folder / JOB_FILE)
@@ -235,11 +187,18 @@ def _read_job(folder: Path) -> _Body:
             f"{folder} holds no trace (there is no {JOB_FILE} in it); make one with `presim run --save {folder} …`"
         )
     data = _read(path)
-    content = _decode(data, _JobFile, path)
-    # Of what stands there, not of what was read: a file from before a field was added is whole.
-    if content.digest != _digest(msgspec.json.encode(msgspec.json.decode(data)["job"], order="sorted")):
+    content = decode(data, _JobFile, path)
+    if content.digest != _digest_of_job(data):
         raise InputError(f"{path} is damaged (its digest does not fit its content); copy or capture the trace again")
     return content.job
+
+
+def _digest_of_job(data: bytes) -> str:
+    """Of what stands there, not of what was read: a file from before a field was added is whole."""
+    try:
+        return digest(msgspec.json.encode(msgspec.json.decode(data)["job"], order="sorted"))
+    except UnicodeDecodeError:  # in the name of a field, which a reader that does not know it passes over
+        return ""
 
 
 def _read_rank(folder: Path, file: _File) -> Trace:
@@ -251,67 +210,9 @@ def _read_rank(folder: Path, file: _File) -> Trace:
     data = _read(path)
     if len(data) < file.bytes:
         raise InputError(f"{path} is cut short ({len(data)} of {file.bytes} bytes); copy or capture the trace again")
-    if _digest(data) != file.digest:
+    if digest(data) != file.digest:
         raise InputError(f"{path} is damaged (its digest does not fit its content); copy or capture the trace again")
-    return parse(data, path)
-
-
-def parse(data: bytes, path: Path) -> Trace:
-    """The trace in the bytes of one rank's file; ``path`` is for messages."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
-            table = file.read(use_threads=False)
-            metadata = (file.metadata.metadata or {}).get(MAGIC.encode())
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(
-            f"{path} is not a Parquet file presim can read ({_first_line(error)}); capture the trace again"
-        ) from error
-    if metadata is None:
-        raise InputError(
-            f"{path} is a Parquet file, but not one of presim's traces; capture one with `presim run --save`"
-        )
-    tables = _decode(metadata, _Tables, path)
-    columns = _columns(table, path)
-    trace = Trace(tables.manifest, tables.signatures, tables.scopes, tables.operators, columns, tables.sites)
-    check(trace)
-    return trace
-
-
-def _columns(table: pyarrow.Table, path: Path) -> dict[str, NDArray[np.generic]]:
-    columns: dict[str, NDArray[np.generic]] = {}
-    for name, dtype in COLUMNS.items():
-        column = table.column(name).to_numpy() if name in table.column_names else None
-        if name == "site" and column is None:  # a trace from before lines were kept
-            column = np.full(len(table), -1, dtype)
-        if column is None or column.dtype != np.dtype(dtype):
-            raise InputError(f"{path} has no column {name!r} of type {np.dtype(dtype)}; capture the trace again")
-        columns[name] = column
-    return columns
-
-
-def _decode(data: bytes, type_: type[_Read], path: Path) -> _Read:
-    """JSON to a struct with magic and version, which are looked at before the rest."""
-    try:
-        header = msgspec.json.decode(data, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} is not a trace of presim's ({_first_line(error)}); capture one with `presim run --save`"
-        ) from error
-    if header.magic != MAGIC:
-        raise InputError(
-            f"{path} is not a trace of presim's (magic {header.magic!r}); capture one with `presim run --save`"
-        )
-    if header.version > VERSION:
-        raise InputError(
-            f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
-        )
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged ({_first_line(error)}); copy or capture the trace again") from error
+    return rank_file.parse(data, path)
 
 
 def _read(path: Path) -> bytes:
@@ -321,18 +222,5 @@ def _read(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}; check its permissions") from error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].strip() or type(error).__name__
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def _body_digest(body: _Body) -> str:
-    return _digest(_encode(body))
-
-
-def _encode(value: msgspec.Struct) -> bytes:
-    """JSON with sorted keys, so that files diff; by way of builtins because msgspec does not sort integer keys."""
-    return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True), order="sorted")
+    return digest(encode(body))

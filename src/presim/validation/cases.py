@@ -71,11 +71,6 @@ class Case:
                 return value, meaning
         return None, kind
 
-    @property
-    def ran_out_of_memory(self) -> bool:
-        """The published run did."""
-        return self.text("oom").lower() in ("yes", "true", "1", "oom") or "OOM" in self.text("peak_mem_kind")
-
 
 def read_cases(path: Path) -> list[Case]:
     """The rows of a table, in its order.

@@ -8,12 +8,10 @@ import re
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from presim.errors import InputError
-from presim.trace import store
+from presim.trace import headed, rank_file, store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Collective, Gemm
@@ -76,7 +74,7 @@ def test_an_empty_trace_comes_back_equal(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["_write_parquet", "_write_job"])
+@pytest.mark.parametrize("step", ["rank_file.write", "_write_job"])
 def test_a_save_that_is_cut_off_leaves_what_was_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
 ) -> None:
@@ -86,7 +84,7 @@ def test_a_save_that_is_cut_off_leaves_what_was_there(
     def fail(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(store, step, fail)
+    monkeypatch.setattr(f"presim.trace.store.{step}", fail)
     with pytest.raises((InputError, KeyboardInterrupt)):
         store.save([small_trace(0), small_trace(1)], tmp_path)
     assert files(tmp_path) == before
@@ -97,7 +95,7 @@ def test_a_full_disk_is_said_in_one_sentence(tmp_path: pathlib.Path, monkeypatch
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store, "_write_parquet", fail)
+    monkeypatch.setattr(rank_file, "write", fail)
     expected = (
         f"cannot save the trace to {tmp_path}: No space left on device; free some space or choose another directory"
     )
@@ -122,7 +120,7 @@ def test_each_kind_of_bad_directory_is_told_apart(tmp_path: pathlib.Path) -> Non
     rewrite_job(tmp_path, version=1, magic="other")
     with pytest.raises(InputError, match=r"is not a trace of presim's \(magic 'other'\); capture one with"):
         store.load(tmp_path)
-    rewrite_job(tmp_path, magic=store.MAGIC, digest="00")
+    rewrite_job(tmp_path, magic=headed.MAGIC, digest="00")
     with pytest.raises(InputError, match=r"job\.json is damaged"):
         store.load(tmp_path)
 
@@ -142,39 +140,11 @@ def test_a_rank_file_that_is_gone_short_or_changed_is_told_apart(tmp_path: pathl
         store.load(tmp_path)
 
 
-def parquet_bytes(table: pa.Table, metadata: dict[bytes, bytes] | None = None) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata(metadata or {})
-    return bytes(sink.getvalue())
-
-
-def test_a_foreign_parquet_file_is_not_taken_for_a_trace() -> None:
-    path = pathlib.Path("x.parquet")
-    with pytest.raises(InputError, match=r"x\.parquet is not a Parquet file presim can read"):
-        store.parse(b"nothing", path)
-    with pytest.raises(InputError, match="not one of presim's traces"):
-        store.parse(parquet_bytes(pa.table({"a": [1]})), path)
-
-
-def test_a_column_that_is_missing_or_points_outside_its_table_is_refused(tmp_path: pathlib.Path) -> None:
-    store.save([small_trace()], tmp_path)
-    (path,) = tmp_path.glob("rank-*.parquet")
-    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata
-    with pytest.raises(InputError, match="has no column 'stream' of type uint16"):
-        store.parse(parquet_bytes(table.drop_columns(["stream"]), metadata), path)
-    index = table.schema.get_field_index("signature")
-    wild = table.set_column(index, "signature", pa.array([9] * len(table), pa.int32()))
-    with pytest.raises(InputError, match="column 'signature' points outside its table of 2 values"):
-        store.parse(parquet_bytes(wild, metadata), path)
-
-
 def test_a_job_from_before_a_field_was_added_is_whole(tmp_path: pathlib.Path) -> None:
     """Its digest is of what stands in the file; the field has its default."""
     store.save([small_trace()], tmp_path)
     content = msgspec.json.decode((tmp_path / store.JOB_FILE).read_bytes())
     del content["job"]["manifest"]["notes"]
-    content["digest"] = store._digest(msgspec.json.encode(content["job"], order="sorted"))
+    content["digest"] = headed.digest(msgspec.json.encode(content["job"], order="sorted"))
     (tmp_path / store.JOB_FILE).write_bytes(msgspec.json.encode(content))
     assert same(store.load(tmp_path).traces[0], small_trace())

@@ -2,9 +2,7 @@
 
 A rank of ``torch.distributed`` talks to a TCPStore, which its launcher usually hosts. This one speaks the same
 protocol (PyTorch, torch/csrc/distributed/c10d/TCPStoreBackend.hpp: a query is one byte, strings and byte vectors
-are preceded by their length as uint64, all little-endian) and, where a rank waits for a key that only an absent rank
-would set, sets it (`presim.capture.ranks.presence`): an NCCL unique id where the key is a communicator's, ``1``
-elsewhere.
+are preceded by their length as uint64, all little-endian); what it knows and answers is `presim.capture.ranks.keys`.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import socketserver
 import struct
 import threading
 
+from presim.capture.ranks.keys import Keys
 from presim.capture.ranks.presence import Presence
 
 VALIDATION = 0x3C85F7CE
@@ -47,81 +46,6 @@ class Query(enum.IntEnum):
 
 READY, NOT_READY = 0, 1
 STOP_WAITING, WAIT_CANCELED = 0, 1
-
-
-class Store:
-    """Keys and values, guarded by one condition; ``presence`` answers for absent ranks."""
-
-    def __init__(self, presence: Presence) -> None:
-        self.presence = presence
-        self.values: dict[str, bytes] = {}
-        self.queues: dict[str, list[bytes]] = {}
-        self.changed = threading.Condition()
-
-    def set(self, key: str, value: bytes) -> None:
-        """Set a key and wake who waits for it."""
-        with self.changed:
-            self.values[key] = value
-            self.changed.notify_all()
-
-    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
-        """Set a key that has the expected value (or is absent, expected empty); returns what it now has."""
-        with self.changed:
-            current = self.values.get(key)
-            if current is None and expected:
-                return expected
-            if current is None or current == expected:
-                self.values[key] = desired
-                self.changed.notify_all()
-            return self.values[key]
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which is kept as decimal text."""
-        with self.changed:
-            total = int(self.values.get(key, b"0")) + amount
-            self.values[key] = str(total).encode()
-            self.changed.notify_all()
-            return total
-
-    def append(self, key: str, value: bytes) -> None:
-        """Append to a value."""
-        with self.changed:
-            self.values[key] = self.values.get(key, b"") + value
-            self.changed.notify_all()
-
-    def wait(self, keys: list[str]) -> bool:
-        """True once all keys are there; what only absent ranks would set is there at once."""
-        with self.changed:
-            missing = [key for key in keys if key not in self.values and not self.queues.get(key)]
-            for key in missing:
-                answer = self.presence.answer(key)
-                if answer is None:
-                    return False
-                self.values[key] = answer
-            return True
-
-    def left(self, rank: int) -> None:
-        """A rank has ended; nobody waits for it any more."""
-        with self.changed:
-            self.presence.left(rank)
-            self.changed.notify_all()
-
-    def has(self, keys: list[str]) -> bool:
-        """Whether all keys are there; asks for nothing."""
-        with self.changed:
-            return all(key in self.values or self.queues.get(key) for key in keys)
-
-    def push(self, key: str, value: bytes) -> None:
-        """Put a value at the end of a queue and wake who waits for it."""
-        with self.changed:
-            self.queues.setdefault(key, []).append(value)
-            self.changed.notify_all()
-
-    def pop(self, key: str) -> tuple[int, bytes]:
-        """Length of a queue, and its first value, which is taken out; ``(0, b"")`` where it is empty."""
-        with self.changed:
-            queue = self.queues.get(key, [])
-            return len(queue), queue.pop(0) if queue else b""
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -169,30 +93,30 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _set(self) -> None:
         key, value = self._key(), self._bytes()
-        self.server.store.set(key, value)
+        self.server.keys.set(key, value)
 
     def _compare_set(self) -> None:
         key, expected, desired = self._key(), self._bytes(), self._bytes()
-        self._send(self._vector(self.server.store.compare_set(key, expected, desired)))
+        self._send(self._vector(self.server.keys.compare_set(key, expected, desired)))
 
     def _get(self) -> None:
         key = self._key()
-        self.server.store.wait([key])
-        self._send(self._vector(self.server.store.values.get(key, b"")))
+        self.server.keys.wait([key])
+        self._send(self._vector(self.server.keys.values.get(key, b"")))
 
     def _add(self) -> None:
         key, amount = self._key(), self._number()
-        self._send(struct.pack("<q", self.server.store.add(key, amount)))
+        self._send(struct.pack("<q", self.server.keys.add(key, amount)))
 
     def _check(self) -> None:
-        self._send(bytes([READY if self.server.store.has(self._keys()) else NOT_READY]))
+        self._send(bytes([READY if self.server.keys.has(self._keys()) else NOT_READY]))
 
     def _wait(self) -> None:
         keys = self._keys()
-        store = self.server.store
-        while not store.wait(keys):
-            with store.changed:
-                store.changed.wait(0.05)
+        known = self.server.keys
+        while not known.wait(keys):
+            with known.changed:
+                known.changed.wait(0.05)
             if self._canceled():
                 return
         self._send(bytes([STOP_WAITING]))
@@ -214,40 +138,40 @@ class _Connection(socketserver.BaseRequestHandler):
         self._send(bytes([WAIT_CANCELED]))
 
     def _getnumkeys(self) -> None:
-        self._send(struct.pack("<q", len(self.server.store.values)))
+        self._send(struct.pack("<q", len(self.server.keys.values)))
 
     def _delete_key(self) -> None:
-        with self.server.store.changed:
-            found = self.server.store.values.pop(self._key(), None)
+        with self.server.keys.changed:
+            found = self.server.keys.values.pop(self._key(), None)
         self._send(struct.pack("<q", int(found is not None)))
 
     def _append(self) -> None:
         key, value = self._key(), self._bytes()
-        self.server.store.append(key, value)
+        self.server.keys.append(key, value)
 
     def _multi_get(self) -> None:
         keys = self._keys()
-        self.server.store.wait(keys)
-        self._send(*(self._vector(self.server.store.values.get(key, b"")) for key in keys))
+        self.server.keys.wait(keys)
+        self._send(*(self._vector(self.server.keys.values.get(key, b"")) for key in keys))
 
     def _multi_set(self) -> None:
         for _ in range(self._number()):
             key, value = self._key(), self._bytes()
-            self.server.store.set(key, value)
+            self.server.keys.set(key, value)
 
     def _queue_push(self) -> None:
         key, value = self._key(), self._bytes()
-        self.server.store.push(key, value)
+        self.server.keys.push(key, value)
 
     def _queue_pop(self) -> None:
-        length, value = self.server.store.pop(self._key())
+        length, value = self.server.keys.pop(self._key())
         self._send(struct.pack("<q", length), self._vector(value) if length else b"")
 
     def _queue_len(self) -> None:
-        self._send(struct.pack("<q", len(self.server.store.queues.get(self._key(), []))))
+        self._send(struct.pack("<q", len(self.server.keys.queues.get(self._key(), []))))
 
     def _list_keys(self) -> None:
-        keys = sorted(self.server.store.values)
+        keys = sorted(self.server.keys.values)
         self._send(struct.pack("<q", len(keys)), *(self._vector(key.encode()) for key in keys))
 
     def _barrier(self) -> None:
@@ -264,7 +188,7 @@ class RendezvousServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, presence: Presence) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.store = Store(presence)
+        self.keys = Keys(presence)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property

@@ -17,11 +17,6 @@ class Selection:
     ranks: tuple[int, ...] | None = None
     checks: int | None = None  # ranks that are compared with those that stand for them; None: as many as is cheap
 
-    @property
-    def is_auto(self) -> bool:
-        """Whether presim chooses."""
-        return self.ranks is None
-
 
 def select(text: str, world_size: int, checks: int | None = None) -> Selection:
     """``auto``, ``all``, or ranks and ranges: ``0,8,16-23``, ``0:128:16`` (end excluded).

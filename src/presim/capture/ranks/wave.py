@@ -107,7 +107,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
 
         def ended(rank: int, code: int) -> bool:
             alone.add(rank)
-            store.store.left(rank)
+            store.keys.left(rank)
             return wave.is_scout and code == 0 and read_outcome(directory / str(rank), code).exit == PEERS
 
         with contextlib.ExitStack() as files:

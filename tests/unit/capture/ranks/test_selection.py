@@ -25,7 +25,7 @@ def test_ranks_and_ranges(text: str, ranks: tuple[int, ...]) -> None:
 
 def test_auto_leaves_the_choice() -> None:
     assert select("auto", 4, 2) == Selection(None, 2)
-    assert select("auto", 4).is_auto
+    assert select("auto", 4).ranks is None
 
 
 @pytest.mark.parametrize(

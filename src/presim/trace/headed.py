@@ -1,0 +1,61 @@
+"""JSON that says first what it is: magic and version stand in all files of a saved trace."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from presim.errors import InputError
+
+MAGIC = "presim-trace"
+VERSION = 1
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What every file begins with."""
+
+    magic: str
+    version: int
+
+
+_Read = TypeVar("_Read", bound=Header)
+
+
+def decode(data: bytes, type_: type[_Read], path: Path) -> _Read:
+    """JSON to a struct with magic and version, which are looked at before the rest."""
+    try:
+        header = msgspec.json.decode(data, type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not a trace of presim's ({first_line(error)}); capture one with `presim run --save`"
+        ) from error
+    if header.magic != MAGIC:
+        raise InputError(
+            f"{path} is not a trace of presim's (magic {header.magic!r}); capture one with `presim run --save`"
+        )
+    if header.version > VERSION:
+        raise InputError(
+            f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
+        )
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged ({first_line(error)}); copy or capture the trace again") from error
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """JSON with sorted keys, so that files diff; by way of builtins because msgspec does not sort integer keys."""
+    return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True), order="sorted")
+
+
+def digest(data: bytes) -> str:
+    """A hash that shows damage."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, for the middle of a sentence."""
+    return str(error).partition("\n")[0].strip() or type(error).__name__

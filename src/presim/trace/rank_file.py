@@ -1,0 +1,89 @@
+"""One rank's trace as a Parquet file: its columns, with the tables they point into as the file's metadata."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.trace.check import check
+from presim.trace.headed import MAGIC, VERSION, Header, decode, encode, first_line
+from presim.trace.schema import COLUMNS, Manifest, Trace
+from presim.trace.signatures import Signature
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class _Tables(Header, frozen=True):
+    manifest: Manifest
+    signatures: tuple[Signature, ...]
+    scopes: tuple[str, ...]
+    operators: tuple[str, ...]
+    sites: tuple[str, ...] = ()
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write the file, whatever was there before."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = _Tables(MAGIC, VERSION, trace.manifest, trace.signatures, trace.scopes, trace.operators, trace.sites)
+    table = pa.table({name: trace.columns[name] for name in COLUMNS})
+    # Measured on a step of 120,000 entries with 500 addresses: 0.44 MB; plain encoding 0.59 MB, delta-encoded
+    # addresses 0.68 MB (addresses and serials repeat far more than they grow). Levels above 3 gain 1 %.
+    with pq.ParquetWriter(
+        path,
+        table.schema,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[name for name in COLUMNS if name != "host_ns"],
+        column_encoding={"host_ns": "DELTA_BINARY_PACKED"},
+        store_schema=False,
+        write_statistics=False,
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({MAGIC: encode(tables).decode()})
+
+
+def parse(data: bytes, path: Path) -> Trace:
+    """The trace in the bytes of one rank's file; ``path`` is for messages.
+
+    Raises:
+        InputError: they are no such file, or not a whole one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            table = file.read(use_threads=False)
+            metadata = (file.metadata.metadata or {}).get(MAGIC.encode())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a Parquet file presim can read ({first_line(error)}); capture the trace again"
+        ) from error
+    if metadata is None:
+        raise InputError(
+            f"{path} is a Parquet file, but not one of presim's traces; capture one with `presim run --save`"
+        )
+    tables = decode(metadata, _Tables, path)
+    columns = _columns(table, path)
+    trace = Trace(tables.manifest, tables.signatures, tables.scopes, tables.operators, columns, tables.sites)
+    check(trace)
+    return trace
+
+
+def _columns(table: pyarrow.Table, path: Path) -> dict[str, NDArray[np.generic]]:
+    columns: dict[str, NDArray[np.generic]] = {}
+    for name, dtype in COLUMNS.items():
+        column = table.column(name).to_numpy() if name in table.column_names else None
+        if name == "site" and column is None:  # a trace from before lines were kept
+            column = np.full(len(table), -1, dtype)
+        if column is None or column.dtype != np.dtype(dtype):
+            raise InputError(f"{path} has no column {name!r} of type {np.dtype(dtype)}; capture the trace again")
+        columns[name] = column
+    return columns
