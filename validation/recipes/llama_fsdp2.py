@@ -145,6 +145,15 @@ def split(model: Llama, mesh) -> None:
         parallelize_module(layer, mesh, plan)
 
 
+def pipeline_products(mesh) -> None:
+    """Collectives of tensor parallelism in pieces beside the products that need them or make them (async TP)."""
+    import torch._inductor.config
+    from torch.distributed._symmetric_memory import enable_symm_mem_for_group
+
+    torch._inductor.config._micro_pipeline_tp = True
+    enable_symm_mem_for_group(mesh.get_group().group_name)
+
+
 def convert(model: Llama, recipe: str) -> None:
     """Products of the blocks in FP8, as torchtitan asks torchao for it; the output layer stays in bf16."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -221,6 +230,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--checkpoint", choices=("none", "selective", "full"), default="none")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--async-tensor-parallel", action="store_true", help="needs --compile")
     parser.add_argument("--float8", choices=("tensorwise", "rowwise"), help="needs torchao")
     parser.add_argument("--steps", type=int, default=3)
     return parser.parse_args()
@@ -240,6 +250,8 @@ def main() -> None:
         convert(model, o.float8)
     if tp > 1:
         split(model, mesh["tp"])
+    if o.async_tensor_parallel:
+        pipeline_products(mesh["tp"])
     checkpoint(model, o.checkpoint)
     if o.compile:
         for layer in model.layers:

@@ -3,10 +3,14 @@
 ``--mixed-precision default`` keeps parameters in fp32, computes and reduces in bf16 after Composer's DEFAULT;
 ``pure`` casts everything, as PURE does. The whole batch of a rank is cut into micro-batches, and gradients of all but
 the last are accumulated sharded, because every micro-batch is reduced (Composer does not use ``no_sync`` with FSDP).
+``--fp8`` takes Transformer Engine's linear layers in the blocks (``fc_type: te``) with the scaling of Composer's
+``amp_fp8``: delayed, E4M3 forward and E5M2 backward, a history of 16.
 """
 
 import argparse
+import contextlib
 import os
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -27,15 +31,38 @@ ATTENTION = {
 }
 
 
+Linear = Callable[..., nn.Module]
+
+
+def linear_of(o: argparse.Namespace) -> Linear:
+    """What the blocks' products are made by."""
+    if not o.fp8:
+        return nn.Linear
+    import transformer_engine.pytorch as te
+
+    return lambda *sizes, bias: te.Linear(*sizes, bias=bias, device="meta", params_dtype=torch.float32)
+
+
+def fp8(o: argparse.Namespace) -> contextlib.AbstractContextManager:
+    """Composer's context of a forward pass."""
+    if not o.fp8:
+        return contextlib.nullcontext()
+    import transformer_engine.pytorch as te
+    from transformer_engine.common.recipe import DelayedScaling, Format
+
+    scaling = DelayedScaling(fp8_format=Format.HYBRID, amax_history_len=16, amax_compute_algo="max")
+    return te.autocast(enabled=True, recipe=scaling)
+
+
 class Attention(nn.Module):
     """One fused projection, flash attention, one projection out."""
 
-    def __init__(self, hidden: int, heads: int, backend: SDPBackend) -> None:
+    def __init__(self, hidden: int, heads: int, backend: SDPBackend, linear: Linear) -> None:
         super().__init__()
         self.heads = heads
         self.backend = backend
-        self.Wqkv = nn.Linear(hidden, 3 * hidden, bias=False)
-        self.out_proj = nn.Linear(hidden, hidden, bias=False)
+        self.Wqkv = linear(hidden, 3 * hidden, bias=False)
+        self.out_proj = linear(hidden, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, hidden = x.shape
@@ -56,13 +83,13 @@ class LowPrecisionNorm(nn.LayerNorm):
 class Block(nn.Module):
     """Attention and MLP, each with its norm and residual."""
 
-    def __init__(self, hidden: int, heads: int, ffn: int, backend: SDPBackend) -> None:
+    def __init__(self, hidden: int, heads: int, ffn: int, backend: SDPBackend, linear: Linear) -> None:
         super().__init__()
         self.norm_1 = LowPrecisionNorm(hidden, bias=False)
-        self.attn = Attention(hidden, heads, backend)
+        self.attn = Attention(hidden, heads, backend, linear)
         self.norm_2 = LowPrecisionNorm(hidden, bias=False)
-        self.up_proj = nn.Linear(hidden, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, hidden, bias=False)
+        self.up_proj = linear(hidden, ffn, bias=False)
+        self.down_proj = linear(ffn, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attn(self.norm_1(x))
@@ -76,7 +103,8 @@ class MPT(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(o.vocab, o.hidden)
         self.wpe = nn.Embedding(o.sequence, o.hidden)
-        self.blocks = nn.ModuleList(Block(o.hidden, o.heads, o.ffn, ATTENTION[o.attention]) for _ in range(o.layers))
+        shape = (o.hidden, o.heads, o.ffn, ATTENTION[o.attention], linear_of(o))
+        self.blocks = nn.ModuleList(Block(*shape) for _ in range(o.layers))
         self.norm_f = LowPrecisionNorm(o.hidden, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -139,6 +167,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--attention", choices=tuple(ATTENTION), default="flash1", help="published runs: before 2024")
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--fp8", action="store_true", help="needs Transformer Engine")
     parser.add_argument("--sharding", choices=("full", "grad"), default="full")
     parser.add_argument("--mixed-precision", choices=("default", "pure"), default="default")
     parser.add_argument("--steps", type=int, default=3)
@@ -159,7 +188,7 @@ def main() -> None:
         optimizer.zero_grad()
         for _ in range(o.accumulate):
             tokens = torch.randint(o.vocab, (o.batch, o.sequence), device="cuda")
-            with torch.autocast("cuda", torch.bfloat16):
+            with torch.autocast("cuda", torch.bfloat16), fp8(o):
                 logits = model(tokens)
                 loss = InPlaceCrossEntropy.apply(logits.flatten(0, 1), tokens.flatten())
             (loss / o.accumulate).backward()

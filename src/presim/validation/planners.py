@@ -37,8 +37,6 @@ def _shapes(case: Case) -> dict[str, int]:
 
 def _torchtitan(case: Case) -> Plan:
     only_one(case, "pp", "cp", "ep")
-    if "async" in case.text("other").lower():
-        raise CannotBuildError("the recipe has no asynchronous tensor parallelism")
     if "simple_fsdp" in case.text("sharding"):
         raise CannotBuildError("the recipe shards with FSDP2, and the case with SimpleFSDP")
     cluster, split = cluster_of(case), case.count("tp", 1)
@@ -53,6 +51,7 @@ def _torchtitan(case: Case) -> Plan:
             accumulate=micro_batches,
             checkpoint=_checkpointing(case),
             compile=case.text("compile").lower() == "true",
+            async_tensor_parallel="async" in case.text("other").lower(),
             float8=_float8(case),
         ),
         cluster,
@@ -83,8 +82,9 @@ def _checkpointing(case: Case) -> str:
 
 def _mosaic(case: Case) -> Plan:
     only_one(case, "tp", "pp", "cp", "ep")
-    if "fp8" in case.text("precision").lower():
-        raise CannotBuildError(f"the recipe has no FP8, and the case computes in {case.text('precision')!r}")
+    in_fp8 = "fp8" in case.text("precision").lower()
+    if in_fp8 and importlib.util.find_spec("transformer_engine") is None:
+        raise CannotBuildError("the case has FP8, which its layers compute with Transformer Engine: not installed")
     cluster = cluster_of(case)
     micro_batches = accumulation(case, cluster.world_size)
     shapes = _shapes(case)
@@ -97,6 +97,7 @@ def _mosaic(case: Case) -> Plan:
             batch=case.count("micro_batch"),
             accumulate=micro_batches,
             checkpoint=_checkpointing(case) == "full",
+            fp8=in_fp8,
             sharding="grad" if "SHARD_GRAD_OP" in case.text("sharding") else "full",
             mixed_precision="pure" if "PURE" in case.text("sharding") else "default",
         ),

@@ -27,6 +27,17 @@ def test_experts_come_from_cells_and_options() -> None:
     assert shapes.fields["moe_ffn_hidden_size"] == 1024
 
 
+def test_simumax_says_experts_in_words() -> None:
+    said = "alltoall dispatcher, capacity factor 1 padded, MLA q_lora1536 kv_lora512, moe_ffn 1536/2048, 1 dense layer"
+    row = {**CELLS, "n_layers": "4", "model": "deepseekv2", "n_experts": "160", "topk": "6", "other": said}
+    fields = published_shapes(Case(row)).fields
+    assert fields["moe_ffn_hidden_size"] == 1536
+    assert fields["moe_shared_expert_intermediate_size"] == 2048
+    assert fields["moe_layer_freq"] == [0, 1, 1, 1]
+    assert fields["moe_token_dispatcher_type"] == "alltoall"
+    assert fields["moe_pad_expert_input_to_capacity"]
+
+
 @pytest.mark.parametrize(
     ("name", "billions"), [("DeepSeekV3 (dropless)", 671), ("Qwen3_30B_a3B", 30.5), ("Kimi_K2", 1026)]
 )

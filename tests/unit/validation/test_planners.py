@@ -165,6 +165,33 @@ def test_a_precision_that_names_two_is_not_chosen_from(installed: set[str]) -> N
         plan(Case({**BRIDGE, "global_batch": "256", "precision": "FP4 or FP8 (both configs shipped)"}))
 
 
+def test_fp32_keeps_megatrons_own_attention_where_accelerate_ran_it(installed: set[str]) -> None:
+    row = {**MEGATRON, "framework": "HF accelerate + Megatron-LM plugin", "precision": "fp32 (no TF32: sgemm kernels)"}
+    words = " ".join(plan(Case(row)).args)
+    assert "--precision fp32" in words
+    assert "--attention unfused" in words
+
+
+def test_the_split_of_experts_may_stand_in_the_name(installed: set[str]) -> None:
+    installed.add("transformer_engine")
+    row = {**MEGATRON, "model": "moe/gpt3_te_8experts_etp1_ep4", "n_experts": "8", "ep": "4", "tp": "2"}
+    assert "--expert-tensor-parallel 1" in " ".join(plan(Case(row)).args)
+
+
+def test_fp8_of_llm_foundry_needs_transformer_engine(installed: set[str]) -> None:
+    row = {**LLAMA, "framework": "llm-foundry", "precision": "amp_fp8", "tp": "1", "act_ckpt": "none"}
+    row |= {"global_batch": "128"}
+    with pytest.raises(CannotBuildError):
+        plan(Case(row))
+    installed.add("transformer_engine")
+    assert "--fp8" in plan(Case(row)).args
+
+
+def test_asynchronous_tensor_parallelism_is_asked_of_the_recipe() -> None:
+    assert "--async-tensor-parallel" in plan(Case({**LLAMA, "other": "async TP", "compile": "True"})).args
+    assert "--async-tensor-parallel" not in plan(Case({**LLAMA, "other": "vanilla TP"})).args
+
+
 def test_only_the_measured_rank_runs_for_a_row_of_memory(installed: set[str]) -> None:
     row = {**MEGATRON, "tp": "4", "pp": "4", "global_batch": "8", "rank_or_stage": "last rank, last PP stage"}
     assert plan(Case({**row, "step_time_s": ""})).ranks == (48,)
