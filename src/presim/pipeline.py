@@ -107,6 +107,7 @@ def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
         peak_flops=peaks,
         contention=options.contention,
         host_factor=_host_factor(trace, options),
+        launch_overhead_ns=options.launch_overhead_ns,
         launch_latency_ns=options.launch_latency_ns,
     )
 

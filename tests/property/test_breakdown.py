@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import traces
 
 from presim.analysis.breakdown import Instant, break_down
-from presim.analysis.provenance import critical_by_signature, provenance, step_uncertainty_ns
+from presim.analysis.provenance import SPREAD, Doubts, critical_by_signature, provenance
 from presim.analysis.segments import Segments
 from presim.analysis.steps import find_steps
 from presim.engine.options import Options
@@ -66,7 +66,10 @@ def test_the_critical_parts_of_entries_are_the_time_spent_on_work(trace: Trace) 
     shares = provenance(priced, parts, step.duration_ns).by_origin
     busy = on_work + parts.spent_ns[Instant.HOST_BOUND]
     assert sum(share.seconds for share in shares) == pytest.approx(busy / 1e9)
-    assert 0 <= step_uncertainty_ns(priced, parts) <= step.duration_ns
+    for host_ns in (0, step.duration_ns // 3, 10 * step.duration_ns):
+        low, high = Doubts.of(priced, parts, step.duration_ns, host_ns).interval()
+        assert 0 <= low <= step.duration_ns <= high
+        assert high >= SPREAD.host_slower * host_ns
 
 
 @given(st.lists(st.tuples(st.integers(-5, 25), st.integers(0, 9)), max_size=8))

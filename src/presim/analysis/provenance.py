@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,37 +10,74 @@ import numpy as np
 from presim.analysis.breakdown import Breakdown, Instant
 from presim.cost.price import Origin, PricedTrace
 from presim.result import Provenance, Share
+from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Signature, family
 
-HOST_UNCERTAINTY = 0.5  # a guess, on purpose wide: host time was measured on whatever CPU captured the trace
 # What a study of four A100 or H100 found for compute beside communication is 18.9 % on average and 40.0 % at most
 # (arXiv 2507.03114); NCCL's users report single kernels that take 1.8 times as long (NVIDIA/nccl issue 1428).
 CONTENTION_UNCERTAINTY = 0.6
+HOST_UNCERTAINTY = 0.5  # of a second in which the device waits for the host: its CPU may be twice as fast
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How doubts become an interval, so that it holds on published runs (docs/decisions/intervals.md)."""
+
+    together: float = 0.25  # of the prices' own doubt: shapes of one class are wrong each for itself, for most of it
+    clusters: float = 0.06  # of the step, by which two clusters of one description differ
+    host_slower: float = 4.0  # the target's host may need so many times the CPU time that is expected of it
+
+
+SPREAD = Spread()
 METHOD = (
-    "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together: "
-    "their errors add. Classes are taken to be wrong independently: they combine in quadrature. Only what is on the "
-    "critical path of the step counts; host-bound time counts with 50 %, what contention adds with 60 %. Not covered: "
-    "hidden communication that would show if it took longer, and whatever is listed as not modelled."
+    "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
+    f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with 60 % "
+    f"of what contention adds and {SPREAD.clusters:.0%} of the step by which clusters differ. The host may be twice as "
+    f"fast, or need {SPREAD.host_slower:g} times its CPU time: where that is longer than the step it widens the upper "
+    "end. Not covered: hidden communication that would show if it took longer, and whatever is listed as not modelled."
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubts:
+    """What makes a step time uncertain, ns."""
+
+    step: float
+    prices: float  # their stated uncertainty: added within a class, in quadrature between classes
+    contention: float
+    host_bound: float  # the device waits for the host
+    host: float  # CPU time that the host spends on the step, whether the device waits for it or not
+
+    @classmethod
+    def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
+        """Those of one step."""
+        by_class: dict[str, float] = {}
+        critical = critical_by_signature(priced, breakdown)
+        for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical):
+            name = signature_class(signature)
+            by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
+        prices = math.hypot(*by_class.values())
+        host_bound = breakdown.spent_ns[Instant.HOST_BOUND]
+        return cls(step_ns, prices, breakdown.contention_ns, host_bound, host_ns)
+
+    def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
+        """The 80 % interval of the step time, ns."""
+        contention = CONTENTION_UNCERTAINTY * self.contention
+        around = math.hypot(spread.together * self.prices, contention, spread.clusters * self.step)
+        shorter = math.hypot(around, HOST_UNCERTAINTY * self.host_bound)
+        longer = math.hypot(around, max(0.0, spread.host_slower * self.host - self.step))
+        return max(self.step - shorter, 0.0), self.step + longer
+
+
+def host_ns(trace: Trace, entries: slice, factor: float, launch_overhead_ns: int) -> float:
+    """CPU time that the host spends on some entries; ``factor``: on the target over where it was captured."""
+    launches = int(trace.mask(Kind.WORK, Kind.COLLECTIVE)[entries].sum())
+    return float(trace.columns["host_ns"][entries].sum()) * factor + launches * launch_overhead_ns
 
 
 def signature_class(signature: Signature) -> str:
     """The class within which pricing errors are taken to be the same."""
     return signature.kind if isinstance(signature, Collective) else family(signature)
-
-
-def step_uncertainty_ns(priced: PricedTrace, breakdown: Breakdown) -> float:
-    """Half the width of the 80 % interval of the step time, ns."""
-    by_class: dict[str, float] = {
-        "host": HOST_UNCERTAINTY * breakdown.spent_ns[Instant.HOST_BOUND],
-        "contention": CONTENTION_UNCERTAINTY * breakdown.contention_ns,
-    }
-    for signature, price, spent in zip(
-        priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)
-    ):
-        name = signature_class(signature)
-        by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
-    return math.sqrt(sum(value * value for value in by_class.values()))
 
 
 def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Provenance:

@@ -15,7 +15,7 @@ from presim.analysis.memory import analyse_memory
 from presim.analysis.modules import by_module
 from presim.analysis.operators import by_collective, by_family, by_operator
 from presim.analysis.phases import by_phase
-from presim.analysis.provenance import provenance, step_uncertainty_ns
+from presim.analysis.provenance import Doubts, host_ns, provenance
 from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
@@ -39,6 +39,7 @@ class Device:
     peak_flops: dict[str, float]  # dense peak per second by dtype
     contention: bool = True  # whether the simulation let overlapping work slow each other
     host_factor: float = 1.0  # what captured CPU time was multiplied with
+    launch_overhead_ns: int = 0  # CPU time of a launch beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
@@ -52,7 +53,8 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
     collectives = by_collective(trace, timeline, step, parts)
     memory = _memory(priced, timeline, steps, device)
     step_time_s = _step_time_s(steps, trace.manifest)
-    doubt_s = step_uncertainty_ns(priced, parts) / 1e9
+    host = host_ns(trace, step.entries, device.host_factor, device.launch_overhead_ns)
+    low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
@@ -61,8 +63,8 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         exit=trace.manifest.exit,
         error=trace.manifest.error,
         step_time_s=step_time_s,
-        step_time_low_s=None if step_time_s is None else max(step_time_s - doubt_s, 0.0),
-        step_time_high_s=None if step_time_s is None else step_time_s + doubt_s,
+        step_time_low_s=None if step_time_s is None else low_ns / 1e9,
+        step_time_high_s=None if step_time_s is None else high_ns / 1e9,
         first_step_time_s=steps.steps[0].duration_ns / 1e9 if steps.counted else None,
         throughput=throughput(trace.manifest, step_time_s if steps.counted else None),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),

@@ -25,6 +25,7 @@ from presim.cost.demand import demand
 from presim.cost.given import estimators, notes
 from presim.cost.overlap import Demand
 from presim.cost.price import Estimator, Price, PricedTrace
+from presim.cost.slowest import of_slowest, slowdown
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.schema import Group, Manifest, Trace
@@ -92,7 +93,9 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     nccl = trace.manifest.nccl
     chain = chain or Chain.default(cluster, nccl, prices)
     said = notes(cluster.gpu, prices)
-    answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
+    alone, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
+    factor = slowdown(cluster.world_size)
+    answers = [of_slowest(signature, price, factor) for signature, price in zip(trace.signatures, alone)]
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *_notes({**cluster.nccl, **nccl})))
 

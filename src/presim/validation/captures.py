@@ -42,6 +42,11 @@ class Captures:
         """The traces of the plan's ranks, captured where they are not kept yet."""
         return [self._trace(plan, rank) for rank in plan.ranks]
 
+    def has(self, plan: Plan) -> bool:
+        """Whether all of the plan's captures are kept."""
+        script = self.recipes / plan.recipe
+        return all((self.folder / self._key(plan, script, rank) / store.JOB_FILE).exists() for rank in plan.ranks)
+
     def _trace(self, plan: Plan, rank: int) -> Trace:
         script = self.recipes / plan.recipe
         if not script.is_file():

@@ -36,6 +36,7 @@ class GemmConstants(Calibration, frozen=True, kw_only=True):
     split_us: float  # extra time of a split along k
     launch_us: float  # least duration of the kernel
     busy: float = 1.0  # share of `sustained` that is left in the midst of a step, where all of the GPU draws power
+    busy_rise: float = 0.0  # share of what short products gain that is left there
 
 
 class AttentionConstants(Calibration, frozen=True, kw_only=True):

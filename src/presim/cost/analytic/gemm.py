@@ -81,7 +81,8 @@ def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants
     m, n, k, batch, a_bytes, b_bytes, out_bytes = (row[:, None] for row in shapes)
     work = 2 * m * n * k * batch
     sustained = constants.sustained * device.sustained * (1 if device.burst else constants.busy)
-    lead = min(constants.sustained * constants.rise, 1.0) - sustained if device.burst else 0.0
+    lead = min(constants.sustained * constants.rise, 1.0) - sustained
+    lead = lead if device.burst else max(lead, 0.0) * constants.busy_rise
     efficiency = sustained + lead / (1 + work / (constants.crossover_TFLOP * 1e12))
     splits = np.minimum(_SPLIT, np.ceil(k / 64))
     depth = np.ceil(k / splits / 32) * 32
