@@ -112,10 +112,9 @@ class Tables:
         return result
 
     def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
-        descriptor = self.log.descriptors[work]
         if kind == Kind.COLLECTIVE:
-            return self.communication.signature(work, op)
-        return classify_launch(descriptor, self._operator(op), share)
+            return self.communication.signature(work, op)  # below 0: sends and receives that are one exchange
+        return classify_launch(self.log.descriptors[work], self._operator(op), share)
 
     def _operator(self, op: int) -> Operator | None:
         if op not in self._parsed:

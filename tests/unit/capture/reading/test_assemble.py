@@ -55,6 +55,20 @@ def test_collectives_are_called_after_what_nccl_is_asked() -> None:
     assert trace.signatures == (Collective("all_gather", 64, "bfloat16", 0),)
 
 
+def test_there_may_be_more_exchanges_than_texts_in_the_log() -> None:
+    """An exchange of sends and receives has an id of its own below 0, however few different calls make them."""
+    build = LogBuilder()
+    build.notes.append("communicator serial=1 size=4 rank=2 parent=-1")
+    for launch in range(100):
+        for peer in range(4):
+            for kind in ("send", "recv"):
+                call = f"collective kind={kind} bytes=100 dtype=bf16 comm=1 peer={peer}"
+                build.record(Kind.COLLECTIVE, work=call, object=launch)
+    trace = assemble(build.log(), default_manifest())
+    assert trace.signatures == (Collective("all_to_all", 400, "bfloat16", 0),)
+    assert trace.columns["signature"].tolist() == [0] * 100
+
+
 def test_only_streams_in_use_bring_their_priorities() -> None:
     build = LogBuilder()
     build.notes += [f"stream index={index} device=0 priority={-index} nonblocking=1" for index in range(4)]
