@@ -1,0 +1,39 @@
+"""Kernels of PyTorch's own that do what a library does elsewhere."""
+
+from __future__ import annotations
+
+from presim.capture.reading import compute_kernels
+from presim.capture.reading.log import parse
+from presim.capture.reading.operators import parse_operator
+from presim.trace.signatures import Attention, GroupedGemm, Signature
+
+FLASH = "kernel name=flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel grid=1,1,1 block=1,1,1"
+EFFICIENT = "kernel name=fmha_cutlassF_bf16_aligned_64x128_rf_sm80 grid=1,1,1 block=1,1,1"
+
+
+def kernel(text: str, operator: str) -> Signature | None:
+    return compute_kernels.signature(parse(text), parse_operator(parse(operator)))
+
+
+def test_attention_backward_takes_its_shapes_after_the_gradient() -> None:
+    tensors = "BFloat16[2;4096;32;128],BFloat16[2;4096;32;128],BFloat16[2;4096;8;128],BFloat16[2;4096;8;64]"
+    found = kernel(FLASH, f"op name=aten::_flash_attention_backward in={tensors} out= args=4096,4096,0")
+    assert found == Attention("backward", 2, 32, 8, 4096, 4096, 128, 64, False, "bfloat16", "flash")
+
+
+def test_efficient_attention_is_causal_by_its_mask_type() -> None:
+    tensors = "BFloat16[2;100;4;64],BFloat16[2;300;4;64],BFloat16[2;300;4;64]"
+    found = kernel(EFFICIENT, f"op name=aten::_efficient_attention_forward in={tensors} out= args=1,1")
+    assert found == Attention("forward", 2, 4, 4, 100, 300, 64, 64, True, "bfloat16", "efficient")
+
+
+def test_small_kernels_of_attention_and_grouped_products_are_not_the_product() -> None:
+    tensors = "BFloat16[2;100;4;64],BFloat16[2;300;4;64],BFloat16[2;300;4;64]"
+    assert kernel("kernel name=fill", f"op name=aten::_flash_attention_forward in={tensors} out= args=") is None
+    assert kernel("kernel name=prepare_offsets", "op name=aten::_grouped_mm in=BFloat16[4;2] out= args=") is None
+
+
+def test_groups_are_counted_by_offsets_where_both_matrices_are_flat() -> None:
+    """The weight gradient of a grouped product: [k, rows] times [rows, n], cut by offsets."""
+    text = "op name=aten::_grouped_mm in=BFloat16[512;4096],BFloat16[4096;1024],Int[8] out=BFloat16[8;512;1024] args="
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 512, 1024, 4096, "bfloat16")
