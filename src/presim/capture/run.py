@@ -12,8 +12,10 @@ from pathlib import Path
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.auto import capture_differing
+from presim.capture.ranks.captured import STOPPED, read_trace
 from presim.capture.ranks.selection import Selection
-from presim.capture.ranks.wave import STOPPED, Setting, Simulator, Wave, read_trace, run_wave
+from presim.capture.ranks.setting import Setting, Simulator, Wave
+from presim.capture.ranks.wave import run_wave
 from presim.capture.setup.environment import require_shim, require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.errors import CaptureError, InputError

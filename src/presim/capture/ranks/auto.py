@@ -12,9 +12,11 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from presim.capture.ranks.captured import PEERS, Captured, read_trace
 from presim.capture.ranks.compare import describe_difference, fingerprint, spread
 from presim.capture.ranks.layout import Layout, find_layout, together
-from presim.capture.ranks.wave import PEERS, Captured, Setting, Wave, read_trace, run_wave
+from presim.capture.ranks.setting import Setting, Wave
+from presim.capture.ranks.wave import run_wave
 from presim.errors import CaptureError
 from presim.trace.schema import Trace
 

@@ -1,93 +1,31 @@
-"""A wave: ranks that run together, each in a process of its own, and what they leave behind."""
+"""A wave: ranks that run together, each in a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from presim.capture.device_values.policies import OFF
-from presim.capture.launchers.launch import Launch, Place
+from presim.capture.launchers.launch import Place
+from presim.capture.ranks.captured import PEERS, STOPPED, Captured, read_outcome
 from presim.capture.ranks.presence import Presence
 from presim.capture.ranks.processes import Start, supervise
 from presim.capture.ranks.quiet import Quiet
 from presim.capture.ranks.rendezvous import RendezvousServer
+from presim.capture.ranks.setting import Setting, Simulator, Wave
 from presim.capture.ranks.together import together, write_ranks
 from presim.capture.ranks.variables import environment
-from presim.capture.reading.assemble import assemble
-from presim.capture.reading.log import read_log
 from presim.capture.script.control import Control, Outcome
 from presim.errors import CaptureError
-from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
 from presim.trace import spans
-from presim.trace.schema import Manifest, Trace
-from presim.units import gib
 
-_NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
 _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
-STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
-PEERS = "peers"  # how a scout ends that met ranks it cannot do without
-
-
-class Simulator(Protocol):
-    """Answers the emulated device while scripts run: `presim.live.server.LiveServer`."""
-
-    def add(self, rank: int, directory: Path) -> dict[str, str]:
-        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts."""
-        ...
-
-    def check(self) -> None:
-        """Raise what went wrong."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What all waves of a job have in common."""
-
-    program: Launch
-    cluster: Cluster
-    libraries: list[Path]
-    hook: Path
-    limit_s: float
-    stdout: int | None = None  # file descriptor for what the script prints; None: ours
-    values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
-    simulator: Callable[[], contextlib.AbstractContextManager[Simulator]] | None = None  # one for each wave
-
-
-@dataclasses.dataclass(frozen=True)
-class Wave:
-    """Ranks to run together."""
-
-    ranks: tuple[int, ...]
-    steps: int  # stop after so many optimizer steps; 0: run to the end
-    brief: frozenset[int] = frozenset()  # ranks that stop after one step; nobody minds if they fail
-    hidden: frozenset[int] = frozenset()  # ranks whose output is kept back, unless they fail
-    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # rank -> others, ascending
-    is_scout: bool = False  # it ends where it meets ranks that it cannot do without
-
-
-@dataclasses.dataclass(frozen=True)
-class Captured:
-    """One rank's process after its end."""
-
-    rank: int
-    directory: Path
-    outcome: Outcome
-
-    @property
-    def failed(self) -> bool:
-        """Whether the script ended in a way that it should not."""
-        return self.outcome.exit not in ("ok", "stopped", PEERS)
 
 
 @contextlib.contextmanager
@@ -195,63 +133,3 @@ def _meeting(directory: Path, wave: Wave) -> Path:
         folder.mkdir()
         write_ranks(folder, {rank: wave.stands_for.get(rank, ()) for rank in wave.ranks})
     return folder
-
-
-def read_outcome(directory: Path, code: int) -> Outcome:
-    """How a rank's process ended, by its own account or by its exit code."""
-    path = directory / "outcome.json"
-    if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
-    if code < 0:
-        name = signal.Signals(-code).name
-        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
-    return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
-
-
-def read_trace(captured: Captured, setting: Setting) -> Trace:
-    """What a rank asked of its device.
-
-    Raises:
-        CaptureError: the disk was full.
-    """
-    directory = captured.directory
-    log = read_log(directory)
-    ended = (directory / "outcome.json").exists()
-    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
-        raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
-    return assemble(log, _manifest(captured, setting))
-
-
-def _unfilled(size: int) -> list[str]:
-    return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
-
-
-def _manifest(captured: Captured, setting: Setting) -> Manifest:
-    outcome, cluster, program = captured.outcome, setting.cluster, setting.program
-    facts = outcome.facts
-    steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)
-    batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
-    model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
-    return Manifest(
-        world_size=cluster.world_size,
-        rank=captured.rank,
-        gpu=cluster.gpu.id,
-        node=cluster.node.id,
-        fabric=cluster.fabric.id,
-        gpus_per_node=cluster.gpus_per_node,
-        script=" ".join(["-m"] * program.module + [program.script, *program.args]),
-        versions=outcome.versions,
-        exit=outcome.exit,
-        error=outcome.error,
-        memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
-        device_total_bytes=cluster.gpu.memory_bytes,
-        context_bytes=cluster.gpu.context_bytes,
-        batch=batch,
-        model=model,
-        nccl=outcome.nccl,
-        host_probe_ns=outcome.host_probe_ns,
-        read_backs=outcome.read_backs,
-        policies=setting.values or {"values": OFF},
-        allocator=outcome.allocator,
-        notes=(*program.notes, *outcome.notes, *_unfilled(facts.get("unfilled_bytes", 0))),
-    )

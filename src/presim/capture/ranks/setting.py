@@ -1,0 +1,50 @@
+"""What runs together, and in which surroundings: said before a process starts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from presim.capture.launchers.launch import Launch
+from presim.hardware.cluster import Cluster
+
+
+class Simulator(Protocol):
+    """Answers the emulated device while scripts run: `presim.live.server.LiveServer`."""
+
+    def add(self, rank: int, directory: Path) -> dict[str, str]:
+        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts."""
+        ...
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all waves of a job have in common."""
+
+    program: Launch
+    cluster: Cluster
+    libraries: list[Path]
+    hook: Path
+    limit_s: float
+    stdout: int | None = None  # file descriptor for what the script prints; None: ours
+    values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
+    simulator: Callable[[], contextlib.AbstractContextManager[Simulator]] | None = None  # one for each wave
+
+
+@dataclasses.dataclass(frozen=True)
+class Wave:
+    """Ranks to run together."""
+
+    ranks: tuple[int, ...]
+    steps: int  # stop after so many optimizer steps; 0: run to the end
+    brief: frozenset[int] = frozenset()  # ranks that stop after one step; nobody minds if they fail
+    hidden: frozenset[int] = frozenset()  # ranks whose output is kept back, unless they fail
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # rank -> others, ascending
+    is_scout: bool = False  # it ends where it meets ranks that it cannot do without
