@@ -31,7 +31,13 @@ class Job(msgspec.Struct, frozen=True):
     gpus_per_node: Annotated[int, says("GPUs in each node.")]
     captured_gpu: Annotated[str, says("Catalogue id of the GPU that was emulated when the trace was made.")]
     versions: Annotated[dict[str, str], says("Versions of presim, torch and whatever else shaped the trace, by name.")]
-    parameters: Annotated[int | None, says("Parameters of the whole model.")]
+    parameters: Annotated[
+        int | None,
+        says(
+            "Parameters of the modules that the captured rank runs, whole where FSDP, DTensor or ZeRO shards them: the "
+            "model, unless parts of it are on other ranks (pipelines, Megatron's tensor and expert parallelism)."
+        ),
+    ]
     parameters_local: Annotated[int | None, says("Parameters that the captured rank holds.")]
 
 

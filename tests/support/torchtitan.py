@@ -19,10 +19,15 @@ from support.command import presim
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """One captured rank of a training run, and the trainer's own log."""
+    """The first captured rank of a training run, and the trainer's own log."""
 
     job: Job
     log: str
+    folder: Path  # the saved trace
+
+    def of(self, rank: int) -> Job:
+        """Another captured rank."""
+        return Job(evaluate_saved(self.folder, EvaluationOptions(rank=rank)))
 
     @property
     def parameters(self) -> int:
@@ -45,11 +50,13 @@ def folder() -> Path:
 
 
 @functools.cache
-def train(config: str, *options: str, module: str = "llama3", gpus: int = 8, rank: int = 0, steps: int = 3) -> Training:
+def train(
+    config: str, *options: str, module: str = "llama3", gpus: int = 8, ranks: str = "0", steps: int = 3
+) -> Training:
     """``torchrun -m torchtitan.train`` under presim; the same call gives the same capture again."""
     saved = Path(tempfile.mkdtemp(dir=folder()))
     done = presim(
-        *("run", "--quiet", "--gpu", "h100-sxm", "--rank", str(rank), "--steps", str(steps), "--save", saved / "job"),
+        *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", ranks, "--steps", str(steps), "--save", saved / "job"),
         *("--", "torchrun", "--nnodes", str(max(1, gpus // 8)), "--nproc-per-node", str(min(gpus, 8))),
         *("-m", "torchtitan.train", "--module", module, "--config", config, "--dump_folder", saved / "outputs"),
         *("--hf_assets_path", folder() / "tokenizer", "--dataloader.dataset", "c4_test"),
@@ -57,4 +64,4 @@ def train(config: str, *options: str, module: str = "llama3", gpus: int = 8, ran
         cwd=saved,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return Training(Job(evaluate_saved(saved / "job", EvaluationOptions())), done.stderr + done.stdout)
+    return Training(Job(evaluate_saved(saved / "job", EvaluationOptions())), done.stderr + done.stdout, saved / "job")

@@ -99,7 +99,8 @@ class Communication:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
         sent = sum(call.bytes for call in calls if call.kind == "send")
         peers = {call.peer for call in calls}
-        if kinds == {"send", "recv"} and len(peers) > 2:
+        everyone = len(peers) == self._described[group].size  # of two ranks: one of the peers is this rank itself
+        if kinds == {"send", "recv"} and (len(peers) > 2 or everyone):
             return self._whole("all_to_all", calls, group)
         kind = "send_recv" if len(kinds) == 2 else calls[0].kind
         peer = calls[0].peer if len(peers) == 1 else -1

@@ -136,6 +136,16 @@ def test_what_a_root_and_the_others_do_for_a_gather_is_one_collective(call: str,
     assert found == [Collective(call, 30, "bfloat16", 0, peer=1)] * 2
 
 
+def test_an_all_to_all_of_two_ranks_is_one() -> None:
+    """What a rank sends to itself tells it from an exchange with the other; both are half of the bytes."""
+    build = LogBuilder()
+    op = named_group(build, "ep", "0,4", 2, "ep")
+    for peer in range(2):
+        for kind in ("send", "recv"):
+            build.record(Kind.COLLECTIVE, work=collective(kind, 100, peer=peer), op=op, object=1)
+    assert signatures(build)[0] == [Collective("all_to_all", 200, "bfloat16", 0)]
+
+
 def test_an_exchange_with_one_peer_has_the_larger_direction() -> None:
     build = LogBuilder()
     build.record(Kind.COLLECTIVE, work=collective("send", 100, peer=3), object=9)
