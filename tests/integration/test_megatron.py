@@ -57,6 +57,12 @@ def test_full_recomputation_repeats_the_layers_forward() -> None:
     assert job.gemm_flops(Phase.RECOMPUTE) == 2 * TOKENS * MATRICES + SCORES
 
 
+def test_selective_recomputation_repeats_attention_s_scores_alone() -> None:
+    job = gpt("--recompute", "selective")
+    assert job.gemm_flops(Phase.RECOMPUTE) == SCORES
+    assert job.gemm_flops(Phase.BACKWARD) == 2 * job.gemm_flops(Phase.FORWARD)
+
+
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_pipeline_stage_has_its_half_of_the_layers(rank: int) -> None:
     """Stages of an interleaved schedule hand an activation on per chunk and micro-batch; each has half the layers."""
