@@ -21,7 +21,7 @@ def presim(
     if limit_kib:
         words = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *words]
     return subprocess.run(
-        words, cwd=cwd, env=environment(variables), capture_output=True, text=True, timeout=120, check=False
+        words, cwd=cwd, env=environment(variables), capture_output=True, text=True, timeout=300, check=False
     )
 
 

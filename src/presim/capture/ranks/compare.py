@@ -60,7 +60,6 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     end = slices[min(steps, len(slices)) - 1].stop if slices and steps else len(trace)
     begin = _first_forward(trace, end)
     kinds = trace.columns["kind"][:end]
-    begin = int(np.argmax(trace.columns["phase"][:end] == Phase.FORWARD)) if end else 0
     entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
     entries = entries[(entries >= begin) & ~_compiling(trace)[entries]]
     table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)
@@ -76,8 +75,8 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
 
 
 def _first_forward(trace: Trace, end: int) -> int:
-    """Index of the first entry of a forward; 0 where there is none before ``end``."""
-    forward = np.flatnonzero(trace.columns["phase"][:end] == Phase.FORWARD)
+    """Index of the first entry of a forward; 0 where there is none before ``end``. A compiler traces forwards, too."""
+    forward = np.flatnonzero((trace.columns["phase"][:end] == Phase.FORWARD) & ~_compiling(trace)[:end])
     return int(forward[0]) if len(forward) else 0
 
 

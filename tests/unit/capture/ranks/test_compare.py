@@ -46,9 +46,10 @@ def test_other_work_makes_one(change: dict[str, int]) -> None:
 def test_what_is_asked_for_while_compiling_makes_none() -> None:
     """A warm cache asks for less."""
     cold, warm = TraceBuilder(), TraceBuilder()
-    cold.work(kernel("constant"), scope=COMPILING)
+    cold.work(kernel("traced"), scope=COMPILING, phase=Phase.FORWARD)
     for build in (cold, warm):
-        build.work(kernel("fused"), scope="model")
+        build.work(kernel("mask"))
+        build.work(kernel("fused"), scope="model", phase=Phase.FORWARD)
         build.step()
     assert alike(cold.trace(), warm.trace())
 
