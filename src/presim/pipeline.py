@@ -20,7 +20,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
-from presim.result import Result
+from presim.result import Memory, Result
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
@@ -58,8 +58,7 @@ def evaluate(
     priced = {trace.manifest.rank: price_trace(trace, cluster, prices=prices) for trace in captured}
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
-    timeline = timelines[chosen.manifest.rank]
-    mine = priced[chosen.manifest.rank]
+    mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options)
     result = summarise(mine, timeline, device)
     ranks = [
@@ -67,15 +66,21 @@ def evaluate(
         for number in sorted(priced)
     ]
     known = [*_who_is_known(chosen.manifest.world_size, representatives, checked), *notes, *pace(ranks), *result.notes]
-    memory = result.memory
-    if (most := fullest(captured)) != chosen.manifest.rank:
-        memory = memory_of(priced[most], timelines[most], device)
-        memory = msgspec.structs.replace(memory, verdict=f"Rank {most}, the fullest: {memory.verdict}")
+    most = fullest(captured)
+    memory = (
+        result.memory if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
+    )
     left_out = [sentence for sentence in result.not_modelled if len(priced) == 1 or sentence != PEERS_READY]
     whole = msgspec.structs.replace(
         result, memory=memory, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out
     )
     return Evaluation(mine, timeline, whole)
+
+
+def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device) -> Memory:
+    memory = memory_of(fullest_rank, timeline, device)
+    rank = fullest_rank.trace.manifest.rank
+    return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
 
 
 def _who_is_known(world_size: int, representatives: Representatives, checked: Sequence[int]) -> list[str]:
