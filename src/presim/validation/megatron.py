@@ -59,7 +59,7 @@ def plan_megatron(case: Case) -> Plan:
         _ranks(case, cluster.world_size, stages),
         3 if repeats else steps_for(micro_batches),
         repeats,
-        tuned.is_tuned(case) and tuned.whole_graph(case, plain_name(case), chip),
+        tuned.launched_as_graphs(case, plain_name(case), chip),
     )
 
 

@@ -36,7 +36,7 @@ class Plan:
     ranks: tuple[int, ...] = (0,)  # ranks to capture; the first is reported on
     steps: int = 3
     repeats: Repeats | None = None  # its second and third step have fewer micro-batches than the case's
-    one_graph: bool = False  # the published run's iteration is one CUDA graph: its host launches no kernels
+    graphs: bool = False  # the published run's iteration is made of CUDA graphs: no kernel waits for its host
 
 
 Planner = Callable[[Case], Plan]

@@ -58,8 +58,8 @@ def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
 
 
 def _hosts(plan: Plan, options: Options | None) -> Options | None:
-    """Hosts that launch nothing, where the published run's iteration is one CUDA graph."""
-    if not plan.one_graph:
+    """Hosts that launch nothing, where the published run's iteration is made of CUDA graphs."""
+    if not plan.graphs:
         return options
     return dataclasses.replace(options or Options(), host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0)
 

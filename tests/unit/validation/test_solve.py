@@ -67,7 +67,7 @@ def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, mo
 def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan(Case(ROW))
     eager = solve(Case(ROW), Kept(trace)).step_time_s
-    monkeypatch.setattr("presim.validation.solve.plan", lambda case: dataclasses.replace(planned, one_graph=True))
+    monkeypatch.setattr("presim.validation.solve.plan", lambda case: dataclasses.replace(planned, graphs=True))
     graph = solve(Case(ROW), Kept(trace), Options(launch_overhead_ns=2_000_000)).step_time_s
     assert eager is not None
     assert graph is not None

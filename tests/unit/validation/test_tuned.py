@@ -15,7 +15,7 @@ from presim.validation.tuned import (
     pipeline_layout,
     recomputed,
     splits_overlap,
-    whole_graph,
+    launched_as_graphs,
 )
 
 BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}
@@ -58,13 +58,14 @@ def test_what_is_computed_again_goes_by_model_gpu_and_format(
         ("llama38b", "h100-sxm", "FP8", False),
         ("llama370b", "gb200", "MXFP8", False),
         ("deepseekv3", "gb300", "MXFP8", True),
+        ("qwen330ba3b", "gb200", "FP8-MX", True),
+        ("qwen330ba3b", "h100-sxm", "FP8", False),
+        ("gptoss120b", "gb200", "BF16", False),
     ],
 )
-def test_a_whole_iteration_is_a_graph_where_the_recipes_say_so(
-    model: str, gpu: str, precision: str, expected: bool
-) -> None:
-    assert whole_graph(Case({**BRIDGE, "precision": precision}), model, gpu) is expected
-    assert whole_graph(Case({**BRIDGE, "source": "github:mlcommons/training_results_v5.1:x"}), model, gpu)
+def test_iterations_are_graphs_where_the_recipes_say_so(model: str, gpu: str, precision: str, expected: bool) -> None:
+    assert launched_as_graphs(Case({**BRIDGE, "precision": precision}), model, gpu) is expected
+    assert launched_as_graphs(Case({**BRIDGE, "source": "github:mlcommons/training_results_v5.1:x"}), model, gpu)
 
 
 def test_activations_wait_on_the_host_and_exchanges_run_beside_products() -> None:
@@ -82,8 +83,8 @@ def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
     assert (found.rank, found.targets) == (16, ("linear_qkv", "linear_proj"))
     assert fine_tuned_fields(case) == {"activation_func_fp8_input_store": True}
     assert fine_tuned_fields(Case({**case.row, "precision": "NVFP4"}))["fp4_param"] is True
-    assert not whole_graph(case, "llama270b", "b200")
-    assert whole_graph(Case({**case.row, "cp": "8"}), "llama270b", "b200")
+    assert not launched_as_graphs(case, "llama270b", "b200")
+    assert launched_as_graphs(Case({**case.row, "cp": "8"}), "llama270b", "b200")
     bridge = adapters(Case({**BRIDGE, "model": "LLAMA3_70B [LoRA Performance]"}))
     assert bridge is not None
     assert bridge.targets == ("linear_qkv",)
