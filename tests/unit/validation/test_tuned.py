@@ -11,11 +11,11 @@ from presim.validation.tuned import (
     adapters,
     fine_tuned_fields,
     is_tuned,
+    launched_as_graphs,
     offloaded,
     pipeline_layout,
     recomputed,
     splits_overlap,
-    launched_as_graphs,
 )
 
 BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}
