@@ -10,8 +10,8 @@
 #include "own_time.h"
 #include "recorder.h"
 #include "values.h"
-#include "values/evaluate.h"
 #include "values/policies.h"
+#include "values/reads.h"
 
 namespace {
 
@@ -78,7 +78,7 @@ PRESIM_API void presim_launch_ends(int64_t first, int32_t operator_id) {
 // Values: the policies as lines of "key=value", and whom to tell what the program reads.
 PRESIM_API void presim_values_enable(const char* policies, presim::hook::values::OnRead on_read) {
   presim::hook::values::configure(policies);
-  presim::hook::values::enable(on_read);
+  presim::hook::values::listen(on_read);
 }
 
 PRESIM_API int32_t presim_values_origin(int64_t address, int64_t bytes) {

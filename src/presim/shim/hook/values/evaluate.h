@@ -1,4 +1,4 @@
-// Values beside the emulated device; see evaluate.cpp.
+// Values beside the emulated device: what happens around each operator (evaluate.cpp says how).
 #pragma once
 #include <ATen/record_function.h>
 
@@ -7,11 +7,6 @@
 namespace presim::hook::values {
 
 struct Plan;
-
-// The program reads a value of the device: which operator reads, who gave the value (core/values.h), its first bytes.
-using OnRead = void (*)(const char* op, int32_t origin, int64_t bits);
-
-void enable(OnRead on_read);
 
 // Around each operator, on its thread; nullptr where nothing is left to do when it ends.
 Plan* begin(const at::RecordFunction& fn);
