@@ -31,6 +31,7 @@ def plan_megatron(case: Case) -> Plan:
     Raises:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
+    case = tuned.completed(case)
     if family := next((word for word in _OTHER_FAMILIES if word in case.text("model").lower()), None):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
     if "automodel" in case.text("framework").lower():

@@ -115,5 +115,5 @@ def _fp8_recipe(case: Case, text: str, gpu: str) -> str:
         return "mxfp8"
     if "mx" in text or "sc" in words or "subchannel" in text:
         return "blockwise"
-    current = "cs" in words or "current" in text or "Bridge" in case.text("framework")
+    current = "cs" in words or "current" in text or tuned.scales_by_current_values(case)
     return "tensorwise" if current else "delayed"

@@ -29,6 +29,25 @@ def is_tuned(case: Case) -> bool:
     return any(name in case.text("framework").lower() for name in names) or _MLPERF in case.text("source")
 
 
+def completed(case: Case) -> Case:
+    """MLPerf's rows with what their empty cells follow from: FP8 (its common configuration), the micro-batch."""
+    if _MLPERF not in case.text("source"):
+        return case
+    row = dict(case.row)
+    row["precision"] = case.text("precision") or "FP8"
+    samples, steps = case.count("global_batch", 0), case.count("grad_accum", 0) * case.count("dp", 0)
+    if not case.text("micro_batch") and steps and samples % steps == 0:
+        row["micro_batch"] = str(samples // steps)
+    return Case(row)
+
+
+def scales_by_current_values(case: Case) -> bool:
+    """Plain "FP8" scaled by the tensor's own values: Bridge's, and MLPerf's Llamas of 2025 but for LoRA."""
+    if "Bridge" in case.text("framework"):
+        return True
+    return f"{_MLPERF}_v5" in case.text("source") and adapters(case) is None
+
+
 def adapters(case: Case) -> Adapters | None:
     """MLPerf's have rank 16 on all of attention; NeMo's and Bridge's performance recipes on the joint projection."""
     if "lora" not in f"{case.text('model')} {case.text('sharding')}".lower():

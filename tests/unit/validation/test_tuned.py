@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from presim.validation.cases import Case
 from presim.validation.tuned import (
     adapters,
+    completed,
     fine_tuned_fields,
     is_tuned,
     launched_as_graphs,
     offloaded,
     pipeline_layout,
     recomputed,
+    scales_by_current_values,
     splits_overlap,
 )
 
@@ -89,6 +91,22 @@ def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
     assert bridge is not None
     assert bridge.targets == ("linear_qkv",)
     assert adapters(Case(BRIDGE)) is None
+
+
+def test_empty_cells_of_mlperf_follow_from_the_others() -> None:
+    row = {**BRIDGE, "source": "github:mlcommons/training_results_v5.1:x", "global_batch": "36", "grad_accum": "1"}
+    found = completed(Case({**row, "dp": "18"}))
+    assert (found.text("precision"), found.text("micro_batch")) == ("FP8", "2")
+    assert completed(Case({**row, "precision": "NVFP4", "micro_batch": "1"})).text("precision") == "NVFP4"
+    assert completed(Case(row)).text("micro_batch") == ""
+    assert completed(Case(BRIDGE)).text("precision") == ""
+
+
+def test_fp8_of_mlperf_is_scaled_by_current_values_but_for_lora() -> None:
+    row = {**BRIDGE, "framework": "NVIDIA Release 25.09", "source": "github:mlcommons/training_results_v5.1:x"}
+    assert scales_by_current_values(Case(row))
+    assert not scales_by_current_values(Case({**row, "model": "Llama2-70B [LoRA r16]"}))
+    assert scales_by_current_values(Case(BRIDGE))
 
 
 def test_mlperf_rows_are_tuned_whatever_their_framework_is_called() -> None:
