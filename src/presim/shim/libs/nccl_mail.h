@@ -7,7 +7,7 @@
 //   bell        one page: a counter that moves with every post, which whoever waits watches
 //   rank-<r>    what rank r has posted: one page of header, then entries; it only grows, so posting never waits
 //
-// All functions but active() are for the holder of the exchange's lock (nccl_exchange.cpp).
+// All functions but active() are for the holder of the exchange's lock (nccl_pending.h).
 #pragma once
 #include <cstdint>
 #include <string>
