@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from presim.analysis.breakdown import Breakdown, Instant
 from presim.analysis.provenance import critical_by_signature
 from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
 from presim.result import Flops, Memory
-from presim.trace.schema import FAILED, ReadBack, Trace
+from presim.trace.schema import FAILED, Kind, ReadBack, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
+_OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
 PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
 
@@ -25,6 +28,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
         *_guesses(priced, breakdown, step),
         *([] if contention else _overlap(breakdown)),
         *_other_ranks(priced.trace),
+        *_lengths(priced.trace),
     ]
 
 
@@ -63,6 +67,17 @@ def _other_ranks(trace: Trace) -> list[str]:
     if kinds & {"send", "recv", "send_recv"}:
         return [PEERS_READY]
     return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
+
+
+def _lengths(trace: Trace) -> list[str]:
+    """vLLM's attention over cached keys: a call names the longest sequence, the others are the device's values."""
+    calls = [index for index, name in enumerate(trace.operators) if name.startswith(_OVER_CACHE)]
+    chosen = np.isin(trace.column("operator"), calls) & trace.mask(Kind.WORK)
+    if not chosen.any():
+        return []
+    in_graphs = bool((trace.column("value")[chosen] == 1).any())
+    replayed = ", in CUDA graphs as the longest that was allowed when they were recorded" * in_graphs
+    return [f"Attention over cached keys takes every sequence to be as long as the longest of its batch{replayed}."]
 
 
 def host_note(breakdown: Breakdown, step: Step, factor: float) -> list[str]:

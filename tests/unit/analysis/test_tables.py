@@ -10,7 +10,7 @@ from presim.analysis.throughput import data_parallel_ranks
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace
-from presim.trace.signatures import Elementwise, Gemm, Kernel
+from presim.trace.signatures import Attention, Elementwise, Gemm, Kernel
 from support import fakes, workloads
 
 
@@ -100,6 +100,20 @@ def test_unknown_kernels_are_confessed() -> None:
     result = result_of(build.trace())
     assert result.not_modelled == [
         "The time of kernels known only by name is a guess: 50.0% of the step, most of it mystery."
+    ]
+
+
+GRAPHS = ", in CUDA graphs as the longest that was allowed when they were recorded"
+
+
+@pytest.mark.parametrize(("replayed", "more"), [(False, ""), (True, GRAPHS)])
+def test_lengths_of_cached_sequences_are_the_longest_s(replayed: bool, more: str) -> None:
+    build = TraceBuilder()
+    decode = Attention("forward", 8, 8, 8, 1, 4096, 64, 64, False, "bfloat16", "flash")
+    build.work(decode, operator="_vllm_fa3_C::fwd", replayed=replayed)
+    build.step()
+    assert result_of(build.trace()).not_modelled == [
+        f"Attention over cached keys takes every sequence to be as long as the longest of its batch{more}."
     ]
 
 
