@@ -54,6 +54,14 @@ def test_the_optimizer_runs_on_a_rank_s_share_of_the_parameters(stage: int) -> N
     assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 4 * PARAMETERS / RANKS, rel=0.01)
 
 
+def test_a_dynamic_loss_scale_finds_no_overflow_and_skips_no_step() -> None:
+    """In fp16 DeepSpeed reads its overflow check back before each step."""
+    job = zero(2, "--precision", "fp16")
+    updates = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    assert PARAMETERS // RANKS in {one.elements for one in updates}
+    assert {read.answer for read in job.trace.manifest.read_backs} >= {"finite"}
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_gradients_are_reduced_whole_and_updated_shards_gathered(stage: int) -> None:
     """This version reduces to the shard's owner by an all-reduce of its bucket; the scalars are norm and overflow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,9 @@ from support.captured import SCRIPTS, run
 pytestmark = pytest.mark.torch_cuda
 
 
-def capture(script: str, *args: str, values: tuple[str, ...] = ()) -> Trace:
+def capture(script: str, *args: str, values: tuple[str, ...] = (), **more: Any) -> Trace:
     """A script of the tests, run to its end under other policies than the usual ones."""
-    options = RunOptions(gpu="h100-sxm", values=values)
+    options = RunOptions(gpu="h100-sxm", values=values, **more)
     return run_and_evaluate([str(SCRIPTS / script), *args], options, stdout=2).priced.trace
 
 
@@ -99,6 +100,35 @@ def test_skewed_routing_takes_longer_than_balanced() -> None:
     assert uneven.seconds > 1.5 * even.seconds
 
 
+@pytest.mark.parametrize(
+    ("routing", "shares"),
+    [
+        ("uniform", (0.25, 0.25, 0.25, 0.25)),
+        ("zipf:1", (0.48, 0.24, 0.16, 0.12)),  # 1, 1/2, 1/3, 1/4 of their sum
+        ("file:LOADS", (0.6, 0.0, 0.1, 0.3)),
+    ],
+)
+def test_routing_has_the_loads_of_its_policy(
+    routing: str, shares: tuple[float, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """8192 tokens, each to one of four experts; three standard deviations are 0.015."""
+    (tmp_path / "loads").write_text("6 0 1 3")
+    result_of("routed.py", values=(f"routing={routing.replace('LOADS', str(tmp_path / 'loads'))}",))
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("counts"))
+    counts = [int(word) for word in line.split()[1:]]
+    assert sum(counts) == 8192
+    assert [count / 8192 for count in counts] == pytest.approx(shares, abs=0.016)
+    assert counts != [2048] * 4
+    assert [count == 0 for count in counts] == [share == 0 for share in shares]
+
+
+def test_loads_for_another_number_of_experts_are_told(tmp_path: Path) -> None:
+    (tmp_path / "loads").write_text("1 2 3")
+    result = result_of("routed.py", values=(f"routing=file:{tmp_path / 'loads'}",))
+    expected = "Routing over 4 experts is balanced: the file of --values routing has 3 loads."
+    assert expected in result.notes
+
+
 @pytest.mark.parametrize(("way", "values", "tokens"), [("greedy", ("eos=7", "eos_after=9"), 10), ("sampled", (), 32)])
 def test_generation_stops_at_the_end_token_or_at_its_length(way: str, values: tuple[str, ...], tokens: int) -> None:
     result_of("generates.py", way, str(tokens), values=values)
@@ -113,11 +143,15 @@ def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None
         capture("waits_for_ever.py", values=("watchdog=1",))
 
 
-@pytest.mark.parametrize("script", ["without_values.py", "compiled.py"])
-def test_the_device_is_asked_for_the_same_with_and_without_values(script: str) -> None:
-    """Kernels, copies, streams, synchronisations and memory, in the same order."""
-    run(script)  # what torch.compile keeps is there from here on
-    computed, zeros = capture(script), capture(script, values=("off",))
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [("without_values.py", {}), ("compiled.py", {}), ("sharded.py", {"world_size": 4, "ranks": "0"})],
+)
+def test_the_device_is_asked_for_the_same_with_and_without_values(script: str, options: dict[str, Any]) -> None:
+    """Kernels, copies, collectives, streams, synchronisations and memory, in the same order."""
+    if script == "compiled.py":
+        run(script)  # what torch.compile keeps is there from here on
+    computed, zeros = capture(script, **options), capture(script, values=("off",), **options)
     assert len(computed) > 100
     assert entries(computed) == entries(zeros)
 

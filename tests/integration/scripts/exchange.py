@@ -66,5 +66,17 @@ elif rank == world - 1:
     got = torch.zeros(1, dtype=torch.int64, device=device)
     dist.recv(got, 0)
     assert got.item() == 7
+
+# In a CUDA graph: each replay exchanges what the ranks hold then.
+counted = torch.tensor([float(rank)], device=device)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+    counted.add_(1)
+    summed = counted * 1
+    dist.all_reduce(summed)
+for replay in (1, 2):
+    graph.replay()
+    assert summed.item() == sum(range(world)) + replay * world, summed.item()
+del graph
 dist.barrier()
 dist.destroy_process_group()

@@ -74,4 +74,14 @@ for replay in (1, 2, 3):
     graph.replay()
     assert counter.tolist() == [replay] * 2
     assert doubled.tolist() == [2 * replay] * 2
+
+norm = torch.nn.BatchNorm2d(3, device=device)
+assert norm.running_mean.tolist() == [0.0] * 3
+norm(torch.randn(8, 3, 224, 224, device=device))  # nobody knows its statistics any more, but how many there were
+norm(torch.randn(8, 3, 224, 224, device=device))
+assert norm.running_mean.tolist() == norm.running_var.tolist() == [0.5] * 3
+assert norm.num_batches_tracked.item() == 2
+norm.running_mean.fill_(0.25)
+norm.eval()(torch.randn(8, 3, 224, 224, device=device))
+assert norm.running_mean.tolist() == [0.25] * 3
 print("every value is right")

@@ -18,11 +18,13 @@ from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective
 
 
-def trace(rank: int, calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], scope: str = "") -> Trace:
+def trace(
+    rank: int, calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], scope: str = "", site: str = ""
+) -> Trace:
     named = tuple(Group(name=f"g{index} of {rank}", ranks=ranks, size=len(ranks)) for index, ranks in enumerate(groups))
     build = TraceBuilder(Manifest(world_size=8, rank=rank, gpu="", gpus_per_node=8, script="", groups=named))
     for call in calls:
-        build.work(call, scope=scope)
+        build.work(call, scope=scope, site=site)
     return build.trace()
 
 
@@ -108,11 +110,11 @@ def test_a_group_of_unknown_members_meets_nobody() -> None:
 
 def test_ranks_that_meet_for_different_operations_are_named() -> None:
     first = trace(0, [reduce(), reduce(size=4)], [(0, 1)], scope="layers.1")
-    second = trace(1, [reduce(), reduce(size=16)], [(0, 1)])
+    second = trace(1, [reduce(), reduce(size=16)], [(0, 1)], site="train.py:31")
     expected = (
         "the job would hang: ranks meet for different operations: "
         "rank 0, entry 1 in layers.1: all_reduce of 4 bytes (uint8) on 'g0 of 0' (ranks 0, 1); "
-        "rank 1, entry 1: all_reduce of 16 bytes (uint8) on 'g0 of 1' (ranks 0, 1). "
+        "rank 1, entry 1 at train.py:31: all_reduce of 16 bytes (uint8) on 'g0 of 1' (ranks 0, 1). "
         "Compare what these ranks call before; no rank's order may differ"
     )
     with pytest.raises(HangError, match=f"^{re.escape(expected)}$"):

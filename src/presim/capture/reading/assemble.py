@@ -20,6 +20,9 @@ from presim.trace.signatures import Signature
 _REPLAYED = 1  # Record.tag of what a CUDA graph replays: the host did nothing for it
 
 
+_REMARK = "remark "  # begins a note that is a sentence for the reader of the result
+
+
 def assemble(log: Log, manifest: Manifest) -> Trace:
     """Turn a log into a trace; fills the manifest's groups and the calls without semantics."""
     tables = Tables(log)
@@ -53,6 +56,8 @@ def _complete(manifest: Manifest, communication: Communication, log: Log, stream
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     fields["groups"] = communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
+    remarks = (note.removeprefix(_REMARK) for note in log.notes if note.startswith(_REMARK))
+    fields["notes"] = (*manifest.notes, *remarks)
     fields["stream_priorities"] = stream_priorities(log.notes, streams)
     return Manifest(**fields)
 

@@ -58,12 +58,19 @@ const char* slice_of(const void* buffer, int rank, int64_t bytes) {
   return buffer == nullptr ? nullptr : static_cast<const char*>(buffer) + rank * bytes;
 }
 
-// Small payloads move; what is too large counts, so that all ranks go on with the same numbers.
-int move(const Logged& logged, Exchange exchange) {
+// Moves now; where a stream is captured, at every replay of the graph, in its place among what the graph does.
+template <class Move>
+int now_or_replayed(const Logged& logged, void* stream, Move move) {
   if (logged.comm == nullptr) return logged.status;
-  Communicator& comm = *logged.comm;
+  if (!logged.captured) return move(), logged.status;
+  auto run = [](void* data) { (*static_cast<Move*>(data))(); };
+  presim::at_replay(stream, run, new Move(move), [](void* data) { delete static_cast<Move*>(data); });
+  return logged.status;
+}
+
+// Small payloads move; what is too large counts, so that all ranks go on with the same numbers.
+void move_payload(Communicator& comm, Exchange exchange) {
   exchange.comm = &comm;
-  exchange.alone = logged.captured;
   int64_t bytes = exchange.count * type_bytes(exchange.type);
   bool sliced_input = exchange.shape == Shape::ReduceScatter || exchange.shape == Shape::AllToAll;
   bool small = comm.size >= 1 && bytes <= kSmallPayload;
@@ -76,43 +83,42 @@ int move(const Logged& logged, Exchange exchange) {
     exchange.send = slice_of(exchange.send, comm.rank, bytes);
     exchange.shape = exchange.shape == Shape::ReduceScatter ? Shape::AllReduce : Shape::AllGather;
   }
-  if (small) {
-    start(exchange);
-    return kSuccess;
-  }
+  if (small) return start(exchange);
   bool many = exchange.shape == Shape::AllGather || exchange.shape == Shape::AllToAll || exchange.shape == Shape::Gather;
   int64_t written = bytes * (many ? std::max(1, comm.size) : 1);
   if (exchange.recv != nullptr) presim::forget(exchange.recv, size_t(written));
   if (!exchange.alone) skip_collective(comm);
-  return kSuccess;
+}
+
+int move(const Logged& logged, void* stream, Exchange exchange) {
+  return now_or_replayed(logged, stream, [comm = logged.comm, exchange] { move_payload(*comm, exchange); });
 }
 
 }  // namespace
 
 PRESIM_EXPORT int ncclAllReduce(const void* send, void* recv, size_t count, int type, int op, void* comm, void* stream) {
   Logged logged = log(AllReduce, int64_t(count), type, op, -1, comm, stream);
-  return move(logged, {Shape::AllReduce, nullptr, send, recv, int64_t(count), type, op});
+  return move(logged, stream, {Shape::AllReduce, nullptr, send, recv, int64_t(count), type, op});
 }
 
 PRESIM_EXPORT int ncclReduce(const void* send, void* recv, size_t count, int type, int op, int root, void* comm,
                              void* stream) {
   Logged logged = log(Reduce, int64_t(count), type, op, root, comm, stream);
-  return move(logged, {Shape::Reduce, nullptr, send, recv, int64_t(count), type, op, root});
+  return move(logged, stream, {Shape::Reduce, nullptr, send, recv, int64_t(count), type, op, root});
 }
 
 PRESIM_EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int type, int root, void* comm,
                                 void* stream) {
   Logged logged = log(Broadcast, int64_t(count), type, -1, root, comm, stream);
-  if (logged.comm == nullptr) return logged.status;
-  // From a rank that is not there the receiver keeps what it holds: the same data.
-  bool arrives = root == logged.comm->rank || (is_present(*logged.comm, root) && !logged.captured);
-  if (arrives) {
-    move(logged, {Shape::Broadcast, nullptr, send, recv, int64_t(count), type, -1, root});
-  } else if (!logged.captured) {
-    skip_collective(*logged.comm);
-  }
-  queue_broadcast(logged.comm, recv, int64_t(count) * type_bytes(type), root);
-  return kSuccess;
+  return now_or_replayed(logged, stream, [=, comm = logged.comm] {
+    // From a rank that is not there the receiver keeps what it holds: the same data.
+    if (is_present(*comm, root)) {
+      move_payload(*comm, {Shape::Broadcast, nullptr, send, recv, int64_t(count), type, -1, root});
+    } else {
+      skip_collective(*comm);
+    }
+    queue_broadcast(comm, recv, int64_t(count) * type_bytes(type), root);
+  });
 }
 PRESIM_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* stream) {
   return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
@@ -120,45 +126,44 @@ PRESIM_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, void
 
 PRESIM_EXPORT int ncclAllGather(const void* send, void* recv, size_t count, int type, void* comm, void* stream) {
   Logged logged = log(AllGather, int64_t(count), type, -1, -1, comm, stream);
-  return move(logged, {Shape::AllGather, nullptr, send, recv, int64_t(count), type});
+  return move(logged, stream, {Shape::AllGather, nullptr, send, recv, int64_t(count), type});
 }
 
 PRESIM_EXPORT int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int op, void* comm,
                                     void* stream) {
   Logged logged = log(ReduceScatter, int64_t(count), type, op, -1, comm, stream);
-  return move(logged, {Shape::ReduceScatter, nullptr, send, recv, int64_t(count), type, op});
+  return move(logged, stream, {Shape::ReduceScatter, nullptr, send, recv, int64_t(count), type, op});
 }
 
 PRESIM_EXPORT int ncclAlltoAll(const void* send, void* recv, size_t count, int type, void* comm, void* stream) {
   Logged logged = log(AllToAll, int64_t(count), type, -1, -1, comm, stream);
-  return move(logged, {Shape::AllToAll, nullptr, send, recv, int64_t(count), type});
+  return move(logged, stream, {Shape::AllToAll, nullptr, send, recv, int64_t(count), type});
 }
 
 PRESIM_EXPORT int ncclGather(const void* send, void* recv, size_t count, int type, int root, void* comm, void* stream) {
   Logged logged = log(Gather, int64_t(count), type, -1, root, comm, stream);
-  return move(logged, {Shape::Gather, nullptr, send, recv, int64_t(count), type, -1, root});
+  return move(logged, stream, {Shape::Gather, nullptr, send, recv, int64_t(count), type, -1, root});
 }
 
 // From a root that is not there nothing comes: the receiver keeps what it holds.
 PRESIM_EXPORT int ncclScatter(const void* send, void* recv, size_t count, int type, int root, void* comm, void* stream) {
   Logged logged = log(Scatter, int64_t(count), type, -1, root, comm, stream);
-  if (logged.comm == nullptr) return logged.status;
-  bool arrives = root == logged.comm->rank || (is_present(*logged.comm, root) && !logged.captured);
-  if (arrives) return move(logged, {Shape::Scatter, nullptr, send, recv, int64_t(count), type, -1, root});
-  if (!logged.captured) skip_collective(*logged.comm);
-  return kSuccess;
+  return now_or_replayed(logged, stream, [=, comm = logged.comm] {
+    if (!is_present(*comm, root)) return skip_collective(*comm);
+    move_payload(*comm, {Shape::Scatter, nullptr, send, recv, int64_t(count), type, -1, root});
+  });
 }
 
 PRESIM_EXPORT int ncclSend(const void* data, size_t count, int type, int peer, void* comm, void* stream) {
   Logged logged = log(Send, int64_t(count), type, -1, peer, comm, stream);
-  if (logged.comm != nullptr) queue_send(logged.comm, data, int64_t(count) * type_bytes(type), peer, logged.captured);
-  return logged.status;
+  int64_t bytes = int64_t(count) * type_bytes(type);
+  return now_or_replayed(logged, stream, [=, comm = logged.comm] { queue_send(comm, data, bytes, peer); });
 }
 
 PRESIM_EXPORT int ncclRecv(void* data, size_t count, int type, int peer, void* comm, void* stream) {
   Logged logged = log(Recv, int64_t(count), type, -1, peer, comm, stream);
-  if (logged.comm != nullptr) queue_recv(logged.comm, data, int64_t(count) * type_bytes(type), peer, logged.captured);
-  return logged.status;
+  int64_t bytes = int64_t(count) * type_bytes(type);
+  return now_or_replayed(logged, stream, [=, comm = logged.comm] { queue_recv(comm, data, bytes, peer); });
 }
 
 PRESIM_EXPORT int ncclGroupStart() {

@@ -84,7 +84,7 @@ bool group_end();
 
 // Messages from ranks that are not there wait for the end of the group, because a receive may come before its send.
 void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root);  // `data`: the receive buffer
-void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer, bool captured);
-void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer, bool captured);
+void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer);
+void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer);
 
 }  // namespace presim::libs::nccl

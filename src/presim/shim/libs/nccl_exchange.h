@@ -24,7 +24,7 @@ struct Exchange {
   int type = 0;
   int op = -1;
   int root = -1;      // or the peer
-  bool alone = false; // as if nobody else were there: while a CUDA graph is captured
+  bool alone = false; // as if nobody else were there
   int origin = -1;    // who says what is sent (core/values.h); -1: what is known of that memory
 };
 

@@ -108,8 +108,8 @@ bool group_end() {
   return true;
 }
 
-void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer, bool captured) {
-  if (both_there(*comm, peer) && !captured) exchange(Shape::Send, comm, data, nullptr, bytes, peer);
+void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer) {
+  if (both_there(*comm, peer)) exchange(Shape::Send, comm, data, nullptr, bytes, peer);
   if (!worth_moving(data, bytes)) return;
   group().sends.push_back({comm, const_cast<void*>(data), bytes, peer});
   if (group().depth == 0) flush(group());
@@ -119,9 +119,9 @@ void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root) {
   if (worth_moving(data, bytes) && group().depth > 0) group().broadcasts.push_back({comm, data, bytes, root});
 }
 
-void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer, bool captured) {
+void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer) {
   if (data != nullptr && bytes > kSmallPayload) forget(data, size_t(bytes));
-  if (both_there(*comm, peer) && !captured) return exchange(Shape::Recv, comm, nullptr, data, bytes, peer);
+  if (both_there(*comm, peer)) return exchange(Shape::Recv, comm, nullptr, data, bytes, peer);
   if (!worth_moving(data, bytes)) return;
   group().receives.push_back({comm, data, bytes, peer});
   if (group().depth == 0) flush(group());

@@ -45,6 +45,22 @@ def test_a_file_that_is_not_there_is_named() -> None:
         parse(["policies.txt"])
 
 
+@pytest.mark.parametrize("content", [None, "3 many 1"])
+def test_loads_that_cannot_be_read_are_refused(content: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "loads"
+    if content is not None:
+        file.write_text(content)
+    expected = f"^--values routing=file:{re.escape(str(file))}: expected a file of numbers, one an expert "
+    with pytest.raises(InputError, match=expected):
+        parse([f"routing=file:{file}"])
+
+
+@pytest.mark.parametrize("routing", ["zipf:much", "zipf:1:2:3", "uniform:-1", "balanced:2", "file:", "random"])
+def test_a_routing_that_does_not_exist_is_refused(routing: str) -> None:
+    with pytest.raises(InputError, match=f"^--values routing={routing}: expected balanced, uniform, "):
+        parse([f"routing={routing}"])
+
+
 def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "loads"
     file.write_text("3, 1\n0.5 0\n")

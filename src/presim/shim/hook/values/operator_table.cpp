@@ -56,6 +56,9 @@ void find_written(Operator& op, const c10::FunctionSchema& schema, std::string_v
     const c10::AliasInfo* alias = arguments[i].alias_info();
     bool writes = alias != nullptr && alias->isWrite();
     if (writes) op.written.push_back({uint8_t(i), arguments[i].kwarg_only() || overwrites(name)});
+    // Its running statistics, which its schema does not tell of.
+    bool silently = !writes && op.training >= 0 && contains(name, "batch_norm") && !contains(name, "backward");
+    if (silently && arguments[i].name().starts_with("running_")) op.written.push_back({uint8_t(i), false, op.training});
   }
 }
 
@@ -94,6 +97,7 @@ std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
     if (argument == "dim") op->dim = int(i);
     if (argument == "reduction") op->reduction = int(i);
     if (argument == "target") op->target = int(i);
+    if (argument == "training") op->training = int(i);
   }
   find_written(*op, schema, name);
   return op;

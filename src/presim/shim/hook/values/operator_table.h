@@ -32,6 +32,7 @@ enum class Treatment : uint8_t {
 struct Written {
   uint8_t argument;
   bool overwrites;  // what it held before does not matter
+  int only_if = -1; // argument that says whether it is written at all
 };
 
 struct Operator {
@@ -41,7 +42,7 @@ struct Operator {
   Rule rule = Rule::Number;
   bool counts = false;  // its host code reads a count back while it runs
   bool random = false;
-  int dim = -1, reduction = -1, target = -1;  // places of the arguments of these names
+  int dim = -1, reduction = -1, target = -1, training = -1;  // places of the arguments of these names
   size_t arguments = 0;
   std::vector<Written> written;
   std::atomic<int> failures{0};  // of the CPU's kernel

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "own_time.h"
+#include "recorder.h"
 #include "tensors.h"
 #include "values.h"
 
@@ -74,6 +75,14 @@ bool balanced(int64_t choices) {
   return chosen.routing == "balanced" || (chosen.routing == "loads" && int64_t(chosen.loads.size()) != choices);
 }
 
+// Loads for another number of experts answer nobody; whoever gave them should know.
+void note_loads(int64_t choices) {
+  static std::atomic<bool> noted{false};
+  if (policies().routing != "loads" || int64_t(policies().loads.size()) == choices || noted.exchange(true)) return;
+  note("remark Routing over " + std::to_string(choices) + " experts is balanced: the file of --values routing has " +
+       std::to_string(policies().loads.size()) + " loads.");
+}
+
 // `taken` different choices a row. Drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
 void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
   std::vector<double> weight = weights(choices), key(static_cast<size_t>(choices));
@@ -93,6 +102,7 @@ void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
 void route(const at::Tensor& tensor, int64_t choices) {
   int64_t taken = tensor.dim() > 0 && tensor.size(-1) <= choices ? tensor.size(-1) : 1, rows = tensor.numel() / taken;
   std::vector<int64_t> picked(static_cast<size_t>(tensor.numel()));
+  note_loads(choices);
   if (balanced(choices)) {
     for (size_t i = 0; i < picked.size(); ++i) {
       int64_t row = int64_t(i) / taken, place = int64_t(i) % taken;

@@ -104,6 +104,7 @@ void prepare_call(Plan& plan, Inputs inputs) {
 
 void add_targets(Plan& plan, Inputs inputs) {
   for (const Written& written : plan.op->written) {
+    if (written.only_if >= 0 && inputs[size_t(written.only_if)].isBool() && !inputs[size_t(written.only_if)].toBool()) continue;
     const c10::IValue& value = inputs[written.argument];
     int item = 0;
     auto add = [&](const at::Tensor& tensor, int place) {

@@ -1,0 +1,46 @@
+"""Who waits for whom, from simulated ranks to their breakdowns."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.analysis.breakdown import Instant, break_down
+from presim.analysis.steps import find_steps
+from presim.cost.price import PricedTrace
+from presim.engine.options import Options
+from presim.engine.simulate import simulate_job
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest
+from presim.trace.signatures import Collective, Gemm
+from support import fakes
+
+REDUCE = Collective("all_reduce", 1 << 20, "bfloat16", 0)
+
+
+def rank(number: int, products: int) -> PricedTrace:
+    """Products, and a reduction behind them on a stream of its own, for which the next product waits."""
+    groups = (Group("dp", (0, 1), 2),)
+    build = TraceBuilder(Manifest(world_size=2, rank=number, gpu="", gpus_per_node=2, script="", groups=groups))
+    for _ in range(products):
+        build.work(Gemm(4096, 4096, 4096, 1, "bfloat16"))
+    build.wait(build.record(stream=0), stream=1)
+    build.work(REDUCE, stream=1)
+    build.wait(build.record(stream=1), stream=0)
+    build.work(Gemm(8, 8, 8, 1, "bfloat16"))
+    return fakes.priced(build.trace())
+
+
+def test_the_rank_with_less_work_waits_for_the_other_by_the_difference() -> None:
+    """Five products against two: the second rank waits for three of them, and moves data as long as the first."""
+    priced = {0: rank(0, 5), 1: rank(1, 2)}
+    options = Options(launch_latency_ns=0, contention=False)
+    timelines = simulate_job(list(priced.values()), options=options, compiled=False)
+    product = priced[0].prices[0].duration_ns
+    spent = {}
+    for number, item in priced.items():
+        step = find_steps(item.trace, timelines[number]).steady
+        spent[number] = break_down(item.trace, timelines[number], step, launch_latency_ns=0).spent_ns
+    assert spent[0][Instant.WAITING] == 0
+    assert spent[1][Instant.WAITING] == pytest.approx(3 * product, rel=0.05)
+    moved = [spent[number][Instant.EXPOSED_COMMUNICATION] for number in (0, 1)]
+    assert moved[0] == moved[1] > 0
