@@ -51,3 +51,9 @@ def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None
     gelu = next(one for one in fused if "gelu" in one.name)
     assert (gelu.bytes_read, gelu.bytes_written) == (2 * 512 * 1024, 2 * 512 * 1024)
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+
+
+def test_a_model_that_is_traced_first_is_captured_as_any_other() -> None:
+    """Make_fx calls the modules with fake tensors, whose storage nobody may look at."""
+    layer = 2 * 64 * 256 * 512
+    assert run("traced.py").gemm_flops(Phase.FORWARD) == 2 * layer

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -153,7 +154,11 @@ def shard(model: MPT, o: argparse.Namespace) -> FullyShardedDataParallel:
     if o.checkpoint:
         apply_activation_checkpointing(
             sharded,
-            checkpoint_wrapper_fn=lambda module: checkpoint_wrapper(module, CheckpointImpl.NO_REENTRANT),
+            checkpoint_wrapper_fn=partial(
+                checkpoint_wrapper,
+                checkpoint_impl=CheckpointImpl.NO_REENTRANT,
+                context_fn=lambda: (contextlib.nullcontext(), fp8(o)),  # the second forward pass is in FP8 too
+            ),
             check_fn=lambda module: isinstance(module, Block),
         )
     return sharded

@@ -145,8 +145,16 @@ class ModuleScopes:
     def tag(self, tensor: torch.Tensor, category: Category) -> None:
         """The block that holds this tensor is of a category; tensors without one (meta, empty, sparse) are left out."""
         for part in _held(local_tensor(tensor)):
-            if part.is_cuda and part.layout == torch.strided and (address := part.untyped_storage().data_ptr()):
+            if part.is_cuda and part.layout == torch.strided and (address := _address(part)):
                 self.hook.retag(address, int(category))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Of its storage; 0 for what a tracer passes through modules, which has none."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return 0
 
 
 def in_backward() -> bool:
