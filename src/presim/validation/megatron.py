@@ -105,9 +105,11 @@ def _parallelism(case: Case) -> tuple[str, ...]:
 
 
 def _split_of_experts(case: Case) -> int | None:
-    """Its own column, or what only a published case's name says: ``te_8experts_etp1_ep4``."""
+    """Its own column, or what only a published case's name says: ``te_8experts_etp1_ep4``; tuned runs split none."""
     if case.text("etp"):
         return case.count("etp")
+    if tuned.is_tuned(case) and case.count("ep", 1) > 1:
+        return 1
     named = re.search(r"_etp(\d+)", case.text("model"))
     return int(named[1]) if named and case.count("n_experts", 0) > 1 else None
 
