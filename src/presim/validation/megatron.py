@@ -108,7 +108,7 @@ def _split_of_experts(case: Case) -> int | None:
     """Its own column, or what only a published case's name says: ``te_8experts_etp1_ep4``; tuned runs split none."""
     if case.text("etp"):
         return case.count("etp")
-    if tuned.is_tuned(case) and case.count("ep", 1) > 1:
+    if tuned.is_tuned(case) and case.count("ep", 1) > 1 and case.count("tp", 1) > 1:
         return 1
     named = re.search(r"_etp(\d+)", case.text("model"))
     return int(named[1]) if named and case.count("n_experts", 0) > 1 else None

@@ -147,7 +147,7 @@ def test_of_many_micro_batches_two_steps_with_fewer_are_captured(installed: set[
         ({"n_layers": "", "n_heads": "", "model": "Kimi_K2", "pp": "4"}, "--set pipeline_model_parallel_layout='Et"),
         ({"n_layers": "", "n_heads": "", "model": "GPT OSS 120B"}, "--recompute layernorm,moe_act"),
         ({"precision": "NVFP4"}, "--set fp4='e2m1'"),
-        ({"n_layers": "", "n_heads": "", "model": "Qwen3_30B_a3B", "ep": "8"}, "--expert-tensor-parallel 1"),
+        ({"n_layers": "", "n_heads": "", "model": "Qwen3_30B_a3B", "ep": "8", "tp": "2"}, "--expert-tensor-parallel 1"),
         ({"precision": "FP8"}, "--set fp8_recipe='tensorwise'"),
         ({"precision": "FP8", "framework": "NeMo (Megatron-Core)"}, "--set fp8_recipe='delayed'"),
         ({"precision": "FP8 subchannel", "gpu": "H100"}, "--set fp8_recipe='blockwise'"),
