@@ -1,9 +1,9 @@
 """What each part of a prediction is worth: published runs with parts left out.
 
-    python validation/ablation.py CASES.csv CAPTURES >validation/results/ablation.md
+    python validation/ablation.py CASES.csv CAPTURES [RECIPES] >validation/results/ablation.md
 
 CASES.csv has published runs, CAPTURES their captures as ``presim validate --captures`` keeps them; other cases are left
-out. Nothing is captured.
+out. RECIPES: those that the captures were made with, where they have changed since. Nothing is captured.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 from presim.validation.captures import Captures
 from presim.validation.cases import read_cases
+from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.summary import markdown, percent, quantile
 
@@ -48,13 +49,18 @@ class Variant:
         corrected = [LearnedEstimator(cluster.gpu, burst=not self.busy)] if self.learned else []
         return Chain((*corrected, formula), collective_models(cluster, nccl), device_of(cluster.gpu))
 
-    def step_s(self, traces: Sequence[Trace], cluster: Cluster) -> float:
-        """The step time of the first trace's rank."""
+    def step_s(self, traces: Sequence[Trace], planned: Plan) -> float:
+        """The step time of the first trace's rank, for all of its micro-batches where fewer were captured."""
+        cluster = planned.cluster
         priced = [price_trace(trace, cluster, self.chain(cluster, trace.manifest.nccl)) for trace in traces]
-        options = Options.of(contention=self.contention, host_time=self.host)
+        options = Options.of(contention=self.contention, host_time=self.host and not planned.graphs)
         representatives = Representatives([trace.manifest.rank for trace in traces], None)
         timelines = simulate_job(priced, options=options, representatives=representatives)
-        return find_steps(traces[0], timelines[traces[0].manifest.rank]).steady.duration_ns / 1e9
+        steps = find_steps(traces[0], timelines[traces[0].manifest.rank])
+        times = [step.duration_ns / 1e9 for step in steps.steps]
+        if planned.repeats and len(times) > 2:
+            return float(planned.repeats.step_time(times[1], times[2]))
+        return steps.steady.duration_ns / 1e9
 
 
 VARIANTS = (
@@ -69,7 +75,8 @@ VARIANTS = (
 
 def main() -> None:
     """Print a table for all sources and each of them."""
-    captures = Captures(Path(__file__).parent / "recipes", Path(sys.argv[2]))
+    recipes = Path(sys.argv[3]) if len(sys.argv) > 3 else Path(__file__).parent / "recipes"
+    captures = Captures(recipes, Path(sys.argv[2]))
     errors: dict[str, dict[str, list[float]]] = {}
     for case in read_cases(Path(sys.argv[1])):
         try:
@@ -77,7 +84,7 @@ def main() -> None:
             if not case.text("step_time_s") or not captures.has(planned):
                 continue
             traces = captures.traces(planned)
-            found = [variant.step_s(traces, planned.cluster) for variant in VARIANTS]
+            found = [variant.step_s(traces, planned) for variant in VARIANTS]
         except PresimError:
             continue
         source = case.text("source").removeprefix("github:").split(":")[0].split(",")[0]

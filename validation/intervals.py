@@ -1,9 +1,10 @@
 """How wide the interval of a step time has to be, from published runs; and how that holds on a source left out.
 
-    python validation/intervals.py CASES.csv CAPTURES >validation/results/intervals.md
+    python validation/intervals.py CASES.csv CAPTURES [RECIPES] >validation/results/intervals.md
 
 CASES.csv has published runs, CAPTURES their captures as ``presim validate --captures`` keeps them; other cases are left
-out. Each source counts alike, however many runs it has.
+out. RECIPES: those that the captures were made with, where they have changed since. Each source
+counts alike, however many runs it has.
 """
 
 from __future__ import annotations
@@ -55,16 +56,21 @@ def runs(table: Path, captures: Captures) -> Iterator[Run]:
             planned = plan(case)
             if not case.text("step_time_s") or not captures.has(planned):
                 continue
-            found = evaluate(captures.traces(planned), planned.cluster, rank=planned.ranks[0])
+            options = Options.of(host_time=not planned.graphs)
+            found = evaluate(captures.traces(planned), planned.cluster, options, rank=planned.ranks[0])
         except PresimError:
             continue
-        trace, options = found.priced.trace, Options()
-        step = find_steps(trace, found.timeline).steady
+        trace = found.priced.trace
+        steps = find_steps(trace, found.timeline)
+        step = steps.steady
         parts = break_down(trace, found.timeline, step, launch_latency_ns=options.launch_latency_ns)
         device = device_of(planned.cluster, trace, options)
         host = host_ns(trace, step.entries, device.host_factor, options.launch_overhead_ns)
         doubts = Doubts.of(found.priced, parts, step.duration_ns, host)
-        yield Run(_source(case.text("source")), float(case.text("step_time_s")) * 1e9, doubts)
+        times = [each.duration_ns for each in steps.steps]
+        whole = planned.repeats.step_time(*times[1:3]) if planned.repeats and len(times) > 2 else step.duration_ns
+        measured_ns = float(case.text("step_time_s")) * 1e9 * step.duration_ns / whole
+        yield Run(_source(case.text("source")), measured_ns, doubts)
 
 
 def _source(text: str) -> str:
@@ -97,7 +103,8 @@ def fit(by_source: dict[str, list[Run]]) -> Spread:
 
 def main() -> None:
     """Print the table."""
-    captures = Captures(Path(__file__).parent / "recipes", Path(sys.argv[2]))
+    recipes = Path(sys.argv[3]) if len(sys.argv) > 3 else Path(__file__).parent / "recipes"
+    captures = Captures(recipes, Path(sys.argv[2]))
     by_source: dict[str, list[Run]] = {}
     for run in runs(Path(sys.argv[1]), captures):
         by_source.setdefault(run.source, []).append(run)

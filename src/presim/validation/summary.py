@@ -37,9 +37,10 @@ def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
 
 
 def source(row: Row) -> str:
-    """Where the case comes from: the first part of its source, without line numbers."""
+    """Where the case comes from: the first part of its source, without line numbers; of a repository its name."""
     text = row.get("source", "") or row["framework"]
-    return re.split(r"[#]| row | line |:docs|:scripts|:tutorials|:benchmarks", text)[0].strip()
+    repository = re.match(r"github:[^:# ]+", text)
+    return repository[0] if repository else re.split(r"[#]| row | line ", text)[0].strip()
 
 
 def parallelism(row: Row) -> str:
