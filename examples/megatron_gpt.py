@@ -18,6 +18,7 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.timers import Timers
 from megatron.core.transformer import TransformerConfig
 
 VOCABULARY = 51200
@@ -47,6 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--micro-batches", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--log", action="store_true", help="each step's time, by Megatron's timers")
     return parser.parse_args()
 
 
@@ -122,6 +124,17 @@ def forward_step(stream, model):
     return output, lambda losses: (losses.float().mean(), {"loss": losses.detach().mean()})
 
 
+def log(options: argparse.Namespace, iteration: int, seconds: float) -> None:
+    """In the words of Megatron's training loop, which logs from its last rank only."""
+    data_parallel = parallel_state.get_data_parallel_world_size()
+    tokens = options.sequence * options.micro_batch * options.micro_batches * data_parallel
+    os.write(
+        1,  # in one piece, as several ranks print
+        f"[rank {dist.get_rank()}] iteration {iteration + 1}/{options.steps} | elapsed time per iteration (ms): "
+        f"{seconds * 1000:.3f} | tokens per second: {tokens / seconds:.0f}\n".encode(),
+    )
+
+
 def main() -> None:
     """A few steps."""
     options = parse()
@@ -155,7 +168,10 @@ def main() -> None:
         config.no_sync_func = hooks if len(hooks) > 1 else hooks[0]
     schedule = get_forward_backward_func()
     streams = [batches(options) for _ in chunks]
-    for _ in range(options.steps):
+    timer = Timers(log_level=0, log_option="max")("interval-time", log_level=0)
+    if options.log:
+        timer.start(barrier=True)
+    for iteration in range(options.steps):
         for chunk in chunks:
             chunk.zero_grad_buffer()
         optimizer.zero_grad()
@@ -169,6 +185,8 @@ def main() -> None:
             forward_only=False,
         )
         optimizer.step()
+        if options.log:
+            log(options, iteration, timer.elapsed(barrier=True))
 
 
 if __name__ == "__main__":

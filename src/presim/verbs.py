@@ -15,6 +15,7 @@ from presim.pipeline import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
+    from presim.capture.ranks.blocked import Blocked
     from presim.capture.run import Capture
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster
@@ -122,17 +123,22 @@ def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progres
 
 
 def _on_one_clock(options: RunOptions) -> RunOptions:
-    """What a live clock needs, where nothing else is asked for.
+    """What a live clock needs: host time counts alike while the script runs and after it, and no rank ends early.
 
-    A rank that is only looked at ends early, and the others would wait for it. Host time counts alike while the script
-    runs and after it.
+    Raises:
+        InputError: other ranks are to be looked at, which end after their first step.
     """
     from presim.capture.script.host_probe import probe_ns
     from presim.hardware.host import host_factor
 
+    if options.checks:
+        raise InputError(
+            f"--check {options.checks} needs ranks that end after one step, for which the others would wait on the "
+            "common clock: leave it out, or --live"
+        )
     return dataclasses.replace(
         options,
-        checks=0 if options.checks is None else options.checks,
+        checks=0,
         host_factor=host_factor(probe_ns()) if options.host_factor is None else options.host_factor,
     )
 
@@ -147,9 +153,9 @@ def _capture(launch: Launch, target: Cluster, options: RunOptions, stdout: int |
     selection = select(ranks, target.world_size, options.checks)
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values))
 
-    def simulator() -> LiveServer:
+    def simulator(blocked: Blocked) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
-        return LiveServer(target, _engine_options(options), live=options.live, prices=prices)
+        return LiveServer(target, _engine_options(options), live=options.live, prices=prices, blocked=blocked)
 
     return capture(request, target, progress, simulator)
 

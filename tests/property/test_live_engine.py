@@ -143,3 +143,49 @@ def test_ranks_that_wait_for_their_synchronisations_are_all_answered(
         feeder.run()
         waiting = {who: op for who, op in waiting.items() if not feeder.engine.passed(who, op)}
     check(feeder)
+
+
+@given(jobs(), options, st.data())
+@SETTINGS
+def test_what_comes_late_keeps_the_order_of_its_streams(
+    job: list[PricedTrace], chosen: Options, data: st.DataObject
+) -> None:
+    """Ranks are set aside and taken back at any time; nothing begins before what it has to wait for has ended."""
+    feeder = Feeder(job, chosen, compiled=False)
+    open_ranks = set(range(len(job)))
+    while open_ranks:
+        rank = data.draw(st.sampled_from(sorted(open_ranks)))
+        feeder.engine.open(rank)
+        feeder.give(rank, data.draw(st.integers(1, 6)))
+        if feeder.at[rank] == len(job[rank].trace):
+            open_ranks.discard(rank)
+            feeder.engine.close(rank)
+        elif data.draw(st.booleans()):
+            feeder.engine.close(rank)
+        feeder.engine.run()
+    feeder.engine.run()
+    columns = feeder.engine._columns
+    for numbers in feeder.numbers:
+        last_end: dict[int, int] = {}
+        for entry in sorted(numbers):
+            op = numbers[entry]
+            code, slot, start, end = (int(columns[name][op]) for name in ("code", "slot", "start", "end"))
+            assert end >= start >= 0
+            target = int(columns["target"][op])
+            if code == loop.WAIT and target >= 0:
+                assert end >= int(columns["end"][target])
+            if code > loop.WAIT or columns["joins"][op]:
+                continue
+            assert start >= last_end.get(slot, 0)
+            last_end[slot] = max(end, last_end.get(slot, 0))
+    _all_meet(feeder)
+
+
+def _all_meet(feeder: Feeder) -> None:
+    columns = feeder.engine._columns
+    starts: dict[int, set[int]] = {}
+    for numbers in feeder.numbers:
+        for op in numbers.values():
+            if columns["code"][op] == loop.MEET and columns["match"][op] >= 0:
+                starts.setdefault(int(columns["match"][op]), set()).add(int(columns["start"][op]))
+    assert all(len(each) == 1 for each in starts.values())

@@ -35,6 +35,11 @@ class Training:
         return int(re.search(r"size: ([\d,]+) total parameters", self.log)[1].replace(",", ""))  # type: ignore[index]
 
     @property
+    def tokens_per_s(self) -> list[int]:
+        """By step, where each is logged."""
+        return [int(text.replace(",", "")) for text in re.findall(r"tps: ([\d,]+)", self.log)]
+
+    @property
     def reserved_GiB(self) -> float:
         """The most memory that its allocator had reserved in the first step."""
         return float(re.search(r"memory: +([\d.]+)GiB", self.log)[1])  # type: ignore[index]
@@ -51,12 +56,19 @@ def folder() -> Path:
 
 @functools.cache
 def train(
-    config: str, *options: str, module: str = "llama3", gpus: int = 8, ranks: str = "0", steps: int = 3
+    config: str,
+    *options: str,
+    module: str = "llama3",
+    gpus: int = 8,
+    ranks: str = "0",
+    steps: int = 3,
+    ours: tuple[str, ...] = (),
 ) -> Training:
-    """``torchrun -m torchtitan.train`` under presim; the same call gives the same capture again."""
+    """``torchrun -m torchtitan.train`` under presim (``ours``: its options); the same call gives the same capture."""
     saved = Path(tempfile.mkdtemp(dir=folder()))
     done = presim(
         *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", ranks, "--steps", str(steps), "--save", saved / "job"),
+        *ours,
         *("--", "torchrun", "--nnodes", str(max(1, gpus // 8)), "--nproc-per-node", str(min(gpus, 8))),
         *("-m", "torchtitan.train", "--module", module, "--config", config, "--dump_folder", saved / "outputs"),
         *("--hf_assets_path", folder() / "tokenizer", "--dataloader.dataset", "c4_test"),
@@ -64,4 +76,5 @@ def train(
         cwd=saved,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return Training(Job(evaluate_saved(saved / "job", EvaluationOptions())), done.stderr + done.stdout, saved / "job")
+    evaluation = evaluate_saved(saved / "job", EvaluationOptions(host_time="--host-time" not in ours))
+    return Training(Job(evaluation), done.stderr + done.stdout, saved / "job")

@@ -12,6 +12,7 @@ from pathlib import Path
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.auto import capture_differing
+from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import STOPPED, read_trace
 from presim.capture.ranks.selection import Selection
 from presim.capture.ranks.setting import Setting, Simulator, Wave
@@ -58,7 +59,7 @@ def capture(
     request: Request,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    simulator: Callable[[], AbstractContextManager[Simulator]] | None = None,
+    simulator: Callable[[Blocked], AbstractContextManager[Simulator]] | None = None,
 ) -> Capture:
     """Run the script on the emulated cluster and return what its ranks asked for.
 
@@ -98,7 +99,7 @@ def _capture_ranks(
     ranks: tuple[int, ...], steps: int, setting: Setting, progress: Callable[[str], None]
 ) -> tuple[Trace, ...]:
     doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks"
-    wave = Wave(ranks, steps, stands_for=_neighbours(ranks, setting.cluster.world_size))
+    wave = Wave(ranks, steps, stands_for=_neighbours(ranks, setting.cluster.world_size), are_alike=False)
     with run_wave(wave, setting, lambda: progress(doing)) as captured:
         progress("reading what they asked for" if len(ranks) > 1 else "reading what it asked for")
         return tuple(read_trace(item, setting) for item in captured)

@@ -90,6 +90,7 @@ class State(NamedTuple):
     in_flight: Column  # [slot] ops that have begun and not ended; above 1 only within one launch
     pending: Column  # [slot] 1: a READY for it is in the heap. It is never later than it needs to be.
     running: Column  # [rank * EXCLUSIVE + resource] op, or -1
+    freed: Column  # [rank * EXCLUSIVE + resource] when it was last free again; 0: from the beginning
     queued: Column  # [rank * EXCLUSIVE + resource] slots that want it
     called: Column  # stack of resources to be given to somebody at the end of this moment
     is_called: Column  # [rank * EXCLUSIVE + resource] 1: stands in `called`
@@ -105,7 +106,7 @@ class State(NamedTuple):
     drag: Column  # [op] what those beside it add to each ns of its work, in 1/SCALE
     pace: Column  # [lead] time that its work takes, in 1/SCALE
     left: Column  # [lead] ns of work left at `since`
-    since: Column  # [lead]
+    since: Column  # [lead]; [op] of MEET, before it has begun: when it came
     place: Column  # [lead] where its END stands in the heap
     heap_time: Column
     heap_key: Column

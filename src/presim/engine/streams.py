@@ -28,11 +28,16 @@ def advance(p: Program, s: State, slot: int, now: int) -> None:
         op = s.head[slot]
         if op < 0 or s.issue[op] < 0 or (s.in_flight[slot] > 0 and p.joins[op] == 0):
             return
-        ready = s.issue[op] + p.launch_latency[0]
+        code = p.code[op]
+        # What a rank asks for late (presim.live) takes its place after what has ended there since; else that is over.
+        ready = max(s.issue[op] + p.launch_latency[0], s.last_end[slot])
+        if code == RUN:
+            ready = max(ready, s.freed[p.slot_rank[slot] * EXCLUSIVE + p.resource[op]])
+        elif code == WAIT and p.target[op] >= 0:
+            ready = max(ready, s.end[p.target[op]])
         if ready > now:
             wake(s, slot, ready)
             return
-        code = p.code[op]
         if code == RUN:
             want(p, s, slot, op)
         elif code == WAIT and p.target[op] >= 0 and s.end[p.target[op]] < 0:
@@ -94,22 +99,25 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
         begin(p, s, op, now, p.duration[op])
         return
     s.arrived[match] += 1
+    s.since[op] = now
     s.match_next[op] = s.match_first[match]
     s.match_first[match] = op
     if s.arrived[match] < p.match_needed[match]:
         return
     longest = 0
+    last = now  # unless `op` comes late
     member = op
     while member >= 0:
         longest = max(longest, p.duration[member])
-        s.start[member] = now
+        last = max(last, s.since[member])
         s.lead[member] = op
         member = s.match_next[member]
-    begin(p, s, op, now, longest)
+    begin(p, s, op, last, longest)
     member = s.match_next[op]
     while member >= 0:
+        s.start[member] = last
         s.alone[member] = longest
-        enter(p, s, member, now)
+        enter(p, s, member, last)
         member = s.match_next[member]
 
 
@@ -149,14 +157,15 @@ def complete(p: Program, s: State, op: int, now: int) -> None:
     slot = p.slot[op]
     rank = p.slot_rank[slot]
     s.end[op] = now
-    s.last_end[slot] = now
-    s.rank_last_end[rank] = now
+    s.last_end[slot] = max(now, s.last_end[slot])
+    s.rank_last_end[rank] = max(now, s.rank_last_end[rank])
     s.in_flight[slot] -= 1
     s.outstanding[slot] -= 1
     s.rank_outstanding[rank] -= 1
     if p.code[op] == RUN:
         resource = rank * EXCLUSIVE + p.resource[op]
         s.running[resource] = -1
+        s.freed[resource] = now
         if s.queued[resource] > 0:
             call(s, resource)
     elif p.code[op] == RECORD:

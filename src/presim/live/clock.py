@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.engine.live import LiveEngine
@@ -12,6 +12,7 @@ from presim.hardware.cluster import Cluster
 from presim.live.feed import Feed
 from presim.live.meetings import Meetings
 from presim.live.questions import Answer, Ask, Question, Status
+from presim.trace.representatives import Representatives
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +38,11 @@ class Clock:
         *,
         live: bool,
         prices: Sequence[Path] = (),
+        stands_for: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
         self._engine = LiveEngine(len(directories), options)
-        meetings = Meetings(self._engine, directories)
+        meetings = Meetings(self._engine, Representatives(sorted(directories), stands_for))
         self._feeds = {
             rank: Feed(
                 directories[rank],
@@ -61,7 +63,7 @@ class Clock:
     def ask(self, rank: int, question: Question) -> None:
         """Take a question; its answer comes out of `answers`, now or later."""
         feed = self._feeds[rank]
-        self._take_back(rank)
+        self.take_back(rank)
         if question.ask in (Ask.SYNC, Ask.ELAPSED):
             feed.take(question.records)
         else:  # by any thread, while another is within an operator
@@ -83,6 +85,16 @@ class Clock:
                 yield rank, self._answer(self._feeds[rank], pending)
 
     @property
+    def asking(self) -> bool:
+        """Whether any rank waits for an answer."""
+        return bool(self._pending)
+
+    @property
+    def set_aside_ranks(self) -> list[int]:
+        """Those that are taken to ask for nothing for now."""
+        return sorted(self._set_aside)
+
+    @property
     def not_asking(self) -> list[int]:
         """Ranks that run while others wait."""
         return sorted(self._running - set(self._pending)) if self._pending else []
@@ -95,25 +107,27 @@ class Clock:
     @property
     def stuck(self) -> bool:
         """Whether ranks wait, and none is left that could end it."""
-        return bool(self._pending) and self._running <= set(self._pending)
+        return bool(self._pending) and self._running <= set(self._pending) | self._set_aside
 
     def look(self, rank: int) -> bool:
         """Take what a rank has asked for that runs and asks no question; whether there was anything."""
         found = self._feeds[rank].take_settled()
         if found:
-            self._take_back(rank)
+            self.take_back(rank)
         return found
 
     def set_aside(self, rank: int) -> None:
-        """A rank does nothing, as it waits for others in fact: so it asks for nothing before they go on.
+        """A rank's process waits for what another one has not sent yet, so it asks for nothing before others go on.
 
-        What it asks for then may be earlier than what was simulated; it takes its place as if it came in time, but what
-        was said of others stays.
+        The host of the cluster may not have to wait there, as only the emulation looks at values at once. What the rank
+        asks for afterwards then comes late: it takes its place behind what was simulated on the same streams and
+        resources; what was said of others stays, as it depends on the rank by what it had asked for already.
         """
         self._set_aside.add(rank)
         self._engine.close(self._feeds[rank].index)
 
-    def _take_back(self, rank: int) -> None:
+    def take_back(self, rank: int) -> None:
+        """It can go on."""
         if rank in self._set_aside:
             self._set_aside.discard(rank)
             self._engine.open(self._feeds[rank].index)
@@ -122,6 +136,7 @@ class Clock:
         """A rank has ended: take what is left of its log, as others may meet it there; nothing more comes from it."""
         feed = self._feeds[rank]
         self._running.discard(rank)
+        self._set_aside.discard(rank)
         if self._running:
             feed.take(feed.tail.count())
         feed.tail.close()

@@ -1,49 +1,61 @@
-"""Whether a process that others wait for goes on: one that neither runs nor will is not waited for."""
+"""How long others wait for ranks that do nothing, and what is said then."""
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
 import time
-from pathlib import Path
+from collections.abc import Callable, Collection
 
-_IDLE_S = 30.0  # a process that used no CPU for so long waits for others
-_START_S = 60.0  # until a process has asked its device for something
+from presim.errors import CaptureError
+
+_IDLE_S = 120.0  # neither a rank's process nor one that it started used any CPU
 _STUCK_S = 5.0
-_CREDENTIALS = struct.Struct("3i")
+_LOOK_S = 1.0  # between two looks at a rank, which take a while
 
 
 class Patience:
-    """Watches processes by the CPU time that they use."""
+    """Watches ranks by the CPU time that they use; ``spent``: of a rank's processes, in any unit."""
 
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, float]] = {}  # rank -> CPU ticks, and since when
-        self._stuck_since = 0.0
+    def __init__(self, spent: Callable[[int], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._spent = spent
+        self._clock = clock
+        self._seen: dict[int, tuple[int, float]] = {}  # rank -> CPU time, and since when
+        self._looked = 0.0
+        self._stuck_since: float | None = None
 
-    def is_over(self, rank: int, connection: socket.socket | None) -> bool:
-        """Whether a rank has done nothing for a while; ``connection``: its, where it has one."""
-        ticks, limit = (-1, _START_S) if connection is None else (_cpu_ticks(connection), _IDLE_S)
-        now = time.monotonic()
-        if self._seen.get(rank, (None, 0.0))[0] != ticks:
-            self._seen[rank] = (ticks, now)
-        return now - self._seen[rank][1] > limit
+    def wait_for(self, ranks: Collection[int]) -> None:
+        """Others wait for these, which wait for nobody that is known.
 
-    def is_stuck(self, now: bool) -> bool:
-        """Whether everybody has been waiting for a while."""
-        if not now:
-            self._stuck_since = 0.0
-        elif not self._stuck_since:
-            self._stuck_since = time.monotonic()
-        return now and time.monotonic() - self._stuck_since > _STUCK_S
+        Raises:
+            CaptureError: one of them has done nothing for too long.
+        """
+        now = self._clock()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        self._seen = {rank: seen for rank, seen in self._seen.items() if rank in ranks}
+        for rank in ranks:
+            spent = self._spent(rank)
+            if self._seen.get(rank, (None, 0.0))[0] != spent:
+                self._seen[rank] = (spent, now)
+            elif now - self._seen[rank][1] > _IDLE_S:
+                raise CaptureError(
+                    f"rank {rank} has done nothing for {_IDLE_S:g} s while others wait for it on the live clock, and "
+                    "it waits for no rank: for a network, a file or a process, perhaps; run without --live"
+                )
 
+    def check_stuck(self, stuck: bool) -> None:
+        """Everybody waits, or not.
 
-def _cpu_ticks(connection: socket.socket) -> int:
-    """CPU time of the process at the other end; -2 where it has ended."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process = _CREDENTIALS.unpack(credentials)[0]
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return -2
-    return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
+        Raises:
+            CaptureError: it has been so for a while.
+        """
+        now = self._clock()
+        if not stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > _STUCK_S:
+            raise CaptureError(
+                "with a live clock every rank waits for another: their calls do not match, or the job would hang on "
+                "the cluster, too; run without --live to see where"
+            )

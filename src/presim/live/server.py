@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 import socket
@@ -10,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from presim.engine.options import Options
-from presim.errors import CaptureError
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
 from presim.live.patience import Patience
@@ -25,15 +26,44 @@ _LOOK_S = 0.005  # between two looks at ranks that others wait for
 _UNTIMED = Options.of(host_time=False)
 
 
-class LiveServer:
-    """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only."""
+class Waiting(Protocol):
+    """What is known of ranks that ask nothing: `presim.capture.ranks.blocked.Blocked`."""
 
-    def __init__(self, cluster: Cluster, options: Options, *, live: bool, prices: Sequence[Path] = ()) -> None:
+    def __call__(self, rank: int) -> bool:
+        """Whether it waits for another rank."""
+        ...
+
+    def has_ended(self, rank: int) -> bool:
+        """Whether its process is gone."""
+        ...
+
+    def spent_ticks(self, rank: int) -> int:
+        """CPU time of its process and of those that it started."""
+        ...
+
+
+class LiveServer:
+    """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only.
+
+    ``blocked`` is asked of several ranks only.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options,
+        *,
+        live: bool,
+        prices: Sequence[Path] = (),
+        blocked: Waiting | None = None,
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._live = live
         self._prices = tuple(prices)
+        self._blocked = blocked
         self._directories: dict[int, Path] = {}
+        self._others: dict[int, Sequence[int]] = {}
         self._clocks: dict[int, Clock] = {}
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
@@ -41,9 +71,13 @@ class LiveServer:
         self._thread = threading.Thread(target=self._serve, name="presim live clock", daemon=True)
         self._error: BaseException | None = None
 
-    def add(self, rank: int, directory: Path) -> dict[str, str]:
-        """Listen for a rank that will log to a directory; variables for its environment. All are added first."""
+    def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
+        """Listen for a rank that will log to a directory; variables for its environment. All are added first.
+
+        ``others``: the ranks that it stands for.
+        """
         self._directories[rank] = directory
+        self._others[rank] = others
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         folder = os.open(directory, os.O_PATH | os.O_CLOEXEC)
         try:  # the name of a socket has room for 107 characters, a directory may have more
@@ -78,7 +112,11 @@ class LiveServer:
         self._wake.close()
 
     def _serve(self) -> None:
-        patience = Patience()
+        look = (
+            functools.partial(self._look_around, self._blocked, Patience(self._blocked.spent_ticks))
+            if self._blocked
+            else lambda: None
+        )
         while True:
             for key, _ in self._selector.select(self._pause_s()):
                 what, rank = key.data
@@ -88,32 +126,41 @@ class LiveServer:
                     self._accept(key.fileobj, rank)  # type: ignore[arg-type]
                 else:
                     self._receive(key.fileobj, rank)  # type: ignore[arg-type]
-            self._guarded(lambda: self._look_around(patience))
+            self._guarded(look)
 
     def _shared_clock(self) -> Clock | None:
         return next(iter(self._clocks.values()), None) if self._live and len(self._directories) > 1 else None
 
     def _pause_s(self) -> float | None:
         clock = self._shared_clock()
-        return _LOOK_S if clock and (clock.not_asking or clock.stuck) else None
+        return _LOOK_S if clock and clock.asking else None
 
-    def _look_around(self, patience: Patience) -> None:
+    def _look_around(self, blocked: Waiting, patience: Patience) -> None:
         """Where a rank waits for others that run: see how far these are, and whether they go on at all."""
         clock = self._shared_clock()
-        if clock is None:
+        if clock is None or not clock.asking:
             return
+        self._take_back(clock)
         found = [clock.look(rank) for rank in clock.not_asking]
-        for rank in clock.waited_for:
-            if patience.is_over(rank, self._connections.get(rank)):
+        for rank in clock.not_asking:
+            if rank not in self._connections and blocked.has_ended(rank):
+                clock.end(rank)
+        running = [rank for rank in clock.waited_for if not blocked(rank)]
+        if running:
+            patience.wait_for(running)
+        elif clock.waited_for:  # by the ranks that ask, and nobody else could help them
+            for rank in clock.waited_for:
                 clock.set_aside(rank)
-                found.append(True)
+            found.append(True)
         if any(found):
             self._answer(clock)
-        if patience.is_stuck(clock.stuck):
-            raise CaptureError(
-                "with a live clock every rank waits for another: their calls do not match, or the job would hang on "
-                "the cluster, too; run without --live to see where"
-            )
+        patience.check_stuck(clock.stuck)
+
+    def _take_back(self, clock: Clock) -> None:
+        """Who was set aside and can go on now asks again."""
+        for rank in clock.set_aside_ranks:
+            if self._blocked and not self._blocked(rank):
+                clock.take_back(rank)
 
     def _accept(self, listener: socket.socket, rank: int) -> None:
         connection, _ = listener.accept()
@@ -141,6 +188,7 @@ class LiveServer:
 
     def _take(self, rank: int, message: bytes) -> None:
         clock = self._clock_of(rank)
+        self._take_back(clock)
         if message:
             clock.ask(rank, Question.unpack(message))
         else:
@@ -152,7 +200,8 @@ class LiveServer:
         if rank not in self._clocks:
             ranks = self._directories if self._live else {rank: self._directories[rank]}
             options = self._options if self._live else _UNTIMED
-            clock = Clock(ranks, self._cluster, options, live=self._live, prices=self._prices)
+            others = {each: self._others[each] for each in ranks}
+            clock = Clock(ranks, self._cluster, options, live=self._live, prices=self._prices, stands_for=others)
             self._clocks |= dict.fromkeys(ranks, clock)
         return self._clocks[rank]
 

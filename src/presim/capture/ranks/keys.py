@@ -19,6 +19,7 @@ class Keys:
         self.values: dict[str, bytes] = {}
         self.queues: dict[str, list[bytes]] = {}
         self.changed = threading.Condition()
+        self.waiting: set[int] = set()  # ports of the clients that wait for a key
 
     def set(self, key: str, value: bytes) -> None:
         """Set a key and wake who waits for it."""

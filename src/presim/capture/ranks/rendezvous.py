@@ -114,11 +114,15 @@ class _Connection(socketserver.BaseRequestHandler):
     def _wait(self) -> None:
         keys = self._keys()
         known = self.server.keys
-        while not known.wait(keys):
-            with known.changed:
-                known.changed.wait(0.05)
-            if self._canceled():
-                return
+        try:
+            while not known.wait(keys):
+                known.waiting.add(self.client_address[1])
+                with known.changed:
+                    known.changed.wait(0.05)
+                if self._canceled():
+                    return
+        finally:
+            known.waiting.discard(self.client_address[1])
         self._send(bytes([STOP_WAITING]))
 
     def _canceled(self) -> bool:

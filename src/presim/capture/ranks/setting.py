@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Protocol
 
 from presim.capture.launchers.launch import Launch
+from presim.capture.ranks.blocked import Blocked
 from presim.hardware.cluster import Cluster
 
 
 class Simulator(Protocol):
     """Answers the emulated device while scripts run: `presim.live.server.LiveServer`."""
 
-    def add(self, rank: int, directory: Path) -> dict[str, str]:
-        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts."""
+    def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
+        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts.
+
+        ``others``: the ranks that do as it does.
+        """
         ...
 
     def check(self) -> None:
@@ -35,7 +39,8 @@ class Setting:
     limit_s: float
     stdout: int | None = None  # file descriptor for what the script prints; None: ours
     values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
-    simulator: Callable[[], contextlib.AbstractContextManager[Simulator]] | None = None  # one for each wave
+    # One for each wave; it can ask which ranks wait for others.
+    simulator: Callable[[Blocked], contextlib.AbstractContextManager[Simulator]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,4 +52,5 @@ class Wave:
     brief: frozenset[int] = frozenset()  # ranks that stop after one step; nobody minds if they fail
     hidden: frozenset[int] = frozenset()  # ranks whose output is kept back, unless they fail
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # rank -> others, ascending
+    are_alike: bool = True  # those others do as it does; else they are heard through it, for want of anybody better
     is_scout: bool = False  # it ends where it meets ranks that it cannot do without

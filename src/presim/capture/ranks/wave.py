@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from presim.capture.launchers.launch import Place
+from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import PEERS, STOPPED, Captured, read_outcome
 from presim.capture.ranks.presence import Presence
 from presim.capture.ranks.processes import Start, supervise
@@ -25,6 +26,7 @@ from presim.errors import CaptureError
 from presim.hardware.device_config import device_config
 from presim.trace import spans
 
+_EXCHANGE = "ranks"  # folder of a wave, in its directory
 _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
 
 
@@ -48,10 +50,16 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
             store.keys.left(rank)
             return wave.is_scout and code == 0 and read_outcome(directory / str(rank), code).exit == PEERS
 
+        blocked = Blocked(directory / _EXCHANGE, store.keys.waiting.copy)
+
+        def started(processes: list[int]) -> None:
+            quiet.watch(processes)
+            blocked.watch(dict(zip(wave.ranks, processes)))
+
         with contextlib.ExitStack() as files:
-            simulator = files.enter_context(setting.simulator()) if setting.simulator else None
+            simulator = files.enter_context(setting.simulator(blocked)) if setting.simulator else None
             if simulator:
-                starts = [_timed(start, simulator) for start in starts]
+                starts = [_timed(start, simulator, wave) for start in starts]
             starts = [_hidden(start, files) if start.rank in wave.hidden else start for start in starts]
             codes = supervise(
                 starts,
@@ -59,7 +67,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
                 optional=wave.brief,
                 progress=lambda: _watch(progress, simulator),
                 ended=ended,
-                started=quiet.watch,
+                started=started,
             )
         outcomes = {rank: read_outcome(directory / str(rank), codes[rank]) for rank in wave.ranks}
         for rank in set(wave.ranks) - alone:
@@ -72,8 +80,9 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
         yield captured
 
 
-def _timed(start: Start, simulator: Simulator) -> Start:
-    more = simulator.add(start.rank, start.control.parent)
+def _timed(start: Start, simulator: Simulator, wave: Wave) -> Start:
+    others = wave.stands_for.get(start.rank, ()) if wave.are_alike else ()
+    more = simulator.add(start.rank, start.control.parent, others)
     return dataclasses.replace(start, variables={**start.variables, **more})
 
 
@@ -128,7 +137,7 @@ def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) 
 
 def _meeting(directory: Path, wave: Wave) -> Path:
     """Where the processes of a wave exchange what their devices send each other."""
-    folder = directory / "ranks"
+    folder = directory / _EXCHANGE
     if not folder.exists():
         folder.mkdir()
         write_ranks(folder, {rank: wave.stands_for.get(rank, ()) for rank in wave.ranks})

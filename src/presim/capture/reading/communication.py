@@ -36,6 +36,7 @@ class Communication:
         self.log = log
         self._groups: dict[str, int] = {}  # key of a group -> index
         self._described: list[Group] = []
+        self._keys: dict[str, str] = {}  # communicator -> key of PyTorch's group that it was used for
         self._communicators: dict[str, Descriptor] = {}  # serial of a communicator -> what was noted when it was made
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
@@ -148,8 +149,13 @@ class Communication:
         return self._calls[work]
 
     def _group(self, call: _Call, op: int) -> int:
-        """PyTorch names the group at each call; a call from elsewhere is known by its communicator only."""
+        """PyTorch names the group at each call; a call from elsewhere is of the group that its communicator was of.
+
+        So is one whose operator has not ended, where the script still runs; else it is known by its communicator only.
+        """
         described = self._torch_group(op)
+        if described is None and call.communicator in self._keys:
+            return self._groups[self._keys[call.communicator]]
         members = self._members_of(call.communicator)
         pair = described is not None and len(members) == 2 != described.number("size")
         key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
@@ -160,6 +166,8 @@ class Communication:
             group = _describe(described) if described else Group(key, members, size or len(members))
             self._groups[key] = len(self._described)
             self._described.append(Group(group.name, members, 2) if pair else group)
+        if described is not None:
+            self._keys[call.communicator] = key
         return self._groups[key]
 
     def _made(self, communicator: str) -> Descriptor:

@@ -1,0 +1,97 @@
+"""Which ranks cannot go on before others do: by what they themselves say, or by what they ask of the store.
+
+A rank that waits for another's payload says so in its page of the exchange (shim/libs/nccl_mail.cpp), with the position
+of the bell from which on nothing was posted. One that waits for a key has a connection to the store that waits; whose
+it is, the kernel knows.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+
+_MAGIC = b"PRESIMRK"
+_HEADER = struct.Struct("<8sqQQ")  # magic, process, end, 1 + the bell's position at which it is stuck
+_BELL = struct.Struct("<I")
+
+
+class Blocked:
+    """Asked by rank. ``exchange``: its directory; ``waiting``: local ports of the clients that the store lets wait."""
+
+    def __init__(self, exchange: Path, waiting: Callable[[], Set[int]]) -> None:
+        self.exchange = exchange
+        self.waiting = waiting
+        self.processes: Mapping[int, int] = {}  # by rank
+
+    def watch(self, processes: Mapping[int, int]) -> None:
+        """From now on these, by rank."""
+        self.processes = processes
+
+    def __call__(self, rank: int) -> bool:
+        """Whether it waits for another one."""
+        return self._is_stuck(rank) or self._waits_at_store(rank)
+
+    def has_ended(self, rank: int) -> bool:
+        """Whether its process is gone."""
+        return rank in self.processes and not Path(f"/proc/{self.processes[rank]}").exists()
+
+    def spent_ticks(self, rank: int) -> int:
+        """CPU time of a rank's process and of all it started: whether it does anything at all."""
+        return session_ticks(self.processes[rank]) if rank in self.processes else -1
+
+    def _is_stuck(self, rank: int) -> bool:
+        try:
+            with (self.exchange / f"rank-{rank}").open("rb") as page, (self.exchange / "bell").open("rb") as bell:
+                magic, _, _, stuck_at = _HEADER.unpack(page.read(_HEADER.size))
+                (moves,) = _BELL.unpack(bell.read(_BELL.size))
+        except (OSError, struct.error):
+            return False  # not started yet
+        return bool(magic == _MAGIC and stuck_at == moves + 1)
+
+    def _waits_at_store(self, rank: int) -> bool:
+        ports = self.waiting()
+        if not ports or rank not in self.processes:
+            return False
+        return bool(_sockets_at(ports) & _sockets_of(self.processes[rank]))
+
+
+def _sockets_at(ports: Set[int]) -> set[str]:
+    """Inodes of this machine's IPv4 and IPv6 sockets with these local ports."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if int(fields[1].rpartition(":")[2], 16) in ports:
+                found.add(fields[9])
+    return found
+
+
+def _sockets_of(process: int) -> set[str]:
+    found = set()
+    folder = f"/proc/{process}/fd"
+    try:
+        for name in os.listdir(folder):
+            target = os.readlink(f"{folder}/{name}")
+            if target.startswith("socket:["):
+                found.add(target[8:-1])
+    except OSError:
+        pass  # a file that was closed meanwhile, or the process has ended
+    return found
+
+
+def session_ticks(leader: int) -> int:
+    """CPU time of a process that leads a session and of all that belong to it, in ticks."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == leader:
+            total += sum(map(int, fields[11:15]))
+    return total
