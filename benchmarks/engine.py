@@ -80,12 +80,12 @@ def _price(index: int) -> Price:
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:
-    """Seconds of the fastest run."""
+    """CPU seconds of the fastest run; work of other programs on the machine is not in them."""
     taken = []
     for _ in range(times):
-        begin = time.perf_counter()
+        begin = time.process_time()
         work()
-        taken.append(time.perf_counter() - begin)
+        taken.append(time.process_time() - begin)
     return min(taken)
 
 
@@ -112,15 +112,15 @@ def loop_rates() -> list[tuple[str, str]]:
         state = initial_state(program)
         compiled_run()(loop.Program(**program.columns), loop.State(**state))  # type: ignore[arg-type]  # arrays
 
-    whole = best_of(3, lambda: simulate(large, compiled=True))
-    with_memory = best_of(3, lambda: simulate(usual, compiled=True))
-    inner = best_of(3, run)
+    whole = best_of(5, lambda: simulate(large, compiled=True))
+    with_memory = best_of(5, lambda: simulate(usual, compiled=True))
+    inner = best_of(5, run)
     job = [fsdp_step(60_000, rank, 16) for rank in range(16)]
-    together = best_of(3, lambda: simulate_job(job, compiled=True))
+    together = best_of(5, lambda: simulate_job(job, compiled=True))
     contended = dataclasses.replace(large, demands=_demands(large))
-    slowed = best_of(3, lambda: simulate(contended, compiled=True))
+    slowed = best_of(5, lambda: simulate(contended, compiled=True))
     small = fsdp_step(40_000)
-    interpreted = best_of(3, lambda: simulate(small, compiled=False))
+    interpreted = best_of(5, lambda: simulate(small, compiled=False))
     million = 1e-6
     return [
         (f"one rank, {ops:,} entries, all of them on streams: simulate()", _rate(ops, whole)),
@@ -142,13 +142,13 @@ def _rate(entries: int, seconds: float) -> str:
 def start_up() -> list[tuple[str, str]]:
     """What a fresh process pays."""
     entry = "from golden.scenarios import launch_bound; from presim.engine.simulate import simulate_job\n"
-    run = "begin = time.perf_counter(); simulate_job(launch_bound(), compiled=True); print(time.perf_counter() - begin)"
+    run = "begin = time.process_time(); simulate_job(launch_bound(), compiled=True); print(time.process_time() - begin)"
     with tempfile.TemporaryDirectory() as cache:
         first = _fresh(f"import time; {entry}{run}", NUMBA_CACHE_DIR=cache)
         cached = min(_fresh(f"import time; {entry}{run}", NUMBA_CACHE_DIR=cache) for _ in range(3))
     imported = min(
         _fresh(
-            "from time import perf_counter as now\nbegin = now()\nimport presim.engine.simulate\nprint(now() - begin)"
+            "from time import process_time as now\nbegin = now()\nimport presim.engine.simulate\nprint(now() - begin)"
         )
         for _ in range(3)
     )
@@ -174,7 +174,7 @@ def store_rates() -> list[tuple[str, str]]:
     """A large step on disk."""
     trace = fsdp_step(120_000).trace
     with tempfile.TemporaryDirectory() as folder:
-        writing = best_of(3, lambda: store.save([trace], folder))
+        writing = best_of(5, lambda: store.save([trace], folder))
         (path,) = pathlib.Path(folder).glob("rank-*.parquet")
         assert np.array_equal(store.load(folder).traces[0].columns["object"], trace.columns["object"])
         reading = best_of(5, lambda: store.load(folder))
@@ -192,10 +192,13 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS}")
     options = parser.parse_args()
     check()
+    load = os.getloadavg()[0]
     rows = [*loop_rates(), *start_up(), *store_rates()]
     machine = f"{os.cpu_count()}-core {platform.machine()} VM ({_processor()}), Python {platform.python_version()}"
     text = (
-        f"# Engine and trace store\n\n{datetime.date.today()}, {machine}. One core; best of several runs.\n"
+        f"# Engine and trace store\n\n{datetime.date.today()}, {machine}.\n"
+        "CPU time of one process, best of several runs.\n"
+        f"Load of the machine as it began: {load:.1f}, from other work: it costs caches and clock speed.\n"
         "Made by `PYTHONPATH=src:tests python benchmarks/engine.py --write`.\n\n| what | measured |\n|---|---|\n"
         + "".join(f"| {what} | {measured} |\n" for what, measured in rows)
     )
