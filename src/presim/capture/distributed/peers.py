@@ -14,7 +14,9 @@ from typing import Any
 import torch.distributed as dist
 
 # What frameworks call groups of pipeline stages: mesh_pp (DeviceMesh), PIPELINE_MODEL_PARALLEL_GROUP (Megatron).
+# Megatron's EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP is none: not all of its members exchange.
 _PIPELINE = re.compile(r"(?:^|_)(?:pp|pipe|pipeline)(?:_|$)", re.IGNORECASE)
+_WIDER = re.compile(r"(?:^|_)(?:dp|data|tp|tensor|cp|context|ep|expert)(?:_|$)", re.IGNORECASE)
 MOST = 64  # members of a group that are taken to differ only because some of them send
 
 
@@ -45,7 +47,7 @@ class Peers:
 
         @functools.wraps(create)
         def create_watched(size: int, rank: Any, members: Any, *args: Any, **kwargs: Any) -> Any:
-            if members and len(members) <= MOST and _PIPELINE.search(kwargs.get("group_desc") or ""):
+            if members and len(members) <= MOST and is_pipeline(kwargs.get("group_desc") or ""):
                 self._need(tuple(members))
             return create(size, rank, members, *args, **kwargs)
 
@@ -63,6 +65,11 @@ class Peers:
             return call(group, tensors, peer, *args, **kwargs)
 
         setattr(dist.ProcessGroup, name, watched)
+
+
+def is_pipeline(name: str) -> bool:
+    """Whether the members of a group with this name are the stages of one pipeline."""
+    return bool(_PIPELINE.search(name)) and not _WIDER.search(name)
 
 
 def _exchanging(members: list[int], rank: int, peer: int) -> tuple[int, ...]:
