@@ -87,7 +87,14 @@ _PUBLISHED = {
     "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=_experts(8, 2, 32768)),
     "llama4maverick": Shapes(
         *(48, 5120, 16384, 40, 8, 202048),
-        fields=_experts(128, 1, 8192, moe_shared_expert_intermediate_size=8192, moe_layer_freq=[0, 1] * 24),
+        fields=_experts(
+            128,
+            1,
+            8192,
+            moe_shared_expert_intermediate_size=8192,
+            moe_layer_freq=[0, 1] * 24,
+            moe_router_pre_softmax=True,
+        ),
     ),
     # GPT-3's paper has the first; the other is NeMo's own size of it
     "gpt3175b": Shapes(96, 12288, 49152, 96, 96, 51200, "gpt", tied=True, positions="learned"),
