@@ -69,9 +69,16 @@ class Chain:
     def price_all(
         self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster
     ) -> tuple[list[Price], list[int]]:
-        """One price per signature; a guess for those that nobody covers, whose places come with it."""
+        """One price per signature, on the slowest GPU; a guess where nobody covers it, whose places come with it.
+
+        A trace that is whole and one that still grows (`presim.live.feed`) are both priced here, so that they agree.
+        """
         prices = self.price(signatures, groups, cluster)
-        complete = [price or guess(signature, self.device) for signature, price in zip(signatures, prices)]
+        factor = slowdown(cluster.world_size)
+        complete = [
+            of_slowest(signature, price or guess(signature, self.device), factor)
+            for signature, price in zip(signatures, prices)
+        ]
         return complete, [place for place, price in enumerate(prices) if price is None]
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
@@ -93,9 +100,7 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     nccl = trace.manifest.nccl
     chain = chain or Chain.default(cluster, nccl, prices)
     said = notes(cluster.gpu, prices)
-    alone, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
-    factor = slowdown(cluster.world_size)
-    answers = [of_slowest(signature, price, factor) for signature, price in zip(trace.signatures, alone)]
+    answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *_notes({**cluster.nccl, **nccl})))
 
