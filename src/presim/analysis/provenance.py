@@ -24,8 +24,8 @@ class Spread:
     """How doubts become an interval, so that it holds on published runs (docs/decisions/intervals.md)."""
 
     together: float = 0.25  # of the prices' own doubt: shapes of one class are wrong each for itself, for most of it
-    clusters: float = 0.06  # of the step, by which two clusters of one description differ
-    host_slower: float = 4.0  # the target's host may need so many times the CPU time that is expected of it
+    clusters: float = 0.08  # of the step, by which two clusters of one description differ
+    host_slower: float = 2.0  # the target's host may need so many times the CPU time that is expected of it
 
 
 SPREAD = Spread()
