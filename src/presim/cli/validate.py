@@ -95,13 +95,15 @@ def command(
 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
-    from presim.validation import collectives, operators
+    from presim.report.files import write_file
+    from presim.validation.collectives import COLLECTIVES
+    from presim.validation.operators import OPERATORS
 
-    module = collectives if kind == "collectives" else operators
-    rows = module.predict(module.read_rows(table))
-    module.write_rows(rows, out)
+    times = COLLECTIVES if kind == "collectives" else OPERATORS
+    rows = times.predict(times.read(table))
+    times.write(rows, out)
     if report:
-        report.write_text(module.report(rows))
+        write_file(report, times.report(rows).encode())
     known = sum(bool(row["error"]) for row in rows)
     click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
     return 0

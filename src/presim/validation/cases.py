@@ -6,13 +6,13 @@ output can say in words why a case was not built.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from presim.errors import InputError, PresimError
+from presim.validation.tables import read_table
 
 REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
 
@@ -78,15 +78,7 @@ def read_cases(path: Path) -> list[Case]:
     Raises:
         InputError: no such file, no table, a required column or an id is missing, or an id comes twice.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            columns = reader.fieldnames or ()
-            rows = [{key: value for key, value in row.items() if key is not None} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV table: {error}") from error
-    if missing := [name for name in REQUIRED if name not in columns]:
-        raise InputError(f"{path} has no column {missing[0]!r}; docs/guide/validate.md lists what a case may have")
+    rows = read_table(path, REQUIRED, "a case may have")
     _check_ids(path, rows)
     return [Case(row) for row in rows]
 

@@ -7,8 +7,7 @@ A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from presim.cost.chain import Chain
 from presim.cost.price import Price
@@ -17,11 +16,10 @@ from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
-from presim.validation import times
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import gpu_of
+from presim.validation.times import Times
 
-REQUIRED = ("gpu", "n_gpus", "collective", "size_bytes", "time_us")
 _KINDS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -34,35 +32,6 @@ _KINDS = {
 }
 _FABRICS = {("ib", 100): "ib-edr-100", ("ib", 200): "ib-hdr-200", ("ib", 400): "ib-ndr-400", ("ib", 800): "ib-xdr-800"}
 _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800): "roce-800"}
-
-
-def predict(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The rows with the columns of `times.PREDICTED` added."""
-    return times.predict(rows, _price)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of collectives.
-
-    Raises:
-        InputError: no such file, no table, or a column is missing.
-    """
-    return times.read_rows(path, REQUIRED, "a collective")
-
-
-def write_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The whole table or none."""
-    times.write_rows(rows, path, REQUIRED)
-
-
-def report(rows: Iterable[Mapping[str, str]]) -> str:
-    """Errors by log: a source on one kind of GPU, one collective, one number of nodes."""
-    return times.report(rows, "Collectives", ("log", "GPU", "collective", "nodes", "GPUs"), _log)
-
-
-def _log(row: Mapping[str, str]) -> tuple[str, ...]:
-    source = re.split(r" \(|#", row.get("source", ""))[0]
-    return source, row["gpu"], row["collective"], row.get("nodes", "1"), row["n_gpus"]
 
 
 def _price(case: Case) -> Price:
@@ -108,3 +77,18 @@ def _fabric(case: Case, nodes: int) -> str | None:
     if known is None:
         raise CannotBuildError(f"the hardware catalogue has no fabric for {case.text('inter_link')!r}")
     return known
+
+
+def _log(row: Mapping[str, str]) -> tuple[str, ...]:
+    source = re.split(r" \(|#", row.get("source", ""))[0]
+    return source, row["gpu"], row["collective"], row.get("nodes", "1"), row["n_gpus"]
+
+
+COLLECTIVES = Times(
+    what="a collective",
+    required=("gpu", "n_gpus", "collective", "size_bytes", "time_us"),
+    price_of=_price,
+    title="Collectives",
+    headings=("log", "GPU", "collective", "nodes", "GPUs"),
+    group_of=_log,
+)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -20,11 +19,10 @@ from presim.cost.price import Estimator, Price
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
 from presim.trace.signatures import Signature, family
-from presim.validation import times
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import gpu_of
+from presim.validation.times import Times
 
-REQUIRED = ("gpu", "family", "time_us")
 _CLASSES = {str(kind.__struct_config__.tag): kind for kind in get_args(Signature)}
 _MANY = ("collective", "kernel", "fused")  # told by a cluster, or by a name that says nothing of the work
 _SIZES = ("_size", "stride", "dilation")  # fields of a convolution: 224x224
@@ -40,41 +38,6 @@ _USUAL: Mapping[str, Mapping[str, str]] = {  # field -> where its value stands, 
         "backend": "flash",
     },
 }
-
-
-def predict(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The rows with the columns of `times.PREDICTED` added."""
-    return times.predict(rows, _price)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of operators.
-
-    Raises:
-        InputError: no such file, no table, or a column is missing.
-    """
-    return times.read_rows(path, REQUIRED, "an operator")
-
-
-def write_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The whole table or none."""
-    times.write_rows(rows, path, REQUIRED)
-
-
-def report(rows: Iterable[Mapping[str, str]]) -> str:
-    """Errors by source, GPU and family of work."""
-    headings = ("source", "GPU", "family", "dtype")
-    return times.report(
-        rows,
-        "Operators",
-        headings,
-        lambda row: (
-            re.split(r" \(|#", row.get("source", ""))[0],
-            row["gpu"],
-            row["family"],
-            row.get("dtype", ""),
-        ),
-    )
 
 
 def signature_of(case: Case) -> Signature:
@@ -117,3 +80,17 @@ def _estimators(gpu: str) -> tuple[Estimator, ...]:
     """Those of a step, but for a GPU that rests between kernels, as it does where single operators are timed."""
     chip = find(Gpu, gpu)
     return LearnedEstimator(chip, burst=True), AnalyticEstimator(chip, burst=True)
+
+
+def _group(row: Mapping[str, str]) -> tuple[str, ...]:
+    return re.split(r" \(|#", row.get("source", ""))[0], row["gpu"], row["family"], row.get("dtype", "")
+
+
+OPERATORS = Times(
+    what="an operator",
+    required=("gpu", "family", "time_us"),
+    price_of=_price,
+    title="Operators",
+    headings=("source", "GPU", "family", "dtype"),
+    group_of=_group,
+)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
 from presim.validation.cases import Case
+from presim.validation.tables import write_table
 
 RUN_FAILED = "the run failed"  # how the reason begins that another attempt may mend
 PREDICTED = (
@@ -98,17 +98,7 @@ class ResultTable:
     def _write(self) -> None:
         extra = [name for row in self._rows.values() for name in row if name not in self._columns]
         columns = [*dict.fromkeys([*self._columns, *extra])]
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            with temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(self.rows())
-            temporary.replace(self.path)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error}; choose another file with --out") from error
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_table(self.path, columns, self.rows())
 
 
 def _columns_of(cases: Sequence[Case]) -> list[str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from presim.report.files import write_file
+
 Row = Mapping[str, str]
 _WORST = 15
 
@@ -13,7 +15,7 @@ _WORST = 15
 def write_summary(rows: Sequence[Row], path: Path) -> None:
     """Write the summary as Markdown."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(summary(rows))
+    write_file(path, summary(rows).encode())
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.validation.collectives import predict, read_rows, report, write_rows
+from presim.validation.collectives import COLLECTIVES
 
 ROW = {
     "source": "a log", "gpu": "H100 SXM 80GB (a server)", "n_gpus": "16", "nodes": "2",
@@ -17,7 +17,7 @@ ROW = {
 
 
 def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
-    (row,) = predict([ROW])
+    (row,) = COLLECTIVES.predict([ROW])
     assert row["reason"] == ""
     assert float(row["low_time_us"]) < float(row["predicted_time_us"]) < float(row["high_time_us"])
     assert float(row["error"]) == pytest.approx(float(row["predicted_time_us"]) / 4800 - 1, abs=1e-4)
@@ -39,20 +39,20 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
     ],
 )
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:
-    (row,) = predict([{**ROW, **change}])
+    (row,) = COLLECTIVES.predict([{**ROW, **change}])
     assert (row["predicted_time_us"], row["reason"]) == ("", reason)
 
 
 def test_the_table_and_its_report(tmp_path: Path) -> None:
-    rows = predict([ROW, {**ROW, "size_bytes": "1048576", "time_us": "100"}])
-    write_rows(rows, tmp_path / "out.csv")
-    assert read_rows(tmp_path / "out.csv") == rows
-    assert "| a log | H100 SXM 80GB (a server) | all_reduce | 2 | 16 | 2 |" in report(rows)
+    rows = COLLECTIVES.predict([ROW, {**ROW, "size_bytes": "1048576", "time_us": "100"}])
+    COLLECTIVES.write(rows, tmp_path / "out.csv")
+    assert COLLECTIVES.read(tmp_path / "out.csv") == rows
+    assert "| a log | H100 SXM 80GB (a server) | all_reduce | 2 | 16 | 2 |" in COLLECTIVES.report(rows)
 
 
 def test_a_table_without_times_is_none_of_collectives(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("gpu,n_gpus,collective,size_bytes\n")
     with pytest.raises(InputError) as raised:
-        read_rows(table)
+        COLLECTIVES.read(table)
     assert str(raised.value) == f"{table} has no column 'time_us'; docs/guide/validate.md lists what a collective has"

@@ -9,7 +9,7 @@ import pytest
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Convolution, Gemm
 from presim.validation.cases import Case
-from presim.validation.operators import predict, read_rows, report, signature_of, write_rows
+from presim.validation.operators import OPERATORS, signature_of
 
 PRODUCT = {"gpu": "H100 SXM 80GB", "family": "gemm", "m": "8192", "n": "8192", "k": "8192", "dtype": "bfloat16"}
 ATTENTION = {"gpu": "h100-sxm", "family": "attention", "heads": "32", "q_len": "4096", "head_dim": "128"}
@@ -34,7 +34,7 @@ def test_sizes_of_a_convolution_are_joined_by_x() -> None:
 
 
 def test_a_row_is_priced_with_its_interval() -> None:
-    (row,) = predict([{**PRODUCT, "time_us": "1600"}])
+    (row,) = OPERATORS.predict([{**PRODUCT, "time_us": "1600"}])
     assert row["reason"] == ""
     assert float(row["low_time_us"]) < float(row["predicted_time_us"]) < float(row["high_time_us"])
     assert abs(float(row["error"])) < 0.2  # 1.1e12 flops at 690 TFLOP/s
@@ -50,25 +50,25 @@ def test_a_row_is_priced_with_its_interval() -> None:
     ],
 )
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:
-    (row,) = predict([{**PRODUCT, "time_us": "1600", **change}])
+    (row,) = OPERATORS.predict([{**PRODUCT, "time_us": "1600", **change}])
     assert (row["predicted_time_us"], row["reason"]) == ("", reason)
 
 
 def test_an_unknown_family_names_those_that_there_are() -> None:
-    (row,) = predict([{**PRODUCT, "family": "matmul", "time_us": "1"}])
+    (row,) = OPERATORS.predict([{**PRODUCT, "family": "matmul", "time_us": "1"}])
     assert row["reason"].startswith("family = 'matmul' is none of attention, convolution, copy,")
 
 
 def test_the_table_and_its_report(tmp_path: Path) -> None:
-    rows = predict([{**PRODUCT, "source": "a table", "time_us": "1600"}])
-    write_rows(rows, tmp_path / "out.csv")
-    assert read_rows(tmp_path / "out.csv") == rows
-    assert "| a table | H100 SXM 80GB | gemm | bfloat16 | 1 |" in report(rows)
+    rows = OPERATORS.predict([{**PRODUCT, "source": "a table", "time_us": "1600"}])
+    OPERATORS.write(rows, tmp_path / "out.csv")
+    assert OPERATORS.read(tmp_path / "out.csv") == rows
+    assert "| a table | H100 SXM 80GB | gemm | bfloat16 | 1 |" in OPERATORS.report(rows)
 
 
 def test_a_table_without_a_family_is_none_of_operators(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("gpu,time_us\n")
     with pytest.raises(InputError) as raised:
-        read_rows(table)
+        OPERATORS.read(table)
     assert str(raised.value) == f"{table} has no column 'family'; docs/guide/validate.md lists what an operator has"

@@ -1,0 +1,42 @@
+"""CSV tables of cases and of what presim says about them: read with a sentence for what is wrong, written whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from presim.errors import InputError
+from presim.report.files import write_file
+
+
+def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str, str]]:
+    """The rows of a table; ``what`` completes the sentence on columns, e.g. "a case may have". Cells beyond the named columns are left out.
+
+    Raises:
+        InputError: no such file, no table, or a required column is missing.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            columns = reader.fieldnames or ()
+            rows = [{name: value for name, value in row.items() if name is not None} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV table: {error}") from error
+    if missing := [name for name in required if name not in columns]:
+        raise InputError(f"{path} has no column {missing[0]!r}; docs/guide/validate.md lists what {what}")
+    return rows
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """The whole table or none.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_file(path, text.getvalue().encode())
