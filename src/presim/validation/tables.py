@@ -12,7 +12,9 @@ from presim.report.files import write_file
 
 
 def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str, str]]:
-    """The rows of a table; ``what`` completes the sentence on columns, e.g. "a case may have". Cells beyond the named columns are left out.
+    """The rows of a table; cells beyond the named columns are left out.
+
+    ``what`` ends the sentence about a column that is missing, e.g. "a case may have".
 
     Raises:
         InputError: no such file, no table, or a required column is missing.
