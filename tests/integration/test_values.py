@@ -30,16 +30,22 @@ def entries(trace: Trace) -> list[tuple[Any, ...]]:
     """All that was asked of the device in order, but for host time and where memory lies.
 
     Frees that follow each other are sorted: autocast drops its cache in the order of addresses on the heap. Which
-    entry stands for the launch of a graph goes by the host's clock (`Kind`), and is left out, too.
+    entry stands for the launch of a graph goes by the host's clock (`Kind`), and is left out, too. Blocks and segments
+    are numbered as they come, whether or not one lies where an earlier one lay: which cached segments go first when
+    the cache is emptied is also a matter of addresses on the heap.
     """
-    places: dict[int, int] = {}
+    lives: dict[tuple[bool, int], int] = {}
+    count = itertools.count()
     columns = {name: column.tolist() for name, column in trace.columns.items()}
     found = []
     for i, kind in enumerate(columns["kind"]):
         signature, operator = columns["signature"][i], columns["operator"][i]
         place = columns["object"][i]
         if Kind.ALLOC <= kind <= Kind.RETAG:
-            place = places.setdefault(place, len(places))
+            life = (kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE), place)
+            if kind in (Kind.ALLOC, Kind.SEGMENT_ALLOC):
+                lives[life] = next(count)
+            place = lives[life]
         found.append(
             (
                 Kind(kind).name,
