@@ -15,6 +15,7 @@ from presim.errors import InputError, PresimError
 from presim.validation.tables import read_table
 
 REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
+_RANK = re.compile(r"\brank (\d+)\b")
 
 
 class CannotBuildError(PresimError):
@@ -70,6 +71,16 @@ class Case:
             if (value := self.number(column)) is not None:
                 return value, meaning
         return None, kind
+
+    def measured_rank(self) -> int | None:
+        """Whose memory was measured; -1: the last one's, None: the fullest's or not told."""
+        said = f"{self.text('peak_mem_kind')} {self.text('rank_or_stage')}"
+        if "last rank" in said:
+            return -1
+        if "first pipeline stage" in said:
+            return 0
+        numbered = _RANK.search(said)
+        return int(numbered[1]) if numbered else None
 
 
 def read_cases(path: Path) -> list[Case]:

@@ -65,10 +65,15 @@ def plan_megatron(case: Case) -> Plan:
 
 
 def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
-    """The first rank of each pipeline stage; of the last one alone where only its memory was measured."""
-    first = tuple(range(0, world_size, world_size // stages))
-    only_memory = case.number("step_time_s") is None and "last rank" in case.text("rank_or_stage")
-    return first[-1:] if only_memory else first
+    """The first rank of each pipeline stage; of the measured rank's alone where only its memory was measured."""
+    each = world_size // stages
+    first, measured = tuple(range(0, world_size, each)), case.measured_rank()
+    if measured is None or case.number("step_time_s") is not None:
+        return first
+    stage = measured // each
+    if not -1 <= stage < stages:
+        raise CannotBuildError(f"rank {measured} was measured, of {world_size}")
+    return (first[stage],)
 
 
 def _shapes(case: Case) -> tuple[str, ...]:

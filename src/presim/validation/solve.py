@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,13 @@ from presim.engine.options import Options
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import evaluate
 from presim.result import Result
+from presim.units import GIB
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.results import RUN_FAILED, Prediction
 
-GIB = 2**30
 _captures: Captures | None = None  # of this worker process
 
 
@@ -30,7 +31,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
         traces = captures.traces(planned)
         options = _hosts(planned, options)
         results = [evaluate(traces, planned.cluster, options, rank=rank).result for rank in planned.ranks]
-        prediction = _repeated(planned, results, _prediction(case, results))
+        prediction = _repeated(planned, results, _prediction(case, planned, results))
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
@@ -38,7 +39,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 
-def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
+def _prediction(case: Case, plan: Plan, results: Sequence[Result]) -> Prediction:
     """From the results of the ranks that were captured: the first one's time, the measured one's memory."""
     failed = next((result for result in results if result.exit not in ("ok", "stopped")), None)
     if failed is not None and failed.exit == "out_of_memory":
@@ -49,7 +50,7 @@ def _prediction(case: Case, results: Sequence[Result]) -> Prediction:
     result = results[0]
     return Prediction(
         step_time_s=result.step_time_s,
-        peak_mem_gib=_fullest(case, results) / GIB,
+        peak_mem_gib=_measured_peak(case, plan, results) / GIB,
         low_step_time_s=result.step_time_low_s,
         high_step_time_s=result.step_time_high_s,
         outcome="ok",
@@ -77,11 +78,13 @@ def _repeated(plan: Plan, results: Sequence[Result], prediction: Prediction) -> 
     return dataclasses.replace(prediction, step_time_s=step, low_step_time_s=low, high_step_time_s=high)
 
 
-def _fullest(case: Case, results: Sequence[Result]) -> int:
-    """Bytes of the rank that was measured: the last one where the case says so, else the fullest."""
+def _measured_peak(case: Case, plan: Plan, results: Sequence[Result]) -> int:
+    """Bytes of the rank that was measured, for which the captured one at or below it stands; else of the fullest."""
     peaks = [_peak(each, case.measured_memory()[1]) for each in results]
-    said = case.text("peak_mem_kind") + case.text("rank_or_stage")
-    return peaks[-1] if "last rank" in said else max(peaks)
+    rank = case.measured_rank()
+    if rank is None:
+        return max(peaks)
+    return peaks[-1] if rank < 0 else peaks[max(0, bisect.bisect_right(plan.ranks, rank) - 1)]
 
 
 def _peak(result: Result, kind: str) -> int:

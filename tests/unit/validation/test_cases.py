@@ -69,6 +69,20 @@ def test_memory_is_compared_with_its_own_kind(row: dict[str, str], memory: tuple
     assert Case(row).measured_memory() == memory
 
 
+@pytest.mark.parametrize(
+    ("said", "rank"),
+    [
+        ("rank 12", 12),
+        ("last rank (world_size-1), last PP stage", -1),
+        ("first pipeline stage", 0),
+        ("max over ranks", None),
+        ("", None),
+    ],
+)
+def test_whose_memory_was_measured_is_read(said: str, rank: int | None) -> None:
+    assert Case({"rank_or_stage": said}).measured_rank() == rank
+
+
 def test_cases_are_chosen_by_what_names_them() -> None:
     cases = [Case({"id": name, "gpu": gpu}) for name, gpu in (("a", "H100"), ("b", "A100"), ("c", "H100"))]
     assert [case.id for case in select(cases, "H100", None)] == ["a", "c"]

@@ -197,6 +197,9 @@ def test_only_the_measured_rank_runs_for_a_row_of_memory(installed: set[str]) ->
     row = {**MEGATRON, "tp": "4", "pp": "4", "global_batch": "8", "rank_or_stage": "last rank, last PP stage"}
     assert plan(Case({**row, "step_time_s": ""})).ranks == (48,)
     assert plan(Case({**row, "step_time_s": "1.5"})).ranks == (0, 16, 32, 48)
+    assert plan(Case({**row, "step_time_s": "", "rank_or_stage": "rank 17"})).ranks == (16,)
+    with pytest.raises(CannotBuildError, match="rank 64 was measured, of 64"):
+        plan(Case({**row, "step_time_s": "", "rank_or_stage": "rank 64"}))
 
 
 def test_fp16_sums_gradients_in_fp16_as_megatron_does(installed: set[str]) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from presim import pipeline
 from presim.engine.options import Options
 from presim.errors import CaptureError
+from presim.pipeline import Evaluation
 from presim.trace.schema import Trace
+from presim.units import GIB
 from presim.validation.captures import Captures
 from presim.validation.cases import Case
 from presim.validation.plan import Plan, Repeats
@@ -62,6 +66,26 @@ def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, mo
     assert None not in (found.step_time_s, plain.step_time_s, found.low_step_time_s, plain.low_step_time_s)
     assert found.low_step_time_s / found.step_time_s == pytest.approx(plain.low_step_time_s / plain.step_time_s)  # type: ignore[operator]
     assert found.step_time_s == pytest.approx(plain.step_time_s, rel=0.05)  # all of its steps are alike
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"), [("rank 70", 2), ("rank 31", 0), ("rank 32", 1), ("last rank", 2), ("max over ranks", 1)]
+)
+def test_memory_is_that_of_the_rank_that_was_measured(
+    said: str, stage: int, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three stages of 32 ranks, the second one fullest."""
+    planned = dataclasses.replace(plan(Case(ROW)), ranks=(0, 32, 64))
+    sizes = {0: 20, 32: 30, 64: 10}
+
+    def evaluate(traces: object, cluster: object, options: object, rank: int) -> Evaluation:
+        found = pipeline.evaluate([trace], planned.cluster)
+        memory = msgspec.structs.replace(found.result.memory, peak_allocated_bytes=sizes[rank] * GIB)
+        return dataclasses.replace(found, result=msgspec.structs.replace(found.result, memory=memory))
+
+    monkeypatch.setattr("presim.validation.solve.plan", lambda case: planned)
+    monkeypatch.setattr("presim.validation.solve.evaluate", evaluate)
+    assert solve(Case({**ROW, "rank_or_stage": said}), Kept(trace)).peak_mem_gib == list(sizes.values())[stage]
 
 
 def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
