@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,9 +77,14 @@ class Captures:
 
 
 def _texts(script: Path) -> list[str]:
-    """The recipe and its neighbours of the same family, which it may import: ``megatron_gpt``, ``megatron_layers``."""
-    family = script.stem.split("_")[0]
-    return [path.read_text() for path in sorted(script.parent.glob(f"{family}_*.py"))] or [script.read_text()]
+    """The recipe, the files beside it that it imports, and those that they import."""
+    found, new = {script}, [script]
+    while new:
+        names = re.findall(r"^\s*(?:import|from) (\w+)", new.pop().read_text(), re.MULTILINE)
+        beside = {path for name in names if (path := script.parent / f"{name}.py").is_file()} - found
+        found |= beside
+        new += beside
+    return [path.read_text() for path in sorted(found)]
 
 
 def _code_digest() -> str:

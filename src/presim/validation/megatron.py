@@ -6,7 +6,7 @@ import importlib.util
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation import tuned
+from presim.validation import encoders, functional_tests, tuned
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.flags import fields_of, flags_of, refuse_unknown
 from presim.validation.megatron_fields import (
@@ -22,7 +22,7 @@ from presim.validation.megatron_fields import (
 from presim.validation.models import plain_name, published_shapes
 from presim.validation.plan import Plan, Repeats, accumulation, cluster_of, options, repeats_for, steps_for
 
-_OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "frozen", "diffusion")
+_OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "diffusion")
 
 
 def plan_megatron(case: Case) -> Plan:
@@ -31,8 +31,10 @@ def plan_megatron(case: Case) -> Plan:
     Raises:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
-    case = tuned.completed(case)
-    if family := next((word for word in _OTHER_FAMILIES if word in case.text("model").lower()), None):
+    case = encoders.completed(functional_tests.completed(tuned.completed(case)))
+    is_encoder = encoders.family(case) is not None
+    name = case.text("model").lower()
+    if not is_encoder and (family := next((word for word in _OTHER_FAMILIES if word in name), None)):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
     if "automodel" in case.text("framework").lower():
         raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
@@ -49,8 +51,9 @@ def plan_megatron(case: Case) -> Plan:
     repeats = repeats_for(micro_batches, stages)
     chip = cluster.gpu.id
     return Plan(
-        "megatron_gpt.py",
+        encoders.RECIPE if is_encoder else "megatron_gpt.py",
         (
+            *(encoders.arguments(case) if is_encoder else ()),
             *_shapes(case),
             *_parallelism(case),
             *_training(case, repeats, micro_batches, chip),

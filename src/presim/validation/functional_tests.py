@@ -1,0 +1,25 @@
+"""What Megatron-LM's own functional tests run on where a table of them does not say it.
+
+Facts from ``tests/test_utils/recipes`` of its repository, whose every family of tests begins with ``nodes: 1``,
+``gpus: 8`` and ``platforms: dgx_a100``; files of results are named after their platform unless it is that one. Long
+runs before a release ("release" in the name) have more nodes, and how many is not said.
+"""
+
+from __future__ import annotations
+
+from presim.validation.cases import Case
+
+_SOURCE = "Megatron-LM:tests/functional_tests/"
+_PLATFORM, _GPUS = "A100 (DGX A100)", "8"
+
+
+def completed(case: Case) -> Case:
+    """The case with the GPU and their number that its empty cells stand for; any other case as it is."""
+    if _SOURCE not in case.text("source") or "release" in case.text("model"):
+        return case
+    row = dict(case.row)
+    if not case.text("gpu") and case.text("source").endswith(("_dev.json", "_lts.json")):
+        row["gpu"] = _PLATFORM
+    if not case.text("n_gpus") and "GB200" not in case.text("gpu"):  # its hosts have four: its recipes say how many
+        row["n_gpus"] = _GPUS
+    return Case(row)

@@ -1,0 +1,19 @@
+"""What a kept capture goes by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from presim.validation.captures import _texts
+
+
+def test_a_capture_goes_by_the_recipe_and_what_it_imports_in_turn_and_by_no_other_file(tmp_path: Path) -> None:
+    files = {
+        "train.py": "import torch\nimport layers  # noqa: E402\n",
+        "layers.py": "from parts import norm\nimport train\n",
+        "parts.py": "norm = 1\n",
+        "train_other.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert _texts(tmp_path / "train.py") == [files[name] for name in ("layers.py", "parts.py", "train.py")]

@@ -1,0 +1,28 @@
+"""What Megatron-LM's own tests run on, where a row leaves it out."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import Case
+from presim.validation.functional_tests import completed
+
+FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
+ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}
+
+
+@pytest.mark.parametrize(
+    ("change", "gpu", "gpus"),
+    [
+        ({}, "A100 (DGX A100)", "8"),
+        ({"gpu": "H100 (DGX H100)"}, "H100 (DGX H100)", "8"),
+        ({"gpu": "H100 (DGX H100)", "n_gpus": "1"}, "H100 (DGX H100)", "1"),
+        ({"gpu": "GB200 (DGX GB200)"}, "GB200 (DGX GB200)", ""),
+        ({"source": FOLDER + "golden_values_dev_elsewhere.json"}, "", "8"),
+        ({"model": "mixtral/mixtral_8x7b_release"}, "", ""),
+        ({"source": "github:somebody/else.json"}, "", ""),
+    ],
+)
+def test_empty_cells_are_the_defaults_of_the_tests_recipes(change: dict[str, str], gpu: str, gpus: str) -> None:
+    case = completed(Case({**ROW, **change}))
+    assert (case.text("gpu"), case.text("n_gpus")) == (gpu, gpus)
