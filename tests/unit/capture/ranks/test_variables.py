@@ -71,3 +71,14 @@ def test_threads_are_as_with_torchrun_unless_the_user_says_otherwise(monkeypatch
     assert environment()["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert environment()["OMP_NUM_THREADS"] == "4"
+
+
+@pytest.mark.parametrize(("cores", "said", "found"), [(2, None, "1"), (64, None, None), (2, "4", "4")])
+def test_a_small_machine_compiles_in_the_ranks_own_process(
+    cores: int, said: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", said)
+    assert environment().get("TORCHINDUCTOR_COMPILE_THREADS") == found
