@@ -15,6 +15,7 @@ def install_weight_gradient_fusion() -> None:
     Megatron imports it by name; cuBLAS does the same through PyTorch, with beta = 1.
     """
 
+    @torch.no_grad()  # as an extension: Megatron calls it outside of backward, too, where it defers the embedding's
     def accumulate(inputs: torch.Tensor, grad: torch.Tensor, main_grad: torch.Tensor) -> None:
         rows, columns = grad.reshape(-1, grad.shape[-1]), inputs.reshape(-1, inputs.shape[-1])
         if main_grad.dtype == grad.dtype:
