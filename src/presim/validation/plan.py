@@ -21,9 +21,14 @@ class Repeats:
     second: int
     wanted: int
 
-    def step_time(self, first_s: float, second_s: float) -> float:
-        """Seconds of the wanted step from those of the two that were captured."""
-        return first_s + (self.wanted - self.first) * (second_s - first_s) / (self.second - self.first)
+    def step_time(self, first_s: float, second_s: float, busy_s: float = 0.0) -> float:
+        """Seconds of the wanted step from those of the two that were captured.
+
+        ``busy_s``: how much longer the second keeps the busiest stream of any stage at work. No micro-batch takes less
+        than its part of that; the steps may differ by less, where the longer one hides communication that the shorter
+        one shows.
+        """
+        return first_s + (self.wanted - self.first) * max(second_s - first_s, busy_s) / (self.second - self.first)
 
 
 @dataclasses.dataclass(frozen=True)

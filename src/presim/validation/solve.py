@@ -9,10 +9,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
+import numpy as np
+
+from presim.analysis.steps import find_steps
 from presim.engine.options import Options
 from presim.errors import CaptureError, InputError, PresimError
-from presim.pipeline import evaluate
+from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
+from presim.trace.schema import Kind
 from presim.units import GIB
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
@@ -30,8 +34,9 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
         planned = plan(case)
         traces = captures.traces(planned)
         options = _hosts(planned, options)
-        results = [evaluate(traces, planned.cluster, options, rank=rank).result for rank in planned.ranks]
-        prediction = _repeated(planned, results, _prediction(case, planned, results))
+        found = [evaluate(traces, planned.cluster, options, rank=rank) for rank in planned.ranks]
+        prediction = _prediction(case, planned, [each.result for each in found])
+        prediction = _repeated(planned, found, prediction)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
@@ -65,12 +70,12 @@ def _hosts(plan: Plan, options: Options | None) -> Options | None:
     return dataclasses.replace(options or Options(), host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0)
 
 
-def _repeated(plan: Plan, results: Sequence[Result], prediction: Prediction) -> Prediction:
+def _repeated(plan: Plan, found: Sequence[Evaluation], prediction: Prediction) -> Prediction:
     """With the step's time for all of its micro-batches, where fewer were captured."""
-    times = results[0].steps.times_s if plan.repeats and prediction.step_time_s else []
+    times = found[0].result.steps.times_s if plan.repeats and prediction.step_time_s else []
     if plan.repeats is None or prediction.step_time_s is None or len(times) < 3:
         return prediction
-    step = plan.repeats.step_time(times[1], times[2])
+    step = plan.repeats.step_time(times[1], times[2], max(_further_work_s(each) for each in found))
     low, high = (
         bound and bound * step / prediction.step_time_s
         for bound in (prediction.low_step_time_s, prediction.high_step_time_s)
@@ -90,6 +95,18 @@ def _measured_peak(case: Case, plan: Plan, results: Sequence[Result]) -> int:
 def _peak(result: Result, kind: str) -> int:
     memory = result.memory
     return memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
+
+
+def _further_work_s(found: Evaluation) -> float:
+    """How much longer the third step keeps the rank's busiest stream at work than the second."""
+    trace, timeline = found.priced.trace, found.timeline
+    lasts = np.where(trace.mask(Kind.WORK), timeline.end_ns - timeline.start_ns, 0)
+    streams = trace.columns["stream"].astype(np.int64)
+    second, third = (
+        np.bincount(streams[step.entries], lasts[step.entries], minlength=int(streams.max()) + 1)
+        for step in find_steps(trace, timeline).steps[1:3]
+    )
+    return float((third - second).max()) / 1e9
 
 
 def _one_line(error: object) -> str:

@@ -63,6 +63,7 @@ def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, mo
     monkeypatch.setattr("presim.validation.solve.plan", lambda case: planned)
     found = solve(Case(ROW), kept)
     assert Repeats(2, 4, 8).step_time(3.0, 5.0) == 9.0
+    assert Repeats(2, 4, 8).step_time(3.0, 5.0, busy_s=2.5) == 10.5  # no stage works faster than its kernels
     assert None not in (found.step_time_s, plain.step_time_s, found.low_step_time_s, plain.low_step_time_s)
     assert found.low_step_time_s / found.step_time_s == pytest.approx(plain.low_step_time_s / plain.step_time_s)  # type: ignore[operator]
     assert found.step_time_s == pytest.approx(plain.step_time_s, rel=0.05)  # all of its steps are alike

@@ -39,6 +39,9 @@ _FALLBACKS = {
 }
 _GROUPED = 1 / 0.92  # grouped products need this much longer than batched ones (SimuMax, B200 and A100 PCIe)
 _TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are strided (same source)
+# Gradients in FP8 are added up precisely (e5m2 operands; Transformer Engine's and torchao's defaults), for which Hopper
+# interrupts its tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
+_PRECISE = {"hopper": 1.15}
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
 
@@ -56,7 +59,7 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
     constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
     shapes = np.array([_shape(signature) for signature in signatures], float).T
     total, arithmetic, memory = seconds(shapes, device, device.peak(kind), constants)
-    slow = np.array([_slowdown(signature) for signature in signatures])
+    slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
     doubtful = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
     widths = constants.uncertainty * borrowed * device.doubt * doubtful
@@ -128,6 +131,13 @@ def _element_bytes(dtype: str) -> float:
 
 def _precision(signature: Gemm | GroupedGemm) -> str:
     return precision(signature.dtype, signature.compute if isinstance(signature, Gemm) else "")
+
+
+def _precision_costs(signature: Gemm | GroupedGemm, device: Device) -> float:
+    """How much longer sums take that are kept in full float32. Operands scaled by blocks have kernels of their own."""
+    if isinstance(signature, GroupedGemm) or signature.scaling == "block":
+        return 1.0
+    return _PRECISE.get(device.generation, 1.0) if "float8_e5m2" in (signature.dtype, signature.b_dtype) else 1.0
 
 
 def _slowdown(signature: Gemm | GroupedGemm) -> float:

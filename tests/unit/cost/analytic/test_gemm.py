@@ -114,6 +114,15 @@ def test_a_gpu_with_less_power_sustains_less_of_its_peak(h100: Device) -> None:
     assert priced(pcie, large).uncertainty > priced(h100, large).uncertainty
 
 
+def test_gradients_in_fp8_are_added_up_precisely_which_costs_hopper_alone(h100: Device) -> None:
+    """An operand of e5m2 is a gradient: frameworks ask for fast accumulation in the forward pass only."""
+    forward = product(8192, 8192, 8192, dtype="float8_e4m3fn", out_dtype="bfloat16")
+    gradient = product(8192, 8192, 8192, dtype="float8_e5m2", b_dtype="float8_e4m3fn", out_dtype="bfloat16")
+    assert 1.1 < priced(h100, gradient).duration_ns / priced(h100, forward).duration_ns < 1.2
+    b200 = device_of(hardware.gpu("b200"))
+    assert priced(b200, gradient) == priced(b200, forward)
+
+
 def test_prices_come_back_in_the_order_asked(h100: Device) -> None:
     asked = [product(64, 64, 64), product(64, 64, 64, dtype="float32"), product(4096, 4096, 4096)]
     assert gemm.price(asked, h100) == [priced(h100, signature) for signature in asked]
