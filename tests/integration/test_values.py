@@ -67,6 +67,12 @@ def test_small_tensors_are_computed_for_real() -> None:
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
 
 
+def test_small_layers_of_libraries_are_computed_for_real() -> None:
+    """Batch norm with its running statistics, convolutions, products of another type, forward and backward."""
+    job = run("small_layers.py")
+    assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
+
+
 def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: Any) -> Result:
     """The result of a script that checks itself, and came to its end."""
     wanted = RunOptions(gpu="h100-sxm", values=values, steps=0, **options)

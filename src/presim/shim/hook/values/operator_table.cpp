@@ -71,7 +71,8 @@ Treatment treatment_of(const Operator& op, const c10::FunctionSchema& schema, st
   if (moves_no_values(name) || is_view(schema) || handle.hasTag(at::Tag::inplace_view)) return Treatment::Ignore;
   if (name == "copy_") return Treatment::Copy;  // one kernel for all devices
   if (!own_kernel) return Treatment::Ignore;
-  return handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) ? Treatment::Evaluate : Treatment::Answer;
+  bool computed = op.stand_in != nullptr || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  return computed ? Treatment::Evaluate : Treatment::Answer;
 }
 
 std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
@@ -87,6 +88,8 @@ std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
   std::string_view space = qualified.substr(0, colon);
   std::string_view name = colon == std::string_view::npos ? qualified : qualified.substr(colon + 2);
   op->arguments = schema.arguments().size();
+  op->stand_in = space == "aten" ? stand_in_for(name, schema.overload_name()) : nullptr;
+  op->computed_by = op->stand_in != nullptr ? handle_of(*op->stand_in) : *op->handle;
   op->treatment = treatment_of(*op, schema, space, name);
   op->rule = rule_of(name);
   op->counts = one_of(name, {"equal", "nonzero", "_unique2", "_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"});

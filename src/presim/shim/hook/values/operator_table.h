@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "stand_ins.h"
+
 namespace presim::hook::values {
 
 // Which policy answers for an operator's small results when they cannot be computed.
@@ -38,6 +40,8 @@ struct Written {
 struct Operator {
   std::string name;
   std::optional<c10::OperatorHandle> handle;
+  std::optional<c10::OperatorHandle> computed_by;  // the CPU's operator: the same, or what stands in for it
+  const StandIn* stand_in = nullptr;
   Treatment treatment = Treatment::Ignore;
   Rule rule = Rule::Number;
   bool counts = false;  // its host code reads a count back while it runs

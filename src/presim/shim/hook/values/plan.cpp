@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
@@ -81,7 +82,8 @@ void widen(torch::jit::Stack& arguments) {
 
 void call_kernel(Plan& plan, torch::jit::Stack arguments) {
   for (Target& target : plan.targets) target.copy = argument_of(arguments, target);
-  plan.op->handle->callBoxed(&arguments);
+  if (plan.op->stand_in != nullptr) plan.op->stand_in->adapt(arguments);
+  plan.op->computed_by->callBoxed(&arguments);
   plan.arguments = std::move(arguments);
 }
 
@@ -102,7 +104,8 @@ bool try_kernel(Plan& plan, torch::jit::Stack arguments) {
 }
 
 bool write_place(const Place& place, const at::Tensor& result, uint8_t origin) {
-  if (!place.view.defined() || !result.defined()) return place.view.defined() == result.defined();
+  if (!place.view.defined()) return !result.defined() || result.numel() == 0;
+  if (!result.defined()) return false;
   if (place.view.sizes() != result.sizes()) return false;
   if (place.on_device || place.view.data_ptr() != result.data_ptr()) place.view.copy_(result);
   if (place.on_device) know(place.view, origin);
@@ -179,8 +182,12 @@ bool write_results(Plan& plan, const std::vector<Place>& outputs) {
   Apart apart;
   std::vector<Place> results;
   for (const c10::IValue& value : plan.arguments) collect(value, results);
-  if (results.size() != outputs.size()) return false;
+  bool own_extras = plan.op->stand_in != nullptr && results.size() < outputs.size();  // a library's, for its backward
+  if (results.size() != outputs.size() && !own_extras) return false;
   bool fits = true;
+  for (size_t i = results.size(); i < outputs.size(); ++i) {
+    if (outputs[i].view.defined()) fits &= write_place(outputs[i], at::zeros_like(outputs[i].view), plan.origin);
+  }
   for (size_t i = 0; i < results.size(); ++i) fits &= write_place(outputs[i], results[i].view, plan.origin);
   for (const Target& target : plan.targets) {  // those that the operator does not return
     bool returned = std::any_of(outputs.begin(), outputs.end(),
