@@ -213,13 +213,14 @@ def fuse(optimizer) -> None:
             group.update(fused=True, foreach=False)
 
 
-def forward_step(o, batches, model):
-    """One micro-batch: the output and what makes a loss of it."""
+def forward_step(o, batches, model, return_schedule_plan=False):
+    """One micro-batch: the output, or how its layers can run beside another's, and what makes a loss of it."""
     tokens = next(batches)
     positions = torch.arange(tokens.shape[1], device="cuda").expand_as(tokens)
     shape = (tokens.shape[0], 1, tokens.shape[1], o.sequence)
     mask = torch.zeros(shape, dtype=torch.bool, device="cuda") if o.attention_mask else None
-    output = model(tokens, positions, mask, labels=tokens)
+    run = model.build_schedule_plan if return_schedule_plan else model
+    output = run(tokens, positions, mask, labels=tokens)
     return output, lambda out: (out.float().mean(), {"loss": out.detach().mean()})
 
 

@@ -44,6 +44,7 @@ class Runner:
         import torch
 
         from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
+        from presim.capture.adapters.deep_ep import DeepEp
         from presim.capture.adapters.symmetric_memory import SymmetricMemory
         from presim.capture.adapters.transformer_engine import TransformerEngine
         from presim.capture.adapters.triton_kernels import TritonKernels
@@ -74,6 +75,8 @@ class Runner:
         compilation.install(hook)
         flex_attention.install()
         self.symmetric_memory.install()
+        self.deep_ep = DeepEp(hook)
+        self.deep_ep.install()
         vllm_kernels.install()
         TritonKernels(hook, values=control.values is not None).install()
         TransformerEngine(hook).install()
@@ -193,7 +196,9 @@ class Runner:
             "unfilled_bytes": self.cpu_weights.bytes,
         }
         own = extensions.own_runtime(extensions.loaded_libraries())
-        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *self.symmetric_memory.notes())
+        adapters = (self.symmetric_memory, self.deep_ep)
+        said = (note for adapter in adapters for note in adapter.notes())
+        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *said)
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if self.read_backs is not None:
             outcome.read_backs = self.read_backs.listed()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from presim.cost.collectives.channels import channels
 from presim.cost.collectives.environment import Tuning, tuning_of
+from presim.cost.collectives.experts import moved
 from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
@@ -23,6 +24,7 @@ from presim.trace.signatures import (
     GroupedGemm,
     Kernel,
     MemoryBound,
+    Routed,
     Signature,
     dtype_bytes,
 )
@@ -72,6 +74,8 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
         memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
         return Demand(memory=memory)
     links = links_of(cluster, layout, tuning)
+    if collective.routed is not None:
+        return _of_exchange(collective.routed, layout, links, cluster, seconds)
     sent = _sent(collective.even, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
@@ -84,6 +88,21 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
         link_in=into / link,
         port_out=out / port,
         port_in=into / port,
+    )
+
+
+def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster, seconds: float) -> Demand:
+    """Of a library for experts: what leaves a rank is read once, and written where it arrives."""
+    bytes_ = moved(routed, layout)
+    link = bytes_.near / (links.link_Bps * _WIRES_REACHED * seconds)
+    port = bytes_.far / (links.network_Bps * _WIRES_REACHED * seconds)
+    return Demand(
+        channels=routed.sms / cluster.gpu.sm_count,
+        memory=2 * max(bytes_.near, bytes_.far) / seconds / (links.memory_Bps * _MEMORY_REACHED),
+        link_out=link,
+        link_in=link,
+        port_out=port,
+        port_in=port,
     )
 
 

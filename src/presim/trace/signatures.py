@@ -28,6 +28,7 @@ COLLECTIVE_KINDS = (
     "scatter",
     "barrier",
 )
+ROUTED_KINDS = ("dispatch", "combine")  # of a library for mixtures of experts; they carry `Routed`
 
 
 class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
@@ -225,21 +226,36 @@ class Splits(msgspec.Struct, frozen=True):
         return sum(self.received) - self.received[self.own]
 
 
+class Routed(msgspec.Struct, frozen=True):
+    """How a library deals tokens out to experts: a dispatch, and the combine that brings results back.
+
+    Each token goes once to every host that has an expert it chose, and there once to every such rank.
+    """
+
+    library: str  # deepep, hybridep
+    tokens: int  # of one rank
+    token_bytes: int
+    chosen: int  # experts of each token
+    experts: int  # of all ranks together
+    sms: int  # multiprocessors that the exchange keeps busy
+
+
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
     """One communication call of one rank.
 
     ``bytes`` counts as nccl-tests does: the whole gathered result for all_gather, the whole input for
     reduce_scatter, the tensor for all_reduce, broadcast and reduce, what one rank sends for all_to_all,
-    send and recv.
+    send and recv, each token once for dispatch and combine.
     """
 
-    kind: str  # one of COLLECTIVE_KINDS
+    kind: str  # one of COLLECTIVE_KINDS or, where it is routed, ROUTED_KINDS
     bytes: int
     dtype: str
     group: int  # index into the manifest's process groups
     peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
     fused: int = 1  # calls coalesced into this launch
     splits: Splits | None = None  # of an all_to_all whose parts differ
+    routed: Routed | None = None  # of a dispatch or combine
 
     flops: ClassVar[int] = 0
 

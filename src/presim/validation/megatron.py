@@ -6,7 +6,7 @@ import importlib.util
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation import encoders, functional_tests, tuned
+from presim.validation import encoders, functional_tests, tuned, tuned_experts
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.flags import fields_of, flags_of, refuse_unknown
 from presim.validation.megatron_fields import (
@@ -64,6 +64,7 @@ def plan_megatron(case: Case) -> Plan:
         3 if repeats else steps_for(micro_batches),
         repeats,
         tuned.launched_as_graphs(case, plain_name(case), chip),
+        tuned_experts.graphed_modules(case, chip),
     )
 
 
@@ -127,7 +128,8 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     said, is_tuned, engine = flags_of(case), tuned.is_tuned(case), engine_of(case)
     sharding, framework = case.text("sharding").lower(), case.text("framework")
     lora = tuned.adapters(case)
-    again = tuned.recomputed(plain_name(case), chip, case.text("precision")) if is_tuned else ()
+    keeps = not is_tuned or tuned_experts.keeps_all(case, chip)
+    again = () if keeps else tuned.recomputed(plain_name(case), chip, case.text("precision"))
     return options(
         accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
         distributed_optimizer="distributed" in sharding or is_sharded(case) or bool(lora),
@@ -158,6 +160,7 @@ def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ..
         **tuned.fine_tuned_fields(case),
         **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
         **fields_of(case, flags_of(case)),
+        **tuned_experts.exchange_fields(case, cluster.gpu.id),
     }
     stages = case.count("pp", 1)
     if case.count("vp", 1) > 1 and micro_batches % stages and micro_batches > stages:

@@ -42,6 +42,7 @@ class Plan:
     steps: int = 3
     repeats: Repeats | None = None  # its second and third step have fewer micro-batches than the case's
     graphs: bool = False  # the published run's iteration is made of CUDA graphs: no kernel waits for its host
+    graphed: tuple[str, ...] = ()  # modules that were CUDA graphs, where not all of it was
 
 
 Planner = Callable[[Case], Plan]

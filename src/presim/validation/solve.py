@@ -18,6 +18,7 @@ from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
 from presim.trace.schema import Kind
 from presim.units import GIB
+from presim.validation.as_graphs import as_graphs
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import Plan
@@ -32,7 +33,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     begun = time.perf_counter()
     try:
         planned = plan(case)
-        traces = captures.traces(planned)
+        traces = [as_graphs(trace, planned.graphed) for trace in captures.traces(planned)]
         options = _hosts(planned, options)
         found = [evaluate(traces, planned.cluster, options, rank=rank) for rank in planned.ranks]
         prediction = _prediction(case, planned, [each.result for each in found])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from presim.validation import tuned_experts
 from presim.validation.cases import Case
 
 _MLPERF = "training_results"
@@ -133,11 +134,14 @@ def launched_as_graphs(case: Case, model: str, gpu: str) -> bool:
     """The iteration is made of CUDA graphs, so that no kernel waits for the host.
 
     So are, besides, the Llamas that NVIDIA's MLPerf code of 2025 trains, but for LoRA without context parallelism.
-    Releases before 2026 had fewer graphs; what they waited for their hosts is not in the prediction.
+    Releases before 2026 had fewer graphs; what they waited for their hosts is not in the prediction. Of mixtures of
+    experts since, `tuned_experts` knows which were one graph and which in parts.
     """
     if f"{_MLPERF}_v5" in case.text("source"):
         return adapters(case) is None or case.count("cp", 1) > 1
     if "bridge" not in case.text("framework").lower():
+        return False
+    if tuned_experts.graphed_modules(case, gpu):
         return False
     rules = next((rules for name, rules in _GRAPHED.items() if model.startswith(name)), ())
     return any(gpu == chip and case.text("precision").lower().startswith(format_) for chip, format_ in rules)

@@ -107,7 +107,7 @@ def _content(signature: Signature, trace: Trace) -> Hashable:
     groups = trace.manifest.groups
     known = 0 <= signature.group < len(groups)
     role: Hashable = _role(groups[signature.group]) if known else signature.group
-    content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role)
+    content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role, signature.routed)
     splits = signature.splits
     return content if splits is None else (*content, splits.leaving, splits.arriving)
 

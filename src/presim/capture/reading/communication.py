@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from presim.capture.reading.library_calls import dtype_of
 from presim.capture.reading.log import Descriptor, Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective, Splits
+from presim.trace.signatures import Collective, Routed, Splits
 
 _COMPOSED = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
 
@@ -56,6 +56,8 @@ class Communication:
             return self._merged[work]
         call = self._call(work)
         group = self._group(call, op)
+        if exchange := self._site(op).get("exchange"):
+            return _routed(exchange, group)
         return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
 
     def _bytes(self, call: _Call, group: int) -> int:
@@ -131,9 +133,12 @@ class Communication:
 
     def line(self, op: int) -> str:
         """Where the script calls a collective, as ``train.py:12``; empty where that is not known."""
+        return self._site(op).get("at", "")
+
+    def _site(self, op: int) -> Mapping[str, str]:
         described = self._torch_group(op)
         site = described.number("site", -1) if described else -1
-        return self.log.descriptors[site].fields.get("at", "") if site >= 0 else ""
+        return self.log.descriptors[site].fields if site >= 0 else {}
 
     def _call(self, work: int) -> _Call:
         if work not in self._calls:
@@ -193,6 +198,13 @@ class Communication:
             return None
         descriptor = self.log.descriptors[int(arguments)]
         return descriptor if descriptor.family == "group" else None
+
+
+def _routed(exchange: str, group: int) -> Collective:
+    """A stand-in's collective as what it stands for: ``kind;library;tokens;bytes;chosen;experts;sms;dtype``."""
+    kind, library, *numbers, dtype = exchange.split(";")
+    routed = Routed(library, *(int(number) for number in numbers))
+    return Collective(kind, routed.tokens * routed.token_bytes, dtype, group, routed=routed)
 
 
 def _describe(descriptor: Descriptor) -> Group:

@@ -46,6 +46,7 @@ class Hook:
         self._call_sites = library.presim_call_sites
         self._scopes: dict[str, int] = {}
         self._sites: dict[str, int] = {}
+        self.exchange = ""  # what the collectives that are asked for now stand for (`adapters.deep_ep_buffers`)
 
     def ask_call_sites(self, line: Callable[[], str]) -> None:
         """At every collective of PyTorch's: where the script calls it."""
@@ -53,9 +54,10 @@ class Hook:
         self._call_sites(self._on_collective)
 
     def _site_id(self, line: str) -> int:
-        known = self._sites.get(line)
+        text = f"site at={line.replace(' ', '_')}" + (f" exchange={self.exchange}" if self.exchange else "")
+        known = self._sites.get(text)
         if known is None:
-            known = self._sites[line] = self._intern(f"site at={line.replace(' ', '_')}".encode())
+            known = self._sites[text] = self._intern(text.encode())
         return known
 
     def tell_group(self, name: str, ranks: Sequence[int]) -> None:

@@ -43,6 +43,16 @@ class FabricConstants(Calibration, frozen=True, kw_only=True):
     direct_efficiency: float  # of one NIC, for send/receive and all-to-all
 
 
+class ExchangeConstants(Calibration, frozen=True, kw_only=True):
+    """A library for experts' exchanges; pairs are of dispatch and combine."""
+
+    base_us: float  # meeting of all ranks, and what happens before data moves
+    network_us: float  # the same where they are in several NVLink domains, besides
+    link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with SMs enough
+    sm_GBps: tuple[float, float]  # what one SM moves
+    port_efficiency: float  # share of the NIC's bandwidth
+
+
 @functools.cache
 def table() -> dict[str, Any]:
     """The whole file as nested dicts."""
@@ -62,6 +72,12 @@ def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricC
     """Constants of a kind of fabric (infiniband, roce, efa, ethernet); ``own`` as in `link_constants`."""
     entries = table()["fabric"]
     return _converted(entries.get(kind) or entries["ethernet"], own, "fabric", FabricConstants)
+
+
+def exchange_constants(library: str) -> ExchangeConstants:
+    """Constants of a library for experts' exchanges: deepep, hybridep."""
+    entries = table()["exchange"]
+    return msgspec.convert(entries.get(library) or entries["deepep"], ExchangeConstants)
 
 
 def _converted(entry: dict[str, Any], own: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:

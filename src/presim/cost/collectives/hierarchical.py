@@ -12,6 +12,7 @@ from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
+from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.placement import Layout, Links, exchanged, layout_of, links_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
@@ -39,6 +40,9 @@ class Hierarchical:
 
     def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price:
         """Duration from the moment all members have arrived, running alone."""
+        if collective.routed is not None:
+            layout = layout_of(collective, group, cluster)
+            return price_exchange(collective.kind, collective.routed, layout, links_of(cluster, layout))
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")

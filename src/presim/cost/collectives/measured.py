@@ -45,6 +45,8 @@ class Measured:
 
     def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         """The time measured for this size, or on the straight line between its neighbours in log and log."""
+        if collective.routed is not None:
+            return None
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")

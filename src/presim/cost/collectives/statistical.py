@@ -60,6 +60,8 @@ class Statistical:
 
     def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         """The time that all but a quarter of the ranks keep to; None for kinds that were not fitted."""
+        if collective.routed is not None:
+            return None
         if collective.kind not in COLLECTIVE_KINDS:
             known = ", ".join(COLLECTIVE_KINDS)
             raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")

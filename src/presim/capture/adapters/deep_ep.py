@@ -1,0 +1,65 @@
+"""DeepEP, which cannot be built or run without GPUs: a stand-in for whoever imports ``deep_ep``.
+
+Its library passes tokens to experts through memory that GPUs share and through the network, by kernels of its own, past
+everything that presim stands below. What a program asks of it is known from its arguments, though: each call becomes
+one collective that carries how tokens are dealt out, and its outputs have the sizes that follow from the routing.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from presim.capture.script.hook import Hook
+
+_NAMES = ("deep_ep", "deep_ep.utils")
+
+
+class DeepEp:
+    """Offers the stand-in, whether or not the library is installed; knows whether it was used."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        self.module: ModuleType | None = None
+
+    def install(self) -> None:
+        """For any import of ``deep_ep`` from here on."""
+        sys.meta_path.insert(0, _Finder(self))
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know."""
+        if self.module is None or not self.module.exchange.was_used:
+            return ()
+        return (
+            "DeepEP was stood in for: its exchanges take what published tables of it say, for tokens that choose "
+            "experts evenly; other ranks are taken to send this one what it sends to itself.",
+        )
+
+    def load(self) -> ModuleType:
+        """The stand-in's module, told whom to ask."""
+        if self.module is None:
+            from presim.capture.adapters import deep_ep_buffers
+
+            deep_ep_buffers.exchange.hook = self.hook
+            self.module = deep_ep_buffers
+        return self.module
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, owner: DeepEp) -> None:
+        self.owner = owner
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _NAMES:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=fullname == _NAMES[0])
+
+    def exec_module(self, module: Any) -> None:
+        stand_in = self.owner.load()
+        vars(module).update({name: getattr(stand_in, name) for name in stand_in.__all__})

@@ -1,0 +1,18 @@
+"""Experts' tokens: to how many places each goes when experts are chosen evenly."""
+
+from __future__ import annotations
+
+import math
+
+
+def distinct(places: int, experts: int, chosen: int) -> float:
+    """The expected number of places that hold one of a token's experts.
+
+    ``chosen`` of ``experts`` are drawn without putting them back, all alike; each place holds the same number of them.
+
+    >>> round(distinct(8, 64, 8), 2)
+    5.43
+    """
+    others = experts - experts // max(places, 1)
+    none = math.prod(max(others - drawn, 0) / (experts - drawn) for drawn in range(min(chosen, experts)))
+    return places * (1 - none)

@@ -1,0 +1,93 @@
+"""How published mixtures of experts were set up, release by release, where their tables do not say it.
+
+Facts from Megatron-Bridge's ``scripts/performance/configs`` at commits of 2025-11 to 2026-08 (gpt_oss, qwen, deepseek,
+kimi: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
+all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one graph for
+the whole iteration in MXFP8, exchanges beside the other micro-batch's products, and nothing computed again. What those
+runs had besides is not built: attention in FP8 (Megatron-core 0.16.1 has it with other recipes than MXFP8), and one
+kernel for all products of a rank's experts with their activation (cuDNN's grouped MLP).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from presim.validation.cases import Case
+from presim.validation.models import plain_name
+
+Rules = Mapping[str, tuple[tuple[str, str], ...]]  # model -> (GPU, precision); each by how it begins
+
+_HYBRID: Rules = {  # since 26.02
+    "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
+    "qwen3235ba22b": (("gb", ""),),
+    "gptoss120b": (("b300", ""), ("gb200", "mx"), ("gb300", "mx")),
+    "deepseekv3": (("", ""),),
+    "kimik2": (("gb", ""),),
+}
+_PARTLY_GRAPHED: Rules = {  # attention, router and what prepares experts
+    "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
+    "qwen3235ba22b": (("gb", ""),),
+    "gptoss120b": (("b300", ""), ("gb300", "")),
+    "deepseekv3": (("gb", ""), ("b300", "")),
+    "kimik2": (("gb", ""),),
+}
+_WHOLE: Rules = {  # since 26.06: the iteration is one graph
+    "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
+    "gptoss120b": (("gb200", "mx"), ("gb300", "mx")),
+    "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+}
+_OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
+    "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+    "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
+}
+_KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
+    "gptoss120b": (("gb", "mx"), ("b300", "mx")),
+    "deepseekv3": (("gb300", "mx"),),
+}
+_GRAPHED_MODULES = ("input_layernorm", "self_attention", "pre_mlp_layernorm", "router")
+
+
+def release_of(case: Case) -> tuple[int, int]:
+    """Megatron-Bridge's container as (year, month); (0, 0) for others."""
+    found = re.match(r"(\d\d)\.(\d\d)", case.text("framework_version") or case.text("date"))
+    is_bridge = "bridge" in case.text("framework").lower()
+    return (int(found[1]), int(found[2])) if found and is_bridge else (0, 0)
+
+
+def _holds(rules: Rules, case: Case, gpu: str, since: tuple[int, int]) -> bool:
+    name, precision = plain_name(case), case.text("precision").lower()
+    fits = (pairs for model, pairs in rules.items() if name.startswith(model))
+    precision = "mx" if "mx" in precision else precision
+    said = any(gpu.startswith(chip) and precision.startswith(kind) for pairs in fits for chip, kind in pairs)
+    return said and release_of(case) >= since
+
+
+def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
+    """Fields of TransformerConfig that a release set; none where the case is no such run."""
+    fields: dict[str, object] = {}
+    # H100: 26.04 spread Qwen3 30B's experts over two hosts and took HybridEP for it
+    two_hosts = plain_name(case).startswith("qwen330ba3b") and gpu == "h100-sxm" and case.count("ep", 1) == 16
+    if _holds(_HYBRID, case, gpu, (26, 2)) or (two_hosts and release_of(case) >= (26, 2)):
+        fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+        fields["moe_shared_expert_overlap"] = False  # Megatron's flexible dispatcher has no place for it
+    if _holds(_OVERLAPPED, case, gpu, (26, 6)):
+        fields |= {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}
+    return fields
+
+
+def keeps_all(case: Case, gpu: str) -> bool:
+    """Nothing is computed again in the backward pass."""
+    return _holds(_KEEPS_ALL, case, gpu, (26, 6))
+
+
+def is_one_graph(case: Case, gpu: str) -> bool:
+    """The whole iteration is one CUDA graph: no kernel waits for the host."""
+    return _holds(_WHOLE, case, gpu, (26, 6))
+
+
+def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
+    """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
+    if is_one_graph(case, gpu) or not _holds(_PARTLY_GRAPHED, case, gpu, (26, 2)):
+        return ()
+    return _GRAPHED_MODULES
