@@ -25,7 +25,7 @@ def as_graphs(trace: Trace, modules: Sequence[str]) -> Trace:
     named = np.array([bool(words.search(scope)) for scope in trace.scopes] + [False])
     columns = dict(trace.columns)
     inside = named[columns["scope"].astype(np.int64)]
-    launches = columns["kind"] <= Kind.STREAM_WAIT
+    launches = columns["kind"].astype(np.int64) <= Kind.STREAM_WAIT
     again = inside & np.concatenate(([False], inside[:-1]))
     columns["host_ns"] = np.where(again, 0, columns["host_ns"])
     columns["value"] = np.where(again & launches, _FROM_A_GRAPH, columns["value"])

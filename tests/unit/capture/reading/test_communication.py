@@ -6,7 +6,7 @@ import pytest
 
 from presim.capture.reading.communication import Communication, parse_ranks
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective, Splits
+from presim.trace.signatures import Collective, Routed, Splits
 from support.capture_logs import LogBuilder
 
 
@@ -177,3 +177,16 @@ def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
         build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=0), object=2)
     found, _ = signatures(build)
     assert [(call.kind, call.bytes, call.fused) for call in found] == [("all_gather", 64, 1), ("broadcast", 32, 2)]
+
+
+def test_a_stand_in_says_what_its_collective_is() -> None:
+    """One number goes round; the site has what the library would have moved."""
+    build = LogBuilder()
+    site = build.text("site at=train.py:7 exchange=dispatch;hybridep;4096;14336;8;64;16;bfloat16")
+    group = build.text(f"group name=3 size=8 ranks=0:8:1 site={site} desc=experts")
+    op = f"op name=record_param_comms in= out= args={group}"
+    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 4), op=op)
+    routed = Routed("hybridep", 4096, 14336, 8, 64, 16)
+    found, groups = signatures(build)
+    assert found == [Collective("dispatch", 4096 * 14336, "bfloat16", 0, routed=routed)]
+    assert groups == (Group("experts", tuple(range(8)), 8),)

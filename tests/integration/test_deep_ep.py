@@ -1,0 +1,29 @@
+"""Programs that exchange experts' tokens by DeepEP run without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.options import RunOptions
+from presim.trace.signatures import Collective
+from presim.verbs import run_and_evaluate
+from support.captured import SCRIPTS
+
+pytestmark = pytest.mark.torch_cuda
+
+
+def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
+    """The script checks the sizes it gets; the trace has two dispatches and two combines, and the result says so."""
+    evaluation = run_and_evaluate(
+        [str(SCRIPTS / "deep_ep_layer.py")], RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0"), stdout=2
+    )
+    assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
+    trace = evaluation.priced.trace
+    collectives = [one for one in trace.signatures if isinstance(one, Collective)]
+    routed = [(one.kind, one.routed, one.bytes) for one in collectives if one.routed is not None]
+    described = sorted((kind, how.library, how.chosen, how.sms) for kind, how, _ in routed)
+    assert described == [
+        (kind, library, 4, 24) for kind in ("combine", "dispatch") for library in ("deepep", "hybridep")
+    ]
+    assert {size for _, _, size in routed} == {512 * 1024 * 2}
+    assert any(note.startswith("DeepEP was stood in for") for note in evaluation.result.notes)

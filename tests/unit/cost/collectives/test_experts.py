@@ -1,0 +1,75 @@
+"""Exchanges of experts: what crosses which wires, held against published bandwidths."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim import hardware
+from presim.cost.collectives.experts import NAME, moved
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.placement import layout_of
+from presim.cost.demand import demand
+from presim.hardware import Cluster
+from presim.trace.routing import distinct
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective, Routed
+
+TOKENS, TOKEN = 4096, 7168 * 2  # in bf16
+
+
+def exchange(kind: str, ranks: int, experts: int, library: str = "hybridep", sms: int = 16) -> Collective:
+    routed = Routed(library, TOKENS, TOKEN, 8, experts, sms)
+    return Collective(kind, TOKENS * TOKEN, "bfloat16", 0, routed=routed)
+
+
+def seconds(found: Collective, ranks: int, cluster: Cluster) -> float:
+    price = Hierarchical().price(found, Group("experts", tuple(range(ranks)), ranks), cluster)
+    assert price.estimator == NAME
+    return price.duration_ns * 1e-9
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "published_GBps"),
+    [("dispatch", 8, 750), ("combine", 8, 684), ("dispatch", 16, 662), ("combine", 32, 547), ("dispatch", 36, 613)],
+)
+def test_hybridep_on_one_rack_is_near_its_table(kind: str, ranks: int, published_GBps: float) -> None:
+    """GB200, 8 experts a rank, 16 SMs, kernels alone; the table counts all copies that a rank receives."""
+    cluster = hardware.choose_cluster(gpu="gb200", nodes=9)
+    copies = distinct(ranks, 8 * ranks, 8) * TOKENS * TOKEN
+    found = copies / seconds(exchange(kind, ranks, 8 * ranks), ranks, cluster) * 1e-9
+    assert found == pytest.approx(published_GBps, rel=0.15)
+
+
+@pytest.mark.parametrize(("ranks", "published_GBps"), [(32, 57.7), (64, 50.0)])
+def test_hybridep_between_hosts_is_near_its_table(ranks: int, published_GBps: float) -> None:
+    """H100: the table counts one copy a host, the rank's own host among them."""
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=8)
+    copies = distinct(ranks // 8, 8 * ranks, 8) * TOKENS * TOKEN
+    found = copies / seconds(exchange("dispatch", ranks, 8 * ranks), ranks, cluster) * 1e-9
+    assert found == pytest.approx(published_GBps, rel=0.15)
+
+
+def test_deepep_has_what_its_multiprocessors_move() -> None:
+    """B200: 16 SMs 348 GB/s and 24 SMs 494 GB/s of dispatch in bf16, through PyTorch."""
+    cluster = hardware.choose_cluster(gpu="b200", nodes=1)
+    copies = distinct(8, 64, 8) * TOKENS * TOKEN
+    for sms, published_GBps in ((16, 348), (24, 494)):
+        found = copies / seconds(exchange("dispatch", 8, 64, "deepep", sms), 8, cluster) * 1e-9
+        assert found == pytest.approx(published_GBps, rel=0.15)
+
+
+def test_a_host_gets_a_token_once_however_many_of_its_experts_were_chosen() -> None:
+    """With as many experts chosen as there are, every other host gets one copy, every other rank of the host one."""
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
+    routed = Routed("deepep", 1, 10, 16, 16, 20)
+    found = Collective("dispatch", 10, "uint8", 0, routed=routed)
+    bytes_ = moved(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
+    assert (bytes_.near, bytes_.far) == (10 * 16 * 7 / 8, 10)
+
+
+def test_an_exchange_keeps_its_multiprocessors_busy() -> None:
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
+    found, group = exchange("combine", 16, 128), Group("g", tuple(range(16)), 16)
+    asked = demand(found, Hierarchical().price(found, group, cluster), (group,), cluster)
+    assert asked.channels == pytest.approx(16 / 132, abs=1 / 64)
+    assert asked.port_out > 0.8

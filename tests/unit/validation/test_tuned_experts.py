@@ -1,0 +1,49 @@
+"""Which release of Megatron-Bridge ran mixtures of experts how."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation import tuned, tuned_experts
+from presim.validation.cases import Case
+
+ROW = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "model": "GPT OSS 120B", "precision": "MXFP8"}
+
+
+def case(release: str, **cells: str) -> Case:
+    return Case({**ROW, "framework_version": f"{release} NeMo Container", **cells})
+
+
+@pytest.mark.parametrize(("release", "expected"), [("25.11", (25, 11)), ("26.02.01", (26, 2))])
+def test_a_release_is_its_year_and_month(release: str, expected: tuple[int, int]) -> None:
+    assert tuned_experts.release_of(case(release)) == expected
+    assert tuned_experts.release_of(case(release, framework="NeMo")) == (0, 0)
+
+
+def test_exchanges_came_to_hybridep_and_then_beside_other_work() -> None:
+    """25.11: NCCL; 26.04: HybridEP; 26.06: HybridEP beside the products of another micro-batch."""
+    old, hybrid, beside = (tuned_experts.exchange_fields(case(name), "gb200") for name in ("25.11", "26.04", "26.06"))
+    assert old == {}
+    assert hybrid["moe_flex_dispatcher_backend"] == "hybridep"
+    assert "overlap_moe_expert_parallel_comm" not in hybrid
+    assert beside == hybrid | {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}
+
+
+def test_graphs_are_of_parts_and_then_of_the_iteration() -> None:
+    parts = tuned_experts.graphed_modules(case("26.04", model="Qwen3_30B_a3B"), "gb200")
+    assert "self_attention" in parts
+    assert not tuned.launched_as_graphs(case("26.04", model="Qwen3_30B_a3B"), "qwen330ba3b", "gb200")
+    assert tuned_experts.graphed_modules(case("26.06", model="Qwen3_30B_a3B"), "gb200") == ()
+    assert tuned.launched_as_graphs(case("26.06", model="Qwen3_30B_a3B"), "qwen330ba3b", "gb200")
+
+
+def test_the_latest_keep_what_they_have_memory_for() -> None:
+    assert tuned_experts.keeps_all(case("26.08"), "gb200")
+    assert not tuned_experts.keeps_all(case("26.04"), "gb200")
+    assert not tuned_experts.keeps_all(case("26.08", precision="BF16"), "gb200")
+
+
+@pytest.mark.parametrize(("ranks", "hybrid"), [("16", True), ("8", False)])
+def test_experts_over_two_hosts_of_h100_exchange_by_host(ranks: str, hybrid: bool) -> None:
+    found = tuned_experts.exchange_fields(case("26.04", model="Qwen3_30B_a3B", precision="FP8", ep=ranks), "h100-sxm")
+    assert bool(found) is hybrid
