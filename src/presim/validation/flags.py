@@ -63,6 +63,8 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
         fields["add_bias_linear"] = False
     if said.get("swiglu") == "True":
         fields["gated_linear_unit"] = True
+    if fields.get("cross_entropy_loss_fusion"):
+        fields["cross_entropy_fusion_impl"] = said.get("cross-entropy-fusion-impl", "native")  # Megatron's own default
     if layout := said.get("pipeline-model-parallel-layout"):
         fields["pipeline_model_parallel_layout"] = layout
     for words, named in _NAMES.items():

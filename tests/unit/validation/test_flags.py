@@ -23,6 +23,12 @@ def test_numbers_and_switches_become_fields() -> None:
     }
 
 
+@pytest.mark.parametrize(("said", "kind"), [("", "native"), (";cross-entropy-fusion-impl=te", "te")])
+def test_a_fused_cross_entropy_is_megatrons_own_unless_told(said: str, kind: str) -> None:
+    found = fields(other=f"cross-entropy-loss-fusion=True{said}")
+    assert found == {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": kind}
+
+
 def test_what_only_the_name_says_counts() -> None:
     assert fields(model="gpt/te_tp4_pp1_qk_layernorm_test_mode") == {"qk_layernorm": True}
 
