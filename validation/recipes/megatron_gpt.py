@@ -34,6 +34,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed  # noqa: E402
 from megatron.core.transformer import MLATransformerConfig, TransformerConfig  # noqa: E402
 from megatron.core.transformer.enums import AttnBackend  # noqa: E402
+from megatron.core.transformer.moe.router import Router  # noqa: E402
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -186,8 +187,9 @@ def build(o: argparse.Namespace, config: TransformerConfig) -> list[torch.nn.Mod
             **({} if chunk is None else {"vp_stage": chunk}),
         ).cuda()
         model.model_type = ModelType.encoder_or_decoder
-        quantised = config.fp8 or config.fp4  # its layers have their types already, its embeddings not
-        parts = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)] if quantised else [model]
+        quantised = config.fp8 or config.fp4  # its layers have their types already, its embeddings and routers not
+        plain = (torch.nn.Embedding, Router)
+        parts = [each for each in model.modules() if isinstance(each, plain)] if quantised else [model]
         for part in parts:
             part.to(config.params_dtype)
         if o.lora:

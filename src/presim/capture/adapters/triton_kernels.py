@@ -1,7 +1,6 @@
 """Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
 
-A kernel that torch.compile generated says by its parameters' names what it reads and writes. One that the script's
-author wrote does not: all its tensors are taken to be read, and what it writes stays unknown.
+What a kernel reads and writes follows from its parameters' names (`triton_parameters`).
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from presim.capture.adapters import flex_attention
+from presim.capture.adapters.triton_parameters import GENERATED, each_once, read_and_written
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.capture.script.own_clock import now_ns
-
-_WRITES, _BOTH = "out_ptr", "in_out_ptr"
 
 
 class TritonKernels:
@@ -49,7 +47,7 @@ class TritonKernels:
                 named = _named(kernel, args, kwargs)
                 self.hook.launch_ends(first, self._operator(kernel, named))
                 if self.values and done:
-                    written = [name for name in named if name.startswith((_WRITES, _BOTH))]
+                    written = [name for name in named if name.startswith(GENERATED)]
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(now_ns() - start)
 
@@ -57,6 +55,7 @@ class TritonKernels:
 
     def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
+        tensors = each_once(tensors)
         key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
@@ -74,8 +73,7 @@ def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     name = kernel.fn.__name__
     if flex_attention.is_one(name, tensors):
         return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
-    read = [tensor for parameter, tensor in tensors if not parameter.startswith(_WRITES)]
-    written = [tensor for parameter, tensor in tensors if parameter.startswith((_WRITES, _BOTH))]
+    read, written = read_and_written(tensors)
     return f"op name=triton::{name} in={_list(read)} out={_list(written)} args="
 
 
