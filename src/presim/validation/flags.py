@@ -11,7 +11,6 @@ _REFUSED = {  # options that change what a step computes or keeps in a way that 
     "overlap-moe-expert-parallel-comm": "overlap of the experts' exchange",
     "tp-comm-overlap": "overlap of tensor parallel communication with products",
     "squared-relu": "squared ReLU",
-    "hybrid-layer-pattern": "layers that are no transformer's",
 }
 _NUMBERS = {  # option -> field of TransformerConfig
     "kv-channels": "kv_channels",

@@ -6,7 +6,7 @@ import importlib.util
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation import encoders, functional_tests, tuned, tuned_experts
+from presim.validation import encoders, functional_tests, hybrids, tuned, tuned_experts
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.flags import fields_of, flags_of, refuse_unknown
 from presim.validation.megatron_fields import (
@@ -19,9 +19,10 @@ from presim.validation.megatron_fields import (
     plain_precision,
     split_of_layers,
 )
-from presim.validation.models import plain_name, published_shapes
+from presim.validation.models import Shapes, plain_name, published_shapes
 from presim.validation.plan import Plan, Repeats, accumulation, cluster_of, options, repeats_for, steps_for
 
+_RECIPE = "megatron_gpt.py"
 _OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "diffusion")
 
 
@@ -32,9 +33,9 @@ def plan_megatron(case: Case) -> Plan:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
     case = encoders.completed(functional_tests.completed(tuned.completed(case)))
-    is_encoder = encoders.family(case) is not None
+    recipe, own = _recipe(case)
     name = case.text("model").lower()
-    if not is_encoder and (family := next((word for word in _OTHER_FAMILIES if word in name), None)):
+    if recipe == _RECIPE and (family := next((word for word in _OTHER_FAMILIES if word in name), None)):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
     if "automodel" in case.text("framework").lower():
         raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
@@ -51,9 +52,9 @@ def plan_megatron(case: Case) -> Plan:
     repeats = repeats_for(micro_batches, stages)
     chip = cluster.gpu.id
     return Plan(
-        encoders.RECIPE if is_encoder else "megatron_gpt.py",
+        recipe,
         (
-            *(encoders.arguments(case) if is_encoder else ()),
+            *own,
             *_shapes(case),
             *_parallelism(case),
             *_training(case, repeats, micro_batches, chip),
@@ -66,6 +67,19 @@ def plan_megatron(case: Case) -> Plan:
         tuned.launched_as_graphs(case, plain_name(case), chip),
         tuned_experts.graphed_modules(case, chip),
     )
+
+
+def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
+    """The recipe that builds the case's kind of model, and its own arguments."""
+    if encoders.family(case):
+        return encoders.RECIPE, encoders.arguments(case)
+    if pattern := hybrids.pattern_of(case):
+        return hybrids.RECIPE, hybrids.arguments(pattern)
+    return _RECIPE, ()
+
+
+def _shapes_of(case: Case) -> Shapes:
+    return hybrids.shapes_of(case) or published_shapes(case)
 
 
 def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
@@ -82,7 +96,7 @@ def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
 
 def _shapes(case: Case) -> tuple[str, ...]:
     """Arguments of the recipe for the model and its batch."""
-    shapes, split = published_shapes(case), case.count("tp", 1)
+    shapes, split = _shapes_of(case), case.count("tp", 1)
     return options(
         layers=shapes.layers,
         hidden=shapes.hidden,
@@ -108,7 +122,7 @@ def _parallelism(case: Case) -> tuple[str, ...]:
         expert_tensor_parallel=_split_of_experts(case),
         virtual_pipeline=_above_one(case, "vp"),
         # tuned runs with tensor parallelism have it; others say so
-        overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in published_shapes(case).fields),
+        overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in _shapes_of(case).fields),
         sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
     )
 
@@ -153,7 +167,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
 
 def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ...]:
     """Fields of TransformerConfig, as ``--set name=value``."""
-    shapes = published_shapes(case)
+    shapes = _shapes_of(case)
     fields = {
         **shapes.fields,
         **number_format(case, cluster.gpu.id),

@@ -25,7 +25,7 @@ class Shapes:
     fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
-def _experts(count: int, top: int, ffn: int, **fields: object) -> dict[str, object]:
+def experts(count: int, top: int, ffn: int, **fields: object) -> dict[str, object]:
     """Fields of a Mixture of Experts as its published benchmarks run it: tokens spread evenly by force."""
     return {
         "num_moe_experts": count,
@@ -63,7 +63,7 @@ _PUBLISHED = {
         *(61, 7168, 18432, 128, 128, 129280),
         fields={
             **_LATENT,
-            **_experts(256, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] * 3 + [1] * 58),
+            **experts(256, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] * 3 + [1] * 58),
             **_SIGMOID,
             "mtp_num_layers": 1,
         },
@@ -72,22 +72,22 @@ _PUBLISHED = {
         *(61, 7168, 18432, 64, 64, 163840),
         fields={
             **_LATENT,
-            **_experts(384, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] + [1] * 60),
+            **experts(384, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] + [1] * 60),
             **_SIGMOID,
         },
     ),
     "qwen330ba3b": Shapes(
-        48, 2048, 6144, 32, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **_experts(128, 8, 768)}
+        48, 2048, 6144, 32, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **experts(128, 8, 768)}
     ),
     "qwen3235ba22b": Shapes(
-        94, 4096, 12288, 64, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **_experts(128, 8, 1536)}
+        94, 4096, 12288, 64, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **experts(128, 8, 1536)}
     ),
-    "gptoss120b": Shapes(36, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **_experts(128, 4, 2880)}),
-    "gptoss20b": Shapes(24, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **_experts(32, 4, 2880)}),
-    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=_experts(8, 2, 32768)),
+    "gptoss120b": Shapes(36, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(128, 4, 2880)}),
+    "gptoss20b": Shapes(24, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(32, 4, 2880)}),
+    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=experts(8, 2, 32768)),
     "llama4maverick": Shapes(
         *(48, 5120, 16384, 40, 8, 202048),
-        fields=_experts(
+        fields=experts(
             128,
             1,
             8192,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.litgpt import plan_litgpt
 from presim.validation.megatron import plan_megatron
 from presim.validation.plan import Plan, Planner, accumulation, cluster_of, only_one, options, steps_for
 
@@ -151,6 +152,7 @@ def _single_gpu(case: Case) -> Plan:
 _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
     (("torchtitan",), _torchtitan),
     (("llm-foundry", "composer"), _mosaic),
+    (("litgpt", "lit-gpt"), plan_litgpt),
     (("megatron", "nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),
     (("hf transformers", "hugging face"), _single_gpu),
 )

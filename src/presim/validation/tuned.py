@@ -43,8 +43,8 @@ def completed(case: Case) -> Case:
 
 
 def scales_by_current_values(case: Case) -> bool:
-    """Plain "FP8" scaled by the tensor's own values: Bridge's, and MLPerf's Llamas of 2025 but for LoRA."""
-    if "Bridge" in case.text("framework"):
+    """Plain "FP8" scaled by the tensor's own values: Bridge's, Nemotron-H's, MLPerf's Llamas of 2025 but for LoRA."""
+    if "Bridge" in case.text("framework") or "nemotron-h" in case.text("model").lower():
         return True
     return f"{_MLPERF}_v5" in case.text("source") and adapters(case) is None
 
@@ -70,6 +70,10 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("h100", "", ("mla_up_proj", "mlp")),
         ("gb300", "bf16", ("moe_act",)),
         ("", "", ("mla_up_proj",)),
+    ),
+    "nemotron3nano": (
+        ("h100", "fp8", ("moe", "layernorm", "core_attn", "moe_act")),
+        ("h100", "bf16", ("moe", "layernorm")),
     ),
     "kimik2": (("h100", "", ("mla_up_proj", "mlp")), ("", "", ("mla_up_proj",))),
     "gptoss120b": (

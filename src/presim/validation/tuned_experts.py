@@ -1,7 +1,7 @@
 """How published mixtures of experts were set up, release by release, where their tables do not say it.
 
 Facts from Megatron-Bridge's ``scripts/performance/configs`` at commits of 2025-11 to 2026-08 (gpt_oss, qwen, deepseek,
-kimi: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
+kimi, nemotronh: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
 all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one graph for
 the whole iteration in MXFP8, exchanges beside the other micro-batch's products, and nothing computed again. What those
 runs had besides is not built: attention in FP8 (Megatron-core 0.16.1 has it with other recipes than MXFP8), and one
@@ -19,13 +19,15 @@ from presim.validation.models import plain_name
 Rules = Mapping[str, tuple[tuple[str, str], ...]]  # model -> (GPU, precision); each by how it begins
 
 _HYBRID: Rules = {  # since 26.02
+    "nemotron3nano": (("", ""),),
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb200", "mx"), ("gb300", "mx")),
     "deepseekv3": (("", ""),),
     "kimik2": (("gb", ""),),
 }
-_PARTLY_GRAPHED: Rules = {  # attention, router and what prepares experts
+_PARTLY_GRAPHED: Rules = {  # attention, Mamba, router and what prepares experts; on Hopper Mamba
+    "nemotron3nano": (("", ""),),
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb300", "")),
@@ -44,7 +46,7 @@ _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
 _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
     "gptoss120b": (("gb", "mx"), ("b300", "mx")),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
-_GRAPHED_MODULES = ("input_layernorm", "self_attention", "pre_mlp_layernorm", "router")
+_GRAPHED_MODULES = ("mixer", "input_layernorm", "self_attention", "pre_mlp_layernorm", "router")  # a mixer is Mamba's
 
 
 def release_of(case: Case) -> tuple[int, int]:
@@ -89,4 +91,4 @@ def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
     """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
     if is_one_graph(case, gpu) or not _holds(_PARTLY_GRAPHED, case, gpu, (26, 2)):
         return ()
-    return _GRAPHED_MODULES
+    return _GRAPHED_MODULES[:1] if gpu.startswith("h") else _GRAPHED_MODULES

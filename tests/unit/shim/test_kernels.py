@@ -57,6 +57,7 @@ results["load"] = cu.cuModuleLoadData(byref(module), image)
 results["get"] = cu.cuModuleGetFunction(byref(function), module, c_char_p(b"triton_poi_fused_add_0"))
 with section("driver"):
     cu.cuLaunchKernel(function, 7, 1, 1, 128, 1, 1, 64, None, None, None)
+results["attributes"] = [cu.cuFuncSetAttribute(function, attribute, 200_000) for attribute in (99, 8)]
 found, outcome = c_void_p(), c_int()
 cu.cuGetProcAddress_v2(b"cuLaunchKernelEx", byref(found), 13000, ctypes.c_uint64(0), byref(outcome))
 config = (c_uint * 16)(9, 1, 1, 256, 1, 1, 0)
@@ -107,6 +108,12 @@ def test_kernels_of_loaded_modules_are_logged_by_name(captured: emulated.Capture
     assert captured.work("driver") == ["kernel name=triton_poi_fused_add_0 grid=7,1,1 block=128,1,1 shared=64"]
     assert captured.work("driver ex") == ["kernel name=triton_poi_fused_add_0 grid=9,1,1 block=256,1,1 shared=0"]
     assert captured.results["unload"] == [0, 400]
+
+
+def test_an_attribute_that_this_driver_has_not_is_refused_so_that_triton_takes_the_older_one(
+    captured: emulated.Captured,
+) -> None:
+    assert captured.results["attributes"] == [1, 0]
 
 
 def test_driver_functions_are_found_in_their_newest_version(captured: emulated.Captured) -> None:

@@ -1,0 +1,50 @@
+"""litgpt's tables of fine-tuning become runs of its recipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.planners import plan
+
+ROW = {
+    "id": "l", "framework": "litgpt 8641822", "model": "phi-1.5 1.3 B [lora]", "gpu": "A100 SXM 40GB", "n_gpus": "1",
+    "precision": "bf16-true bnb.nf4-dq", "seq_len": "1044", "micro_batch": "2", "global_batch": "128",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+
+
+def test_a_row_names_model_method_and_what_weights_are_kept_in() -> None:
+    planned = plan(Case(ROW))
+    assert planned.recipe == "litgpt_finetune.py"
+    assert planned.args == (
+        *("--model", "phi-1_5", "--method", "lora", "--sequence", "1044", "--batch", "2"),
+        *("--accumulate", "2", "--quantize", "nf4-dq"),
+    )
+
+
+def test_several_gpus_say_how_many_are_in_a_node() -> None:
+    words = " ".join(plan(Case({**ROW, "n_gpus": "16", "precision": "bf16-true"})).args)
+    assert "--gpus 16 --gpus-per-node 8" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "phi-9 [lora]"}, "the recipe has no model 'phi-9 [lora]'"),
+        ({"model": "Llama 2 7 B [full]"}, "the recipe has no model 'Llama 2 7 B [full]'"),
+        ({"precision": "16-mixed"}, "the recipe computes in bf16-true, and the case in '16-mixed'"),
+        (
+            {"step_time_s": "0.2", "note": "seq_len is LONGEST sample"},
+            "the step time is that of samples whose lengths are not given, but for the longest",
+        ),
+    ],
+)
+def test_what_cannot_be_built_says_why(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**ROW, **change}))
+    assert str(raised.value) == reason
