@@ -238,6 +238,7 @@ def prepare(o: argparse.Namespace):
         be_deterministic()
     if o.engine == "te":
         megatron_layers.install_flash_attention()
+        megatron_layers.install_router_product()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     parallel_state.initialize_model_parallel(

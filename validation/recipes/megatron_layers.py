@@ -93,6 +93,22 @@ def _flash_backward(
         into.copy_(result)
 
 
+def install_router_product() -> None:
+    """Transformer Engine's product for routers, bf16 in and fp32 out, under the signature that Megatron-core calls.
+
+    Megatron-core 0.16.1 asks for a workspace that Transformer Engine has ceased to hand out since, and multiplies in
+    fp32 where it does not find it.
+    """
+    from megatron.core.transformer.moe import moe_utils
+    from transformer_engine.pytorch.cpp_extensions import general_gemm
+
+    def multiply(a, b, out_dtype=None, layout="TN", out=None, bias=None, grad=False):
+        return general_gemm(a, b, out_dtype=out_dtype, layout=layout, out=out, bias=bias, grad=grad)
+
+    if moe_utils.te_general_gemm is None:
+        moe_utils.te_general_gemm = multiply
+
+
 def _offer(name: str, **functions) -> None:
     """A module of this name for whoever imports it, unless there is one."""
     module = types.ModuleType(name)
