@@ -26,13 +26,15 @@ _HYBRID: Rules = {  # since 26.02
     "deepseekv3": (("", ""),),
     "kimik2": (("gb", ""),),
 }
-_PARTLY_GRAPHED: Rules = {  # attention, Mamba, router and what prepares experts; on Hopper Mamba
-    "nemotron3nano": (("", ""),),
+_ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are CUDA graphs
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb300", "")),
     "deepseekv3": (("gb", ""), ("b300", "")),
     "kimik2": (("gb", ""),),
+}
+_ATTENTION_GRAPHED: Rules = _ROUTER_GRAPHED | {  # and attention
+    "qwen330ba3b": (("gb200", "bf16"), ("gb200", "fp8"), ("b200", "")),
 }
 _WHOLE: Rules = {  # since 26.06: the iteration is one graph
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
@@ -89,6 +91,8 @@ def is_one_graph(case: Case, gpu: str) -> bool:
 
 def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
     """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
-    if is_one_graph(case, gpu) or not _holds(_PARTLY_GRAPHED, case, gpu, (26, 2)):
+    if is_one_graph(case, gpu):
         return ()
-    return _GRAPHED_MODULES[:1] if gpu.startswith("h") else _GRAPHED_MODULES
+    router = ("pre_mlp_layernorm", "router") if _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
+    attention = ("input_layernorm", "self_attention") if _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
+    return (*attention, *router)
