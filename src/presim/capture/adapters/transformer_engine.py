@@ -24,6 +24,7 @@ from presim.capture.script.hook import Hook
 _MODULE = "transformer_engine_torch"
 # Their kernels beside the product or attention work on lengths, offsets and scales, not on the operands.
 _LIBRARY_CALLS = ("fused_attn", "generic_gemm", "te_general_grouped_gemm")
+_ATTENTION = "fused_attn"
 # Lists that multi-tensor functions write, of those they are given; they return nothing.
 _WRITTEN = {
     "multi_tensor_adam": slice(1, None),  # gradients, parameters, both moments, master weights
@@ -38,7 +39,7 @@ class TransformerEngine:
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
-        self._ids: dict[tuple[str, str, str], int] = {}
+        self._ids: dict[tuple[str, str, str, str], int] = {}
 
     def install(self) -> None:
         """For the compiled module, as soon as the script has Transformer Engine load it."""
@@ -85,9 +86,10 @@ class TransformerEngine:
         for prefix, lists in _WRITTEN.items():
             if name.startswith(prefix):
                 written = [group for group in read if len(group) > 1 or group[0].numel() > 1][lists]
-        key = (name, _describe(read), _describe(written))
+        window = _window(given) if name.startswith(_ATTENTION) else ""
+        key = (name, _describe(read), _describe(written), window)
         if key not in self._ids:
-            self._ids[key] = self.hook.operator_id(f"op name=te::{name} in={key[1]} out={key[2]} args=")
+            self._ids[key] = self.hook.operator_id(f"op name=te::{name} in={key[1]} out={key[2]} args={window}")
         return self._ids[key]
 
 
@@ -107,6 +109,16 @@ def _operands(value: Any) -> Iterator[list[torch.Tensor]]:
         else:
             for one in value:
                 yield from _operands(one)
+
+
+def _window(given: tuple[Any, ...]) -> str:
+    """Tokens that a query sees up to itself, from the one pair of numbers (before, after) that attention is given.
+
+    cuDNN is handed a window as a subgraph of masks; empty: none.
+    """
+    pairs = (one for one in given if isinstance(one, (tuple, list)) and len(one) == 2)
+    before = next((pair[0] for pair in pairs if all(isinstance(number, int) for number in pair)), -1)
+    return str(before + 1) if before >= 0 else ""
 
 
 def _is_lengths(group: list[torch.Tensor]) -> bool:

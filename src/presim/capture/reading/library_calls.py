@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from presim.capture.reading.compute_kernels import grouped_product
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
@@ -56,7 +58,10 @@ def signature(work: Descriptor, operator: Operator | None) -> Signature:
     make = _CALLS.get(work.family)
     if work.family == "grouped_gemm" and operator and not work.number("m"):
         return grouped_product(operator) or _unknown(work, operator)  # cuBLASLt keeps these shapes on the device
-    return make(work) if make else _unknown(work, operator)
+    made = make(work) if make else _unknown(work, operator)
+    if isinstance(made, Attention) and operator and operator.name.startswith("te::fused_attn") and operator.scalars:
+        return msgspec.structs.replace(made, window=operator.scalars[0])
+    return made
 
 
 def _gemm(work: Descriptor) -> Gemm:

@@ -55,6 +55,17 @@ def test_attention_of_cudnn(direction: str) -> None:
     assert found == Attention(direction, 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn")  # type: ignore[arg-type]
 
 
+def test_a_sliding_window_is_what_transformer_engine_was_given() -> None:
+    """cuDNN's own graph has it as masks."""
+    text = "attention direction=forward batch=2 heads=32 kv_heads=8 q_len=4096 kv_len=4096 head_dim=64 v_head_dim=64 "
+    windows = []
+    for name, args in (("te::fused_attn_fwd", "129"), ("te::fused_attn_fwd", ""), ("aten::other", "129")):
+        found = call(text + "causal=1 dtype=bf16", parse_operator(parse(f"op name={name} in= out= args={args}")))
+        assert isinstance(found, Attention)
+        windows.append(found.window)
+    assert windows == [129, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("word", "direction"), [("fprop", "forward"), ("dgrad", "backward_data"), ("wgrad", "backward_weight")]
 )
