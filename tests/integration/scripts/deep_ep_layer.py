@@ -5,6 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 from deep_ep import Buffer, HybridEPBuffer
+from deep_ep.hybrid_ep_buffer import indices_to_map
 from deep_ep.utils import EventHandle, EventOverlap
 
 EXPERTS, CHOSEN, WIDTH, TOKENS, SMS = 32, 4, 1024, 512, 24
@@ -38,8 +39,7 @@ hybrid = HybridEPBuffer(
     group=group, hidden_dim=WIDTH, max_num_of_tokens_per_rank=TOKENS, num_local_experts=EXPERTS // ranks, use_fp8=False,
     num_sms_dispatch_api=SMS, num_sms_combine_api=SMS,
 )  # fmt: skip
-taken = torch.zeros(TOKENS, EXPERTS, device="cuda", dtype=torch.bool).scatter(1, chosen, True)
-shares = torch.zeros(TOKENS, EXPERTS, device="cuda").scatter(1, chosen, weights)
+taken, shares = indices_to_map(chosen, weights, TOKENS, EXPERTS)
 sent, probs, scales, counts, handle = hybrid.dispatch_with_permute(
     hidden=x, routing_map=taken, probs=shares, pad_multiple=48
 )

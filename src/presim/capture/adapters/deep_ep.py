@@ -7,6 +7,7 @@ one collective that carries how tokens are dealt out, and its outputs have the s
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -16,7 +17,11 @@ from typing import Any
 
 from presim.capture.script.hook import Hook
 
-_NAMES = ("deep_ep", "deep_ep.utils")
+_OFFERED = {
+    "deep_ep_buffers": ("Buffer", "Config", "EventHandle", "EventOverlap"),
+    "deep_ep_hybrid": ("HybridEPBuffer", "indices_to_map"),
+}
+_NAMES = ("deep_ep", "deep_ep.utils", "deep_ep.hybrid_ep_buffer")
 
 
 class DeepEp:
@@ -24,7 +29,7 @@ class DeepEp:
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
-        self.module: ModuleType | None = None
+        self._exchange: Any = None  # `deep_ep_exchange.exchange`, once the script imports the library
 
     def install(self) -> None:
         """For any import of ``deep_ep`` from here on."""
@@ -32,21 +37,21 @@ class DeepEp:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know."""
-        if self.module is None or not self.module.exchange.was_used:
+        if self._exchange is None or not self._exchange.was_used:
             return ()
         return (
             "DeepEP was stood in for: its exchanges take what published tables of it say, for tokens that choose "
             "experts evenly; other ranks are taken to send this one what it sends to itself.",
         )
 
-    def load(self) -> ModuleType:
-        """The stand-in's module, told whom to ask."""
-        if self.module is None:
-            from presim.capture.adapters import deep_ep_buffers
+    def offered(self) -> dict[str, Any]:
+        """What the library's modules have, by name."""
+        from presim.capture.adapters import deep_ep_exchange
 
-            deep_ep_buffers.exchange.hook = self.hook
-            self.module = deep_ep_buffers
-        return self.module
+        self._exchange = deep_ep_exchange.exchange
+        self._exchange.hook = self.hook
+        modules = ((importlib.import_module(f"{__package__}.{name}"), names) for name, names in _OFFERED.items())
+        return {name: getattr(module, name) for module, names in modules for name in names}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -61,5 +66,4 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=fullname == _NAMES[0])
 
     def exec_module(self, module: Any) -> None:
-        stand_in = self.owner.load()
-        vars(module).update({name: getattr(stand_in, name) for name in stand_in.__all__})
+        vars(module).update(self.owner.offered())

@@ -1,94 +1,13 @@
-"""What ``deep_ep`` offers to a program, with the names and results of the library: DeepEP's buffer, and HybridEP's.
-
-Tokens go once to every rank that has an expert they chose. How many choose each expert is read from the routing, which
-presim computes or answers by a policy; the other ranks' tokens are taken to choose as this one's do. How many ranks a
-token goes to is the expectation for choices spread evenly (`presim.trace.routing`).
-"""
+"""What ``deep_ep`` offers to a program, with the library's names and results: its buffer for training and prompts."""
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from presim.trace.routing import distinct
-
-if TYPE_CHECKING:
-    from presim.capture.script.hook import Hook
-
-__all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "HybridEPBuffer"]
-
-_MISSING = "presim's stand-in for DeepEP has no {}: the exchanges of training and of prompts are there"
-
-
-class Exchange:
-    """Makes an exchange appear in the log: one collective of the group, described by what it carries."""
-
-    hook: Hook | None = None
-    was_used = False
-
-    def start(self, kind: str, group: Any, routing: Routing, token: torch.Tensor) -> Any:
-        """Begin on the group's own stream after what the current stream has to do; returns what can be waited for.
-
-        ``kind``: dispatch or combine; ``token``: rows of what travels.
-        """
-        self.was_used = True
-        size = token.shape[-1] * token.element_size()
-        text = f"{kind};{routing.library};{routing.tokens};{size};{routing.chosen};{routing.experts};{routing.sms}"
-        if self.hook is None:
-            raise RuntimeError("deep_ep's stand-in was imported outside of presim")
-        self.hook.exchange = f"{text};{str(token.dtype).removeprefix('torch.')}"
-        try:
-            return dist.all_reduce(_signal(token.device), group=group, async_op=True)
-        finally:
-            self.hook.exchange = ""
-
-
-exchange = Exchange()
-_signals: dict[torch.device, torch.Tensor] = {}
-
-
-def _signal(device: torch.device) -> torch.Tensor:
-    """What the stand-in's collectives carry in truth: one number."""
-    if device not in _signals:
-        _signals[device] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _signals[device]
-
-
-@dataclasses.dataclass(frozen=True)
-class Routing:
-    """How the tokens of one rank are dealt out; what a handle holds."""
-
-    library: str
-    tokens: int
-    loads: tuple[int, ...]  # by expert, of all ranks: how many of this rank's tokens chose it
-    ranks: int
-    rank: int
-    sms: int
-
-    @property
-    def experts(self) -> int:
-        """Of all ranks."""
-        return len(self.loads)
-
-    @property
-    def chosen(self) -> int:
-        """Experts of each token."""
-        return max(1, round(sum(self.loads) / max(self.tokens, 1)))
-
-    @property
-    def received(self) -> int:
-        """Tokens that arrive at a rank: as many copies as leave one."""
-        return max(1, round(self.tokens * distinct(self.ranks, self.experts, self.chosen)))
-
-    def rows(self, multiple: int | None) -> list[int]:
-        """Rows for each expert of this rank, filled up to a multiple."""
-        local, step = self.experts // self.ranks, multiple or 1
-        mine = self.loads[self.rank * local : (self.rank + 1) * local]
-        return [-(-count * self.ranks // step) * step for count in mine]
+from presim.capture.adapters.deep_ep_exchange import MISSING, DeviceMemory, Routing, exchange
 
 
 class EventHandle:
@@ -149,10 +68,10 @@ class Buffer:
 
     def __init__(self, group: Any, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0, *args: Any, **more: Any) -> None:
         if more.get("low_latency_mode") or args[:1] == (True,):
-            raise NotImplementedError(_MISSING.format("low-latency mode"))
+            raise NotImplementedError(MISSING.format("low-latency mode"))
         self.group = group
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
-        self._memory = _DeviceMemory(num_nvl_bytes + num_rdma_bytes)
+        self._memory = DeviceMemory(num_nvl_bytes + num_rdma_bytes)
 
     @classmethod
     def set_num_sms(cls, new_num_sms: int) -> None:
@@ -200,7 +119,7 @@ class Buffer:
         is_new = handle is None
         if is_new:
             if num_tokens_per_expert is None or topk_idx is None:
-                raise NotImplementedError(_MISSING.format("dispatch without topk_idx and num_tokens_per_expert"))
+                raise NotImplementedError(MISSING.format("dispatch without topk_idx and num_tokens_per_expert"))
             loads = tuple(num_tokens_per_expert.tolist())  # the host waits for the device, as the library's does
             handle = Routing("deepep", data.shape[0], loads, self.group.size(), self.group.rank(), self.num_sms)
         work = exchange.start("dispatch", self.group, handle, data)
@@ -232,85 +151,13 @@ class Buffer:
         return out, weights, _finished(work, async_finish)
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(_MISSING.format(name)) if name.startswith("low_latency") else AttributeError(name)
-
-
-class HybridEPBuffer:
-    """HybridEP: the exchange, and the order of rows by expert beside it."""
-
-    def __init__(
-        self,
-        group: Any,
-        hidden_dim: int,
-        max_num_of_tokens_per_rank: int,
-        num_local_experts: int,
-        use_fp8: bool = False,
-        num_sms_dispatch_api: int = 16,
-        num_sms_combine_api: int = 16,
-        **_: Any,
-    ) -> None:
-        self.group = group
-        self.num_local_experts = num_local_experts
-        self.sms = {"dispatch": num_sms_dispatch_api, "combine": num_sms_combine_api}
-        rows = max_num_of_tokens_per_rank * group.size()  # all tokens may choose this rank
-        self._memory = _DeviceMemory(rows * hidden_dim * (1 if use_fp8 else 2))
-
-    def dispatch_with_permute(
-        self,
-        *,
-        hidden: torch.Tensor,
-        routing_map: torch.Tensor | None = None,
-        probs: torch.Tensor | None = None,
-        scaling_factor: torch.Tensor | None = None,
-        handle: Any = None,
-        pad_multiple: int | None = None,
-        num_permuted_tokens: int | None = None,
-        **_: Any,
-    ) -> tuple[Any, ...]:
-        """Send every token to the ranks of its experts, and there lay it out by expert."""
-        if handle is None:
-            if routing_map is None:
-                raise NotImplementedError(_MISSING.format("dispatch without routing_map"))
-            loads = tuple(routing_map.sum(0).tolist())  # the host waits for the device, as the library's does
-            handle = Routing("hybridep", hidden.shape[0], loads, self.group.size(), self.group.rank(), 0)
-        routing = dataclasses.replace(handle, sms=self.sms["dispatch"])
-        exchange.start("dispatch", self.group, routing, hidden).wait()
-        counts = handle.rows(pad_multiple)
-        rows = sum(counts) if num_permuted_tokens is None else int(num_permuted_tokens)
-        out = _gather_rows(hidden, rows)
-        weights = None if probs is None else probs.new_empty(rows)
-        scales = None if scaling_factor is None else scaling_factor.new_empty((rows, *scaling_factor.shape[1:]))
-        return out, weights, scales, torch.tensor(counts), handle
-
-    def combine_with_unpermute(
-        self, *, hidden: torch.Tensor, probs: torch.Tensor | None = None, handle: Any = None, **_: Any
-    ) -> tuple[Any, ...]:
-        """Add up a token's results on each rank, send them back, and add them up there."""
-        _gather_rows(hidden, handle.received)
-        routing = dataclasses.replace(handle, sms=self.sms["combine"])
-        exchange.start("combine", self.group, routing, hidden).wait()
-        out = hidden.new_empty((handle.tokens, *hidden.shape[1:]))
-        return out, None if probs is None else probs.new_empty((handle.tokens, handle.experts))
-
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(_MISSING.format(f"HybridEPBuffer.{name}"))
+        raise NotImplementedError(MISSING.format(name)) if name.startswith("low_latency") else AttributeError(name)
 
 
 def _finished(work: Any, async_finish: bool) -> EventOverlap:
     if not async_finish:
         work.wait()
     return EventOverlap(work)
-
-
-def _gather_rows(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """The kernel that orders rows: each is read and written once."""
-    key = (count, rows.device)
-    if key not in _orders:
-        _orders[key] = torch.zeros(count, dtype=torch.int32, device=rows.device)
-    return torch.index_select(rows, 0, _orders[key])
-
-
-_orders: dict[tuple[int, torch.device], torch.Tensor] = {}
 
 
 def _choices(loads: tuple[int, ...], rows: int, like: torch.Tensor) -> torch.Tensor:
@@ -325,12 +172,3 @@ def _choices(loads: tuple[int, ...], rows: int, like: torch.Tensor) -> torch.Ten
 
 
 _chosen: dict[tuple[tuple[int, ...], int], torch.Tensor] = {}
-
-
-class _DeviceMemory:
-    """Memory that the library takes from the device itself, past PyTorch's allocator; never given back."""
-
-    def __init__(self, size: int) -> None:
-        runtime, self.address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
-        if size and runtime.cudaMalloc(ctypes.byref(self.address), ctypes.c_size_t(size)):
-            raise torch.OutOfMemoryError(f"CUDA out of memory: DeepEP's buffer takes {size / 2**30:.2f} GiB")

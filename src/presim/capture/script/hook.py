@@ -46,7 +46,7 @@ class Hook:
         self._call_sites = library.presim_call_sites
         self._scopes: dict[str, int] = {}
         self._sites: dict[str, int] = {}
-        self.exchange = ""  # what the collectives that are asked for now stand for (`adapters.deep_ep_buffers`)
+        self.exchange = ""  # what the collectives that are asked for now stand for (`adapters.deep_ep_exchange`)
 
     def ask_call_sites(self, line: Callable[[], str]) -> None:
         """At every collective of PyTorch's: where the script calls it."""

@@ -1,0 +1,98 @@
+"""What DeepEP's and HybridEP's stand-ins have in common: how tokens are dealt out, and one collective for an exchange.
+
+Tokens go once to every rank that has an expert they chose. How many choose each expert is read from the routing, which
+presim computes or answers by a policy; the other ranks' tokens are taken to choose as this one's do. How many ranks a
+token goes to is the expectation for choices spread evenly (`presim.trace.routing`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from presim.trace.routing import distinct
+
+if TYPE_CHECKING:
+    from presim.capture.script.hook import Hook
+
+MISSING = "presim's stand-in for DeepEP has no {}: the exchanges of training and of prompts are there"
+
+
+class Exchange:
+    """Makes an exchange appear in the log: one collective of the group, described by what it carries."""
+
+    hook: Hook | None = None
+    was_used = False
+
+    def start(self, kind: str, group: Any, routing: Routing, token: torch.Tensor) -> Any:
+        """Begin on the group's own stream after what the current stream has to do; returns what can be waited for.
+
+        ``kind``: dispatch or combine; ``token``: rows of what travels.
+        """
+        self.was_used = True
+        size = token.shape[-1] * token.element_size()
+        text = f"{kind};{routing.library};{routing.tokens};{size};{routing.chosen};{routing.experts};{routing.sms}"
+        if self.hook is None:
+            raise RuntimeError("deep_ep's stand-in was imported outside of presim")
+        self.hook.exchange = f"{text};{str(token.dtype).removeprefix('torch.')}"
+        try:
+            return dist.all_reduce(_signal(token.device), group=group, async_op=True)
+        finally:
+            self.hook.exchange = ""
+
+
+exchange = Exchange()
+_signals: dict[torch.device, torch.Tensor] = {}
+
+
+def _signal(device: torch.device) -> torch.Tensor:
+    """What the stand-in's collectives carry in truth: one number."""
+    if device not in _signals:
+        _signals[device] = torch.zeros(1, dtype=torch.int32, device=device)
+    return _signals[device]
+
+
+@dataclasses.dataclass(frozen=True)
+class Routing:
+    """How the tokens of one rank are dealt out; what a handle holds."""
+
+    library: str
+    tokens: int
+    loads: tuple[int, ...]  # by expert, of all ranks: how many of this rank's tokens chose it
+    ranks: int
+    rank: int
+    sms: int
+
+    @property
+    def experts(self) -> int:
+        """Of all ranks."""
+        return len(self.loads)
+
+    @property
+    def chosen(self) -> int:
+        """Experts of each token."""
+        return max(1, round(sum(self.loads) / max(self.tokens, 1)))
+
+    @property
+    def received(self) -> int:
+        """Tokens that arrive at a rank: as many copies as leave one."""
+        return max(1, round(self.tokens * distinct(self.ranks, self.experts, self.chosen)))
+
+    def rows(self, multiple: int | None) -> list[int]:
+        """Rows for each expert of this rank, filled up to a multiple."""
+        local, step = self.experts // self.ranks, multiple or 1
+        mine = self.loads[self.rank * local : (self.rank + 1) * local]
+        return [-(-count * self.ranks // step) * step for count in mine]
+
+
+class DeviceMemory:
+    """Memory that the library takes from the device itself, past PyTorch's allocator; never given back."""
+
+    def __init__(self, size: int) -> None:
+        runtime, self.address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+        if size and runtime.cudaMalloc(ctypes.byref(self.address), ctypes.c_size_t(size)):
+            raise torch.OutOfMemoryError(f"CUDA out of memory: DeepEP's buffer takes {size / 2**30:.2f} GiB")
