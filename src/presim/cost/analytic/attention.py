@@ -57,7 +57,8 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     """
     backward = signature.direction == "backward"
     dim = (signature.head_dim + signature.v_head_dim) / 2
-    efficiency = constants.efficiency * (1 + constants.softmax_dim / 128) * dim / (dim + constants.softmax_dim)
+    softmax = constants.softmax_dim / (_BACKWARD_FLOPS if backward else 1)  # as many exponentials beside more products
+    efficiency = constants.efficiency * (1 + softmax / 128) * dim / (dim + softmax)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
     if backward and signature.head_dim > 128:
         dim, efficiency = signature.head_dim, efficiency * _WIDE_BACKWARD
