@@ -37,6 +37,7 @@ class Feeder:
         self.numbers: list[dict[int, int]] = [{} for _ in job]  # entry -> op
         self.recordings: list[dict[int, int]] = [{} for _ in job]
         self.ends: dict[int, int] = {}
+        self.forgotten: set[int] = set()
 
     def give(self, rank: int, entries: int) -> None:
         """The next entries of a rank; a launch of several sends and receives comes as a whole."""
@@ -65,9 +66,18 @@ class Feeder:
         self.engine.run()
         for numbers in self.numbers:
             for number in numbers.values():
+                if number in self.forgotten:
+                    continue
                 end = self.engine.end_ns(number)
                 assert self.ends.setdefault(number, end) == end or self.ends[number] < 0
                 self.ends[number] = end
+
+    def forget(self) -> None:
+        """The engine lets go of what it can; recordings are asked for as before."""
+        self.engine.forget([None] * len(self.job))
+        recordings = {number for each in self.recordings for number in each.values()}
+        for numbers in self.numbers:
+            self.forgotten |= {op for op in numbers.values() if self.engine._past.place(op) < 0} - recordings
 
 
 def _same_launch(columns: dict[str, np.ndarray], before: int, after: int) -> bool:
@@ -103,6 +113,8 @@ def test_pieces_in_any_order_make_the_whole(
         if feeder.at[rank] == len(job[rank].trace):
             open_ranks.discard(rank)
         feeder.run()
+        if data.draw(st.booleans()):
+            feeder.forget()
     check(feeder)
 
 
@@ -117,6 +129,8 @@ def test_looking_at_the_clock_changes_nothing(item: PricedTrace, chosen: Options
         if feeder.at[0] < len(item.trace):
             feeder.engine.mark(0, data.draw(st.integers(0, int(spent[feeder.at[0]]))))
         feeder.run()
+        if data.draw(st.booleans()):
+            feeder.forget()
     check(feeder)
 
 
@@ -142,6 +156,8 @@ def test_ranks_that_wait_for_their_synchronisations_are_all_answered(
             waiting[rank] = feeder.numbers[rank][entry]
         feeder.run()
         waiting = {who: op for who, op in waiting.items() if not feeder.engine.passed(who, op)}
+        if data.draw(st.booleans()):
+            feeder.forget()
     check(feeder)
 
 

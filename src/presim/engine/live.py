@@ -4,12 +4,13 @@ A `LiveEngine` holds the same columns as a simulation of whole traces, in arrays
 are interleaved (the i-th op of rank r is number ``i * R + r``), so that every rank can grow at the end. After each
 piece `run` simulates up to the moment at which the first host stands that may ask for more, and no further, since what
 it asks for could change what comes then. What was simulated is therefore what `presim.engine.simulate` would have
-said of the whole (held by a property test).
+said of the whole (held by a property test). What can matter no more is forgotten; numbers stay.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from presim.engine import loop
 from presim.engine.compiled import compiled_run
 from presim.engine.contention import Classes
+from presim.engine.forget import Past
 from presim.engine.ops import RankOps
 from presim.engine.options import Options
 from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
@@ -57,6 +59,7 @@ class LiveEngine:
             name: np.full(self._sizes[axis], self._unset[name], np.int64) for name, axis in self._axes.items()
         }
         self._ops = [0] * ranks
+        self._past = Past(ranks)
         self._slots: list[dict[int, int]] = [{} for _ in range(ranks)]  # stream index -> slot
         self._last_put: dict[int, int] = {}  # slot -> last op put on it
         self._left_over = [0] * ranks  # host time after the last op
@@ -85,14 +88,15 @@ class LiveEngine:
             self._left_over[rank] += int(ops.host_cum_ns[-1]) if len(ops.host_cum_ns) else 0
             return numbers
         self._joins += int(ops.joins.sum())
-        self._reserve(op=int(numbers[-1]) + 1)
+        places = self._past.place(int(numbers[0])) + (numbers - numbers[0])
+        self._reserve(op=int(places[-1]) + 1)
         slots = self._slots_of(rank, ops)
-        tables = {"op": np.append(numbers, _NOTHING), "slot": np.append(slots, _NOTHING)}
+        tables = {"op": np.append(places, _NOTHING), "slot": np.append(slots, _NOTHING)}
         for name, points_to in OP_COLUMNS.items():
             values = getattr(ops, name)
-            self._columns[name][numbers] = tables[points_to][values] if points_to else values
-        self._columns["match"][numbers] = _NOTHING if match is None else match
-        self._columns["host_ns"][numbers[0]] = self._spend(rank, int(ops.host_ns[0]))
+            self._columns[name][places] = tables[points_to][values] if points_to else values
+        self._columns["match"][places] = _NOTHING if match is None else match
+        self._columns["host_ns"][places[0]] = self._spend(rank, int(ops.host_ns[0]))
         self._left_over[rank] = int(ops.host_cum_ns[-1] - ops.host_cum_ns[ops.entries[-1]])
         self._link(ops, slots, numbers)
         self._append(rank, len(numbers))
@@ -101,16 +105,17 @@ class LiveEngine:
     def mark(self, rank: int, host_ns: int) -> int:
         """Add a moment at which the host stands, ``host_ns`` of its time after its last entry; returns an op."""
         number = self._ops[rank] * self._ranks + rank
-        self._reserve(op=number + 1)
-        self._columns["code"][number] = loop.EVENT_SYNC  # for nothing
-        self._columns["host_ns"][number] = self._spend(rank, host_ns)
+        place = self._past.place(number)
+        self._reserve(op=place + 1)
+        self._columns["code"][place] = loop.EVENT_SYNC  # for nothing
+        self._columns["host_ns"][place] = self._spend(rank, host_ns)
         self._left_over[rank] -= host_ns  # the next entry counts from the last one
         self._append(rank, 1)
         return number
 
     def aim(self, op: int, recording: int) -> None:
         """A wait of a new piece is for a recording of an earlier one."""
-        self._columns["target"][op] = recording
+        self._columns["target"][self._past.place(op)] = max(_NOTHING, self._past.place(recording))
 
     def meeting(self, members: int) -> int:
         """A new rendezvous of so many ops."""
@@ -140,12 +145,13 @@ class LiveEngine:
         (compiled_run() if self._compiled else loop.run)(self._program, self._state)
 
     def end_ns(self, op: int) -> int:
-        """When an op ended; -1: not simulated yet."""
-        return int(self._columns["end"][op])
+        """When an op ended; -1: not simulated yet. Of those that are forgotten only recordings may be asked for."""
+        place = self._past.place(op)
+        return int(self._columns["end"][place]) if place >= 0 else self._past.end_ns(op)
 
     def passed(self, rank: int, op: int) -> bool:
         """Whether the host has gone on after an op."""
-        return int(self._columns["host_op"][rank]) > op
+        return int(self._columns["host_op"][rank]) > self._past.place(op)
 
     def host_ns(self, rank: int) -> int:
         """Where the host stands."""
@@ -162,6 +168,20 @@ class LiveEngine:
         slot = self._slots[rank].get(stream)
         return slot is not None and int(self._columns["outstanding"][slot]) > 0
 
+    @property
+    def held(self) -> int:
+        """Ops that take memory."""
+        return sum(self._ops) - self._past.ops
+
+    def forget(self, keep: Sequence[int | None]) -> None:
+        """Let go of what has ended before its rank's host stands where it does.
+
+        ``keep``: by rank, the first op whose end will be asked for though it is no recording.
+        """
+        unset = {name: self._unset[name] for name, axis in self._axes.items() if axis == "op"}
+        self._sizes["op"] = self._past.take(self._columns, unset, self._ops, keep)
+        self._bind()
+
     # How it is kept
 
     def _spend(self, rank: int, host_ns: int) -> int:
@@ -172,7 +192,7 @@ class LiveEngine:
 
     def _append(self, rank: int, ops: int) -> None:
         self._ops[rank] += ops
-        self._columns["rank_end"][rank] = self._ops[rank] * self._ranks + rank
+        self._columns["rank_end"][rank] = self._past.place(self._ops[rank] * self._ranks + rank)
 
     def _slots_of(self, rank: int, ops: RankOps) -> Ints:
         """Slots of the piece's streams, some of them new."""
@@ -192,11 +212,11 @@ class LiveEngine:
         for slot, first in zip(slots.tolist(), ops.slot_first.tolist()):
             if first < 0:
                 continue  # the host waits for it, nothing is put on it
-            number = int(numbers[first])
-            if slot in self._last_put:
-                self._columns["following"][self._last_put[slot]] = number
+            place = self._past.place(int(numbers[first]))
+            if (last := self._past.place(self._last_put.get(slot, _NOTHING))) >= 0:
+                self._columns["following"][last] = place
             if self._columns["head"][slot] < 0:
-                self._columns["head"][slot] = number
+                self._columns["head"][slot] = place
         on_streams = np.flatnonzero(ops.code <= loop.WAIT)
         for slot in np.unique(ops.slot[on_streams]).tolist():
             last = on_streams[ops.slot[on_streams] == slot][-1]

@@ -14,6 +14,8 @@ from presim.live.meetings import Meetings
 from presim.live.questions import Answer, Ask, Question, Status
 from presim.trace.representatives import Representatives
 
+_HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
+
 
 @dataclasses.dataclass(frozen=True)
 class _Pending:
@@ -59,6 +61,7 @@ class Clock:
         self._running = set(directories)
         self._set_aside: set[int] = set()
         self._pending: dict[int, _Pending] = {}
+        self._most_held = _HELD_OPS
 
     def ask(self, rank: int, question: Question) -> None:
         """Take a question; its answer comes out of `answers`, now or later."""
@@ -83,6 +86,9 @@ class Clock:
             if self._engine.passed(self._feeds[rank].index, pending.op):
                 del self._pending[rank]
                 yield rank, self._answer(self._feeds[rank], pending)
+        if self._engine.held > self._most_held:
+            self._engine.forget([self._feeds[rank].first_wait for rank in sorted(self._feeds)])
+            self._most_held = _HELD_OPS + 2 * self._engine.held
 
     @property
     def asking(self) -> bool:

@@ -22,6 +22,7 @@ from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.meetings import Meetings
+from presim.live.recordings import Recordings
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 _WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)
@@ -49,7 +50,7 @@ class Feed:
         self.index = index  # among the engine's ranks
         self.cluster = cluster
         self.options = options
-        self.recordings: dict[int, int] = {}  # serial -> op
+        self.recordings = Recordings()
         self._tables = Tables(self.tail)
         # As the script finds them; what it sets itself is known at its end only.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
@@ -94,6 +95,11 @@ class Feed:
     def wait_of(self, record: int) -> int:
         """The op of a synchronisation, by the index of its record; each is asked for once."""
         return self._waits.pop(record)
+
+    @property
+    def first_wait(self) -> int | None:
+        """The first op of a synchronisation that was not asked for yet."""
+        return min(self._waits.values(), default=None)
 
     def host_ns_until(self, cpu_ns: int) -> int:
         """Host time from the last record to a moment."""

@@ -29,6 +29,35 @@ _get_num_sampled_and_rejected_kernel[(3,)](sampled, rejected, unknown, *argument
 assert sampled.tolist() == rejected.tolist() == [0, 0, 0]  # one input is not known: the policy answers
 
 
+@triton.jit
+def halve(result, scratch, source, rows):
+    """None of its parameters has a name that says what it is for; the second is moved on by a loop."""
+    place = tl.program_id(0)
+    at = scratch + place
+    for _ in range(rows):
+        tl.store(at, place)
+        at += 1
+    tl.store(result + place, tl.load(source + place) / 2)
+
+
+before, scratch, source = torch.ones(3, device="cuda"), counts([7] * 6), torch.full((3,), 4.0, device="cuda")
+halve[(3,)](before, scratch, source, 3)
+assert before.tolist() == [0.5] * 3  # not what it held before: nobody knows, and the policy answers
+assert scratch.tolist() == [0] * 6
+assert source.tolist() == [4.0] * 3
+
+graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.graph(graph, stream=stream):
+    _get_num_sampled_and_rejected_kernel[(3,)](sampled, rejected, *arguments)
+    total = rejected.sum()
+for prompts, expected in (([8, 9, 5], [0, 0, 2]), ([8, 10, 5], [0, 0, 0]), ([1, 1, 1], [0, 0, 2])):
+    sampled.fill_(1)
+    arguments[3].copy_(torch.tensor(prompts, dtype=torch.int32))
+    graph.replay()
+    assert rejected.tolist() == expected, (rejected, expected)  # requests 2, 0, 1, with this replay's values
+    assert total.item() == sum(expected)
+
+
 @torch.compile
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits, targets)

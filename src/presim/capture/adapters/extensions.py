@@ -19,6 +19,9 @@ _KERNELS = b".nv_fatbin\0"
 _ELF, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNSYM = 11
+# NVIDIA's own JPEG decoder, which torchvision's wheel brings and its import loads: it works where images are decoded on
+# the GPU, and no step of training asks anything of it.
+_WITHOUT_WORK = "libnvjpeg."
 _OTHER_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d+)")
 
 
@@ -31,7 +34,8 @@ def loaded_libraries() -> list[Path]:
 
 def own_runtime(libraries: Iterable[Path]) -> list[str]:
     """Names of those that hold kernels and a CUDA runtime of their own."""
-    return [library.name for library in libraries if library.is_file() and has_own_runtime(library)]
+    asked = [library for library in libraries if library.is_file() and not library.name.startswith(_WITHOUT_WORK)]
+    return [library.name for library in asked if has_own_runtime(library)]
 
 
 def has_own_runtime(library: Path) -> bool:

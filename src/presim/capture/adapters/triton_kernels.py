@@ -1,6 +1,7 @@
 """Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
 
-What a kernel reads and writes follows from its parameters' names (`triton_parameters`).
+What a kernel reads and writes follows from its parameters' names (`triton_parameters`); whose values change, also from
+its code (`triton_stores`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from presim.capture.adapters import flex_attention
 from presim.capture.adapters.triton_parameters import GENERATED, each_once, read_and_written
+from presim.capture.adapters.triton_stores import written_parameters
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
@@ -24,6 +26,7 @@ class TritonKernels:
         self.hook = hook
         self.values = values  # whether those that kernels write are kept up to date
         self._ids: dict[tuple[Any, ...], int] = {}
+        self._stores: dict[int, frozenset[str]] = {}  # id(compiled kernel) -> parameters that it writes
         self._kernels: list[Any] = []  # kept alive, so that ids stay unique
 
     def install(self) -> None:
@@ -37,21 +40,29 @@ class TritonKernels:
         @functools.wraps(run)
         def observed(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             first = self.hook.launch_begins()
-            done = False
+            compiled, done = None, False
             try:
-                result = run(kernel, *args, **kwargs)
+                compiled = run(kernel, *args, **kwargs)
                 done = not kwargs.get("warmup")
-                return result
+                return compiled
             finally:
                 start = now_ns()
                 named = _named(kernel, args, kwargs)
                 self.hook.launch_ends(first, self._operator(kernel, named))
                 if self.values and done:
-                    written = [name for name in named if name.startswith(GENERATED)]
+                    written = [name for name in named if name.startswith(GENERATED)] or self._stored(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(now_ns() - start)
 
         launcher.run = observed
+
+    def _stored(self, compiled: Any) -> frozenset[str]:
+        """The parameters that a hand-written kernel writes; none where its code is not at hand."""
+        if id(compiled) not in self._stores:
+            self._kernels.append(compiled)
+            code = getattr(compiled, "asm", {}).get("ttir")
+            self._stores[id(compiled)] = written_parameters(code) if isinstance(code, str) else frozenset()
+        return self._stores[id(compiled)]
 
     def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]

@@ -13,6 +13,7 @@ TRIED = {
     "bitsandbytes": ("0.50", "0.50"),
     "deepspeed": ("0.19", "0.19"),
     "diffusers": ("0.42", "0.42"),
+    "fbgemm_gpu": ("1.9", "1.9"),
     "lightning": ("2.6", "2.6"),
     "megatron.core": ("0.16", "0.16"),
     "peft": ("0.21", "0.21"),
@@ -28,8 +29,10 @@ TRIED = {
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
+    "fla": "flash-linear-attention",
     "megatron": "megatron-core",
     "sklearn": "scikit-learn",
+    "tvm_ffi": "apache-tvm-ffi",
     "yaml": "pyyaml",
 }
 

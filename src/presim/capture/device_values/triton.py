@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from presim.capture.script.hook import Hook
+from presim.capture.script.hook import Hook, OnReplay
 
 _SMALL_BYTES = 65536  # as in shim/hook/values/tensors.h
 _SMALL_ELEMENTS = 2 << 20
@@ -71,10 +73,19 @@ def emulates(
     return enter
 
 
-def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: list[str]) -> None:
-    """Bring the values up to date: ``written`` are the parameters of a kernel that no entry knows."""
+def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable[str]) -> None:
+    """Bring the values up to date: ``written`` are the parameters of a kernel that no entry knows.
+
+    Of a kernel that is captured into a graph it is done at each replay, with the values of that replay.
+    """
     if torch.cuda.is_current_stream_capturing():
-        return  # replays would need it again: not done
+        placed = {key: Placed.of(value) if is_tensor(value) else value for key, value in parameters.items()}
+        _at_replay(hook, lambda: _update(hook, name, placed, written))
+    else:
+        _update(hook, name, parameters, written)
+
+
+def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable[str]) -> None:
     emulation = TABLE.get(name)
     if emulation is not None and (parameters.get(emulation.unless) or _emulate(hook, emulation, parameters)):
         return
@@ -84,6 +95,63 @@ def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: lis
         if tensor is not None and is_tensor(tensor) and tensor.dtype in _SCALAR_TYPES:
             code = _SCALAR_TYPES[tensor.dtype]
             hook.written(tensor.data_ptr(), _elements(tensor), code, loss and tensor.numel() == 1)
+
+
+_replayed: dict[int, Callable[[], None]] = {}  # what is to be done at replays, by a number
+_numbers = itertools.count()
+
+
+def _again(key: int) -> None:
+    _replayed[key]()
+
+
+def _gone(key: int) -> None:
+    _replayed.pop(key, None)
+
+
+_AGAIN, _GONE = OnReplay(_again), OnReplay(_gone)  # kept alive: graphs call them
+
+
+def _at_replay(hook: Hook, update: Callable[[], None]) -> None:
+    key = next(_numbers)
+    _replayed[key] = update
+    hook.at_replay(torch.cuda.current_stream().cuda_stream, _AGAIN, _GONE, key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Where a tensor lies, without keeping its memory from being used again."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    is_cuda: bool
+
+    @classmethod
+    def of(cls, tensor: Any) -> Placed:
+        """Of a tensor, or what passes for one."""
+        return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.is_cuda)
+
+    def data_ptr(self) -> int:
+        """As a tensor has it; so are those that follow."""
+        return self.address
+
+    def stride(self) -> tuple[int, ...]:
+        """By dimension, in elements."""
+        return self.strides
+
+    def numel(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def element_size(self) -> int:
+        """Bytes."""
+        return self.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether its values are floats."""
+        return self.dtype.is_floating_point
 
 
 def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bool:
@@ -104,10 +172,12 @@ def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bo
     return True
 
 
-def host_view(tensor: torch.Tensor) -> torch.Tensor:
+def host_view(tensor: torch.Tensor | Placed) -> torch.Tensor:
     """A CPU tensor over the same memory; a device address is a host address here."""
-    if not tensor.is_cuda or not tensor.numel():
-        return tensor.cpu() if tensor.is_cuda else tensor
+    if not tensor.numel():
+        return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
+    if isinstance(tensor, torch.Tensor) and not tensor.is_cuda:
+        return tensor
     memory = (ctypes.c_char * _bytes(tensor)).from_address(tensor.data_ptr())
     return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
@@ -117,18 +187,18 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "is_cuda") and hasattr(value, "stride")
 
 
-def _elements(tensor: torch.Tensor) -> int:
+def _elements(tensor: torch.Tensor | Placed) -> int:
     """From the first to the last."""
     if not tensor.numel():
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def _bytes(tensor: torch.Tensor | Placed) -> int:
     return _elements(tensor) * tensor.element_size()
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
+def _is_small(tensor: torch.Tensor | Placed) -> bool:
     if tensor.is_floating_point():
         return _bytes(tensor) <= _SMALL_BYTES
     return _elements(tensor) <= _SMALL_ELEMENTS

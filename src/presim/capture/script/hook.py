@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 OnRead = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)  # operator, origin, first bytes
+OnReplay = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # key
 OnCollective = ctypes.CFUNCTYPE(ctypes.c_int32)  # returns `Hook.site_id` of the line that calls it
 
 
@@ -31,6 +32,8 @@ class Hook:
         self.know = library.presim_values_know
         library.presim_values_written.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_bool]
         self.written = library.presim_values_written  # (address, elements, c10::ScalarType, is a loss): nobody knows it
+        library.presim_values_at_replay.argtypes = [ctypes.c_int64, OnReplay, OnReplay, ctypes.c_int64]
+        self.at_replay = library.presim_values_at_replay  # (stream, what to call, what to call at the end, key)
         self.descriptions = library.presim_interned  # how many distinct things the program has asked for
         self.enter_scope = library.presim_enter_scope
         self.leave_scope = library.presim_leave_scope

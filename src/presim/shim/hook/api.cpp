@@ -95,6 +95,22 @@ PRESIM_API void presim_values_written(int64_t address, int64_t elements, int32_t
   answer_written(reinterpret_cast<void*>(address), elements, c10::ScalarType(type), is_loss ? Rule::Loss : Rule::Number);
 }
 
+// `run(key)` at each replay of the graph that `stream` is captured into, in this place; `drop(key)` when it is gone.
+PRESIM_API bool presim_values_at_replay(int64_t stream, void (*run)(int64_t), void (*drop)(int64_t), int64_t key) {
+  struct Again {
+    void (*run)(int64_t);
+    void (*drop)(int64_t);
+    int64_t key;
+  };
+  auto once_more = [](void* data) { static_cast<Again*>(data)->run(static_cast<Again*>(data)->key); };
+  auto forget = [](void* data) {
+    auto* again = static_cast<Again*>(data);
+    again->drop(again->key);
+    delete again;
+  };
+  return presim::at_replay(reinterpret_cast<void*>(stream), once_more, new Again{run, drop, key}, forget);
+}
+
 PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }
 
 }  // extern "C"

@@ -41,6 +41,11 @@ def test_a_runtime_that_is_hidden_from_others_is_its_own_too(tmp_path: Path) -> 
     assert has_own_runtime(build(tmp_path, "extension", source))
 
 
+def test_torchvision_s_jpeg_decoder_is_not_named_wherever_torchvision_is_imported(tmp_path: Path) -> None:
+    found = [build(tmp_path, name, STATIC) for name in ("libnvjpeg.4a0b", "extension")]
+    assert own_runtime(found) == ["extension.so"]
+
+
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01", b"\x7fELF\x02" + bytes(20)])
 def test_what_is_no_library_has_no_runtime(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd.so").write_bytes(content)
