@@ -82,8 +82,10 @@ def pattern_of(case: Case) -> str | None:
         CannotBuildError: the case splits a hybrid as Megatron-core cannot.
     """
     said = flags_of(case).get("hybrid-layer-pattern", "")
-    if "|" in said:
-        raise CannotBuildError("Megatron-core 0.16 has no virtual stages of hybrids, and the case has them")
+    if set(said) - set("M*-E"):  # | between virtual stages, / before what predicts a further token
+        raise CannotBuildError(
+            f"Megatron-core 0.16 has neither virtual stages nor predictors of hybrids, and the case's layers are {said}"
+        )
     name = plain_name(case)
     return said or next((pattern for known, (pattern, _) in _PUBLISHED.items() if name.startswith(known)), None)
 

@@ -53,8 +53,9 @@ def test_nemotron_h_leaves_its_first_and_last_layers_out_of_fp8(installed: set[s
 
 
 def test_what_hybrids_lack_is_said(installed: set[str]) -> None:
-    with pytest.raises(CannotBuildError, match="has no virtual stages of hybrids"):
-        plan(Case({**TEST, "other": "hybrid-layer-pattern=M-|M*"}))
+    for layers in ("M-|M*", "M-M*/*E"):
+        with pytest.raises(CannotBuildError, match="neither virtual stages nor predictors of hybrids"):
+            plan(Case({**TEST, "other": f"hybrid-layer-pattern={layers}"}))
     with pytest.raises(CannotBuildError, match="of the kind 'nemotron'"):
         plan(Case({**NANO, "model": "Nemotron_3_Super"}))
     installed.discard("causal_conv1d")
