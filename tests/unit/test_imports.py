@@ -52,6 +52,7 @@ CLIENTS = {
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
     "presim.capture.runner",
+    "presim.capture.observers",
     "presim.capture.distributed",
     "presim.capture.adapters",
     "presim.capture.script",

@@ -14,6 +14,7 @@ from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.auto import capture_differing
 from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import STOPPED, read_trace
+from presim.capture.ranks.forks import Forks
 from presim.capture.ranks.selection import Selection
 from presim.capture.ranks.setting import Setting, Simulator, Wave
 from presim.capture.ranks.wave import run_wave
@@ -77,22 +78,25 @@ def capture(
     if hook_path(torch) is None:
         progress("compiling the operator hook for this PyTorch (once)")
     hook = ensure_hook(torch)
-    setting = Setting(
-        request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, values, simulator
-    )
-    if request.selection.ranks is None:
-        traces, stands_for, checked, notes = capture_differing(
-            request.steps, request.selection.checks, setting, progress
+    with Forks() as forks:
+        setting = Setting(
+            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, values, simulator, forks
         )
-        found = Capture(traces, stands_for, checked, notes)
-    else:
-        found = Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
+        found = (
+            _capture_differing(request, setting, progress)
+            if request.selection.ranks is None
+            else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
+        )
     if not any(_used_device(trace) for trace in found.traces):
         raise CaptureError(
             f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda', "
             "in this process and not in one that it starts?"
         )
     return found
+
+
+def _capture_differing(request: Request, setting: Setting, progress: Callable[[str], None]) -> Capture:
+    return Capture(*capture_differing(request.steps, request.selection.checks, setting, progress))
 
 
 def _capture_ranks(

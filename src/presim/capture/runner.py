@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,7 +25,7 @@ from presim.capture.script import host_probe, whereabouts
 from presim.capture.script.control import Control, Outcome
 
 if TYPE_CHECKING:
-    from presim.capture.device_values.read_backs import ReadBacks
+    from presim.capture.observers import Observers
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
 
@@ -37,59 +36,13 @@ class Runner:
     def __init__(self, control: Control) -> None:
         self.control = control
         self.outcome = Outcome()
-        self.read_backs: ReadBacks | None = None  # where values are computed
+        self.observers: Observers | None = None
 
     def prepare(self) -> None:
         """Imports torch and installs what observes it."""
-        import torch
+        from presim.capture.observers import Observers
 
-        from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
-        from presim.capture.adapters.deep_ep import DeepEp
-        from presim.capture.adapters.symmetric_memory import SymmetricMemory
-        from presim.capture.adapters.transformer_engine import TransformerEngine
-        from presim.capture.adapters.triton_kernels import TritonKernels
-        from presim.capture.device_values.read_backs import ReadBacks
-        from presim.capture.distributed import process_groups, spawn, world
-        from presim.capture.distributed.peers import Peers
-        from presim.capture.script.cpu_weights import CpuWeights
-        from presim.capture.script.hook import Hook
-        from presim.capture.script.modules import ModuleScopes
-        from presim.capture.script.optimizer_steps import OptimizerSteps
-        from presim.trace import spans
-        from presim.trace.representatives import Representatives
-
-        hook = Hook(Path(self.control.hook))
-        self.scopes = ModuleScopes(hook)
-        self.steps = OptimizerSteps(self.scopes, self.control.steps, self.stop)
-        control = self.control
-        stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
-        world.install(control.store, control.rank, Representatives(list(stands_for), stands_for))
-        if control.is_scout:
-            Peers(control.rank, stands_for, self.lack).install()
-        process_groups.install(hook)
-        spawn.install(self.refuse)
-        self.cpu_weights = CpuWeights()
-        self.symmetric_memory = SymmetricMemory()
-        self.cpu_weights.install()
-        autotuning.install()
-        compilation.install(hook)
-        flex_attention.install()
-        self.symmetric_memory.install()
-        self.deep_ep = DeepEp(hook)
-        self.deep_ep.install()
-        vllm_kernels.install()
-        TritonKernels(hook, values=control.values is not None).install()
-        TransformerEngine(hook).install()
-        warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
-        self.scopes.install()
-        self.steps.install()
-        deepspeed.install(self.steps.whole_step)
-        hook.install()
-        hook.ask_call_sites(whereabouts.calling_line)
-        if self.control.values is not None:
-            self.read_backs = ReadBacks(self.control.values, self.end_loop)
-            self.read_backs.install(hook)
-        torch.cuda._lazy_call(hook.track_memory)
+        self.observers = Observers(self.control, self)
 
     def run_script(self) -> None:
         """Runs the script as ``python script`` or ``python -m module`` would; notes how it ended."""
@@ -180,28 +133,20 @@ class Runner:
     def _collect(self) -> None:
         import torch
 
-        outcome = self.outcome
-        outcome.steps = self.steps.count
+        outcome, observers = self.outcome, self.observers
+        assert observers is not None, "test_run_command: a script runs after `prepare`"
+        outcome.steps = observers.steps.count
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],
             **versions.loaded_versions(),
         }
-        outcome.facts = {
-            "tokens": self.scopes.tokens,
-            "samples": self.scopes.samples,
-            "steps_with_input": self.scopes.steps_with_input,
-            "parameters": self.scopes.parameters,
-            "parameters_local": self.scopes.parameters_local,
-            "unfilled_bytes": self.cpu_weights.bytes,
-        }
+        outcome.facts = observers.facts()
         own = extensions.own_runtime(extensions.loaded_libraries())
-        adapters = (self.symmetric_memory, self.deep_ep)
-        said = (note for adapter in adapters for note in adapter.notes())
-        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *said)
+        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
-        if self.read_backs is not None:
-            outcome.read_backs = self.read_backs.listed()
+        if observers.read_backs is not None:
+            outcome.read_backs = observers.read_backs.listed()
         outcome.host_probe_ns = host_probe.probe_ns()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
@@ -227,23 +172,33 @@ def _leave_the_others() -> None:
         ctypes.CDLL("libnccl.so.2").presim_ranks_end()
 
 
-def _end_with_launcher() -> None:
+def end_with_parent() -> None:
     """A launcher that is killed cannot end us any more, so the kernel shall (prctl PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
 
 
-def main() -> NoReturn:
-    """Entry point; the only argument is the path of the control file."""
-    _end_with_launcher()
-    whereabouts.answer(Path(sys.argv[1]).parent)
-    control = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Control)
-    sys.argv = [control.script]
+def leave_package_path() -> None:
+    """`python -m presim…` put the working directory into sys.path; the script gets its own first entry."""
     if sys.path and importlib.util.find_spec("presim") and sys.path[0] in ("", os.getcwd()):
-        sys.path.pop(0)  # `-m` put the working directory there; the script gets its own first entry
+        sys.path.pop(0)
+
+
+def run(path: Path) -> NoReturn:
+    """Be one rank: what its control file says."""
+    whereabouts.answer(path.parent)
+    control = msgspec.json.decode(path.read_bytes(), type=Control)
+    sys.argv = [control.script]
     runner = Runner(control)
     runner.prepare()
     runner.run_script()
     raise AssertionError("run_script does not return")
+
+
+def main() -> NoReturn:
+    """Entry point; the only argument is the path of the control file."""
+    end_with_parent()
+    leave_package_path()
+    run(Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import dataclasses
 import os
 import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
+from presim.capture.ranks.process import Process, Start, execute, has_ended_within
 from presim.capture.script.whereabouts import ask
 from presim.errors import CaptureError
 
-_ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
 _POLL_S = 0.2
 _GRACE_S = 3.0  # for the others to fail by themselves where one has failed
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """One rank's process."""
-
-    rank: int
-    control: Path
-    variables: Mapping[str, str]
-    python: tuple[str, ...] = ()  # options of the interpreter
-    stdout: int | None = None  # file descriptor; None: ours
-    stderr: int | None = None
 
 
 def supervise(
     starts: Sequence[Start],
     *,
     limit_s: float,
+    start: Callable[[Start], Process] = execute,
     progress: Callable[[], None] = lambda: None,
     ended: Callable[[int, int], bool] = lambda rank, code: False,
     started: Callable[[list[int]], None] = lambda pids: None,
@@ -52,6 +36,7 @@ def supervise(
     Args:
         starts: the processes.
         limit_s: seconds for all of them together.
+        start: starts one.
         progress: called now and then.
         ended: called with the rank and exit code of each process that ends; True: the others shall end at once.
         started: called with the ids of the processes.
@@ -62,11 +47,11 @@ def supervise(
     """
     deadline = time.monotonic() + limit_s
     codes: dict[int, int] = {}
-    with _processes(starts) as running:
+    with _processes(starts, start) as running:
         started([process.pid for process in running.values()])
         while running:
             for rank in _wait(running):
-                codes[rank] = running.pop(rank).returncode
+                codes[rank] = _code(running.pop(rank))
                 if ended(rank, codes[rank]):
                     return codes | _end_all(running)
                 if codes[rank] != 0 and rank not in optional:
@@ -79,22 +64,23 @@ def supervise(
     return codes
 
 
-def _wait(running: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
+def _wait(running: Mapping[int, Process]) -> list[int]:
     """Ranks whose processes have ended, as soon as one has; at the latest after a while."""
     poll = select.poll()
-    files = {rank: os.pidfd_open(process.pid) for rank, process in running.items() if process.poll() is None}
-    try:
-        for file in files.values():
-            poll.register(file, select.POLLIN)
-        if len(files) == len(running):
-            poll.poll(_POLL_S * 1000)
-    finally:
-        for file in files.values():
-            os.close(file)
+    for process in running.values():
+        poll.register(process.fileno(), select.POLLIN)
+    poll.poll(_POLL_S * 1000)
     return [rank for rank, process in running.items() if process.poll() is not None]
 
 
-def _too_long(starts: Sequence[Start], running: Mapping[int, subprocess.Popen[bytes]], limit_s: float) -> CaptureError:
+def _code(process: Process) -> int:
+    """Its exit code, now that it has ended or cannot be made to."""
+    code = process.poll()
+    process.close()
+    return -signal.SIGKILL if code is None else code
+
+
+def _too_long(starts: Sequence[Start], running: Mapping[int, Process], limit_s: float) -> CaptureError:
     rank, process = next(iter(running.items()))
     line = ask(process.pid, next(start.control.parent for start in starts if start.rank == rank))
     place = f" and is at {line}" if line else ""
@@ -106,30 +92,17 @@ def _too_long(starts: Sequence[Start], running: Mapping[int, subprocess.Popen[by
 
 
 @contextlib.contextmanager
-def _processes(starts: Sequence[Start]) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
-    running: dict[int, subprocess.Popen[bytes]] = {}
+def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> Iterator[dict[int, Process]]:
+    running: dict[int, Process] = {}
     try:
-        for start in starts:
-            running[start.rank] = _start(start)
+        for one in starts:
+            running[one.rank] = start(one)
         yield running
     finally:
         _end_all(running)
 
 
-def _start(start: Start) -> subprocess.Popen[bytes]:
-    personality = ctypes.CDLL(None).personality
-    return subprocess.Popen(
-        [sys.executable, *start.python, "-m", "presim.capture.runner", str(start.control)],
-        env=dict(start.variables),
-        stdout=start.stdout,
-        stderr=start.stderr,
-        start_new_session=True,
-        # PyTorch frees in the order of addresses here and there; a kernel that refuses keeps its random ones.
-        preexec_fn=lambda: personality(_ADDR_NO_RANDOMIZE),
-    )
-
-
-def _end_all(running: dict[int, subprocess.Popen[bytes]]) -> dict[int, int]:
+def _end_all(running: dict[int, Process]) -> dict[int, int]:
     """Politely, then for certain; a second Ctrl-C does not leave them running. Returns the exit codes."""
     with _uninterrupted():
         for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
@@ -139,11 +112,10 @@ def _end_all(running: dict[int, subprocess.Popen[bytes]]) -> dict[int, int]:
                     os.killpg(process.pid, number)
             until = time.monotonic() + patience_s
             for process in alive:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=max(0.0, until - time.monotonic()))
-        codes = {rank: process.poll() for rank, process in running.items()}
+                has_ended_within(process, max(0.0, until - time.monotonic()))
+        codes = {rank: _code(process) for rank, process in running.items()}
         running.clear()
-    return {rank: -signal.SIGKILL if code is None else code for rank, code in codes.items()}
+    return codes
 
 
 @contextlib.contextmanager
@@ -158,7 +130,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _group_alive(process: subprocess.Popen[bytes]) -> bool:
+def _group_alive(process: Process) -> bool:
     """Whether the process or something that it started is there still."""
     if process.poll() is None:
         return True

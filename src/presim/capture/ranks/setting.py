@@ -10,6 +10,7 @@ from typing import Protocol
 
 from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.blocked import Blocked
+from presim.capture.ranks.forks import Forks
 from presim.hardware.cluster import Cluster
 
 
@@ -41,6 +42,7 @@ class Setting:
     values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
     # One for each wave; it can ask which ranks wait for others.
     simulator: Callable[[Blocked], contextlib.AbstractContextManager[Simulator]] | None = None
+    forks: Forks = dataclasses.field(default_factory=Forks)  # starts processes
 
 
 @dataclasses.dataclass(frozen=True)

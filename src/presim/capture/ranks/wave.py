@@ -15,7 +15,8 @@ from presim.capture.launchers.launch import Place
 from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import PEERS, STOPPED, Captured, read_outcome
 from presim.capture.ranks.presence import Presence
-from presim.capture.ranks.processes import Start, supervise
+from presim.capture.ranks.process import Start
+from presim.capture.ranks.processes import supervise
 from presim.capture.ranks.quiet import Quiet
 from presim.capture.ranks.rendezvous import RendezvousServer
 from presim.capture.ranks.setting import Setting, Simulator, Wave
@@ -64,6 +65,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
             codes = supervise(
                 starts,
                 limit_s=setting.limit_s,
+                start=setting.forks.starter(starts),
                 optional=wave.brief,
                 progress=lambda: _watch(progress, simulator),
                 ended=ended,

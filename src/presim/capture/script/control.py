@@ -42,3 +42,10 @@ class Outcome(msgspec.Struct):
     host_probe_ns: int = 0  # see capture/script/host_probe.py
     read_backs: tuple[ReadBack, ...] = ()
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Launcher to zygote: become a rank."""
+
+    control: str  # path of its control file
+    variables: dict[str, str]  # those that the zygote has not, or has otherwise

@@ -35,6 +35,7 @@ void unlock_all() {
 
 void hold_across_fork(std::mutex& mutex, ForkOrder order) { held[int(order)] = &mutex; }
 bool forked_after_use() { return forked.load(std::memory_order_relaxed); }
+bool is_used() { return used; }
 void mark_used() {
   if (!used.load(std::memory_order_relaxed)) used = true;
 }

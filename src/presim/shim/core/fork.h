@@ -12,5 +12,6 @@ void hold_across_fork(std::mutex& mutex, ForkOrder order);
 // True in a child forked after the first CUDA call of its parent, where CUDA works no more.
 bool forked_after_use();
 void mark_used();
+bool is_used();
 
 }  // namespace presim

@@ -10,11 +10,10 @@
 namespace presim {
 
 void note(std::string_view text) {
-  static const int file = [] {
-    const char* directory = std::getenv("PRESIM_LOG_DIR");
-    if (directory == nullptr) return -1;
-    return open((std::string(directory) + "/notes.tsv").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  }();
+  const char* directory = std::getenv("PRESIM_LOG_DIR");
+  if (directory == nullptr) return;
+  constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  static const int file = open((std::string(directory) + "/notes.tsv").c_str(), kHow, 0644);
   if (file < 0) return;
   std::string line(text);
   line += '\n';

@@ -28,6 +28,8 @@ void add_elapsed_ticks(uint64_t ticks) {
 
 void add_own_time(int64_t ns) { total.fetch_add(ns, std::memory_order_relaxed); }
 
+void forget_own_time() { total = 0; }
+
 int64_t own_time() { return total.load(std::memory_order_relaxed); }
 
 double ns_per_tick() {

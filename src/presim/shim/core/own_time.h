@@ -13,6 +13,7 @@ namespace presim {
 PRESIM_API void add_own_time(int64_t ns);
 PRESIM_API void add_elapsed_ticks(uint64_t ticks);
 PRESIM_API int64_t own_time();        // ns in all, of all threads
+void forget_own_time();
 PRESIM_API double ns_per_tick();      // of the time stamp counter, measured once
 PRESIM_API int& own_time_depth();     // open OwnTime of this thread
 PRESIM_API uint64_t& own_work_ticks();  // of this thread, spent within OwnWork

@@ -131,6 +131,7 @@ int64_t live_ns() {
 }
 
 bool log_open() { return is_open(recorder()); }
+void expect_log() { recorder().state = State::Unopened; }
 
 uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32_t work, uint8_t tag) {
   Recorder& log = recorder();

@@ -101,8 +101,9 @@ uint64_t remember_captured();
 PRESIM_API void append_batch(const Record* records, size_t count);
 
 // Open the log now if this process may have one (append and intern do so by themselves). The first process that
-// writes to $PRESIM_LOG_DIR owns the log; programs it starts and children it forks have none.
+// writes to $PRESIM_LOG_DIR owns the log; programs it starts and children it forks have none, but for ranks (rank.cpp).
 PRESIM_API bool log_open();
+void expect_log();  // in a child that is a rank
 
 // Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
 // being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).

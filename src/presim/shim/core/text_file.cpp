@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -11,8 +12,19 @@
 
 namespace presim {
 
+namespace {
+
+std::atomic<bool> lost{false};
+
+}  // namespace
+
+bool lines_were_lost() { return lost; }
+
 TextFile::TextFile(const char* name) {
-  if (!log_open()) return;
+  if (!log_open()) {
+    lost = true;
+    return;
+  }
   std::string path = std::string(std::getenv("PRESIM_LOG_DIR")) + "/" + name;
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
 }

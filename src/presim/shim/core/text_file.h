@@ -19,4 +19,6 @@ class TextFile {
   bool full_ = false;
 };
 
+bool lines_were_lost();  // whether one was opened where there is no log
+
 }  // namespace presim

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -125,10 +124,7 @@ void slept(int64_t ns) {
   if (main_thread() && ns > 0) append(Kind::HostWait, 0, 0, ns);
 }
 
-bool recording() {
-  static const bool has_log = std::getenv("PRESIM_LOG_DIR") != nullptr;
-  return has_log && log_open();
-}
+bool recording() { return log_open(); }
 
 }  // namespace
 }  // namespace presim

@@ -293,3 +293,9 @@ void end() {
 }
 
 }  // namespace presim::libs::nccl::mail
+
+// In a fork that becomes a rank: it has found what the process has that it was forked from (core/rank.cpp).
+PRESIM_EXPORT void presim_ranks_begin() {
+  using namespace presim::libs::nccl::mail;
+  office() = make();
+}

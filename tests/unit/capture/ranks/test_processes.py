@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from presim.capture.ranks import processes
-from presim.capture.ranks.processes import Start, supervise
+from presim.capture.ranks.process import Executed, Start
+from presim.capture.ranks.processes import supervise
 from presim.errors import CaptureError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -93,5 +94,5 @@ def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
         process = subprocess.Popen([sys.executable, "-c", script], stdout=writing, start_new_session=True)
         os.close(writing)
         assert output.readline() == "ready\n"
-        processes._end_all({0: process})
+        processes._end_all({0: Executed(process)})
         assert output.read() == ""

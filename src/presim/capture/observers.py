@@ -1,0 +1,104 @@
+"""All that observes a script, and torch, which it observes: imported before the script runs.
+
+What is imported here is the same in every rank's process; what is installed belongs to one (`presim.capture.zygote`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import torch
+
+from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
+from presim.capture.adapters.deep_ep import DeepEp
+from presim.capture.adapters.symmetric_memory import SymmetricMemory
+from presim.capture.adapters.transformer_engine import TransformerEngine
+from presim.capture.adapters.triton_kernels import TritonKernels
+from presim.capture.device_values.read_backs import ReadBacks
+from presim.capture.distributed import process_groups, spawn, world
+from presim.capture.distributed.peers import Peers
+from presim.capture.script import whereabouts
+from presim.capture.script.control import Control
+from presim.capture.script.cpu_weights import CpuWeights
+from presim.capture.script.hook import Hook
+from presim.capture.script.modules import ModuleScopes
+from presim.capture.script.optimizer_steps import OptimizerSteps
+from presim.trace import spans
+from presim.trace.representatives import Representatives
+
+
+class Ends(Protocol):
+    """How an observer ends the process: `presim.capture.runner.Runner`."""
+
+    def stop(self) -> NoReturn:
+        """After the last step that was asked for."""
+        ...
+
+    def lack(self, peers: tuple[int, ...]) -> NoReturn:
+        """For want of ranks."""
+        ...
+
+    def end_loop(self, sentence: str) -> NoReturn:
+        """A loop waits for a value that never comes."""
+        ...
+
+    def refuse(self, sentence: str) -> NoReturn:
+        """The script does what cannot be followed."""
+        ...
+
+
+class Observers:
+    """Those that are asked at the end what they saw."""
+
+    def __init__(self, control: Control, ends: Ends) -> None:
+        hook = Hook(Path(control.hook))
+        self.scopes = ModuleScopes(hook)
+        self.steps = OptimizerSteps(self.scopes, control.steps, ends.stop)
+        self.cpu_weights = CpuWeights()
+        self.symmetric_memory, self.deep_ep = SymmetricMemory(), DeepEp(hook)
+        self.read_backs: ReadBacks | None = None  # where values are computed
+        self._join_world(control, ends)
+        process_groups.install(hook)
+        spawn.install(ends.refuse)
+        self.cpu_weights.install()
+        autotuning.install()
+        compilation.install(hook)
+        flex_attention.install()
+        self.symmetric_memory.install()
+        self.deep_ep.install()
+        vllm_kernels.install()
+        TritonKernels(hook, values=control.values is not None).install()
+        TransformerEngine(hook).install()
+        warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
+        self.scopes.install()
+        self.steps.install()
+        deepspeed.install(self.steps.whole_step)
+        hook.install()
+        hook.ask_call_sites(whereabouts.calling_line)
+        if control.values is not None:
+            self.read_backs = ReadBacks(control.values, ends.end_loop)
+            self.read_backs.install(hook)
+        torch.cuda._lazy_call(hook.track_memory)
+
+    def _join_world(self, control: Control, ends: Ends) -> None:
+        stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
+        world.install(control.store, control.rank, Representatives(list(stands_for), stands_for))
+        if control.is_scout:
+            Peers(control.rank, stands_for, ends.lack).install()
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the script used."""
+        return (*self.symmetric_memory.notes(), *self.deep_ep.notes())
+
+    def facts(self) -> dict[str, int]:
+        """What the launcher wants to know of the script's model and input."""
+        return {
+            "tokens": self.scopes.tokens,
+            "samples": self.scopes.samples,
+            "steps_with_input": self.scopes.steps_with_input,
+            "parameters": self.scopes.parameters,
+            "parameters_local": self.scopes.parameters_local,
+            "unfilled_bytes": self.cpu_weights.bytes,
+        }

@@ -1,0 +1,98 @@
+"""Ranks are forks of one process; a script must not be able to tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from presim.trace import store
+from presim.trace.schema import Kind
+from support.command import presim
+
+pytestmark = pytest.mark.torch_cuda
+
+WORLD = ("--gpu", "h100-sxm", "--world-size", "2", "-q")
+
+LOOKS = """
+import json, os, random, sys, threading, torch, numpy
+import multiprocessing
+torch.ones(3, device="cuda").sum().item()
+seen = {
+    "rank": os.environ["RANK"],
+    "session": os.getsid(0) == os.getpid(),
+    "threads": threading.active_count(),
+    "main": threading.current_thread() is threading.main_thread(),
+    "argv": sys.argv[1:],
+    "first": sys.path[0] == os.path.dirname(os.path.abspath(__file__)),
+    "name": __name__,
+    "child": multiprocessing.parent_process() is not None,
+    "wait": os.environ["TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT"],
+    "drawn": [random.random(), float(numpy.random.rand()), float(torch.rand(1)), torch.initial_seed()],
+}
+print(json.dumps(seen), flush=True)
+sys.exit(3 if os.environ["RANK"] == "1" else 0)
+"""
+
+
+def test_a_rank_is_a_process_like_any_other(tmp_path: Path) -> None:
+    """What a fork inherits is not to be seen, and what one process draws another does not."""
+    script = tmp_path / "looks.py"
+    script.write_text(LOOKS)
+    ended = presim("run", *WORLD, "--ranks", "all", script, "--batch", "2")
+    assert ended.stderr.startswith("presim: the script exited with 3;"), ended.stderr
+    one, other = sorted((json.loads(line) for line in ended.stdout.splitlines()), key=lambda seen: seen["rank"])
+    drawn = [one.pop("drawn"), other.pop("drawn")]
+    assert all(mine != theirs for mine, theirs in zip(*drawn, strict=True))
+    common = {"session": True, "threads": 1, "main": True, "argv": ["--batch", "2"], "first": True, "child": False}
+    assert one == {"rank": "0", "name": "__main__", "wait": "0", **common}
+    assert other == {**one, "rank": "1"}
+
+
+DIES = """
+import os, signal, torch
+torch.ones(3, device="cuda").sum().item()
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_rank_that_is_killed_is_named_with_the_signal(tmp_path: Path) -> None:
+    script, report = tmp_path / "dies.py", tmp_path / "r.json"
+    script.write_text(DIES)
+    ended = presim("run", *WORLD, "--ranks", "all", "--json", report, script)
+    assert ended.returncode == 1, ended.stderr
+    result = json.loads(report.read_text())
+    assert (result["job"]["rank"], result["error"]) == (1, "the script's process ended with SIGSEGV")
+
+
+TRAINS = """
+import os, torch, torch.distributed as dist
+from torch import nn
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda())
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.ones(4, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_a_fork_asks_of_its_device_is_what_a_process_of_its_own_asks(tmp_path: Path) -> None:
+    """Rank 0 alone is a process of its own, beside rank 1 it is a fork. Frees may come at other moments."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS)
+    asked = []
+    for ranks in ("0", "all"):
+        ended = presim("run", *WORLD, "--ranks", ranks, "--save", tmp_path / ranks, script)
+        assert ended.returncode == 0, ended.stderr
+        trace = store.load(tmp_path / ranks).traces[0]
+        mask = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+        asked.append([str(trace.signatures[at]) for at in trace.columns["signature"][mask]])
+        clock = np.asarray(trace.columns["host_ns"])
+        assert (clock >= 0).all()
+    assert asked[0] == asked[1]
