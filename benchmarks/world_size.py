@@ -2,8 +2,8 @@
 
     python benchmarks/world_size.py
 
-FSDP2 inside a node and replicas between nodes, as jobs of that size have it: with shards over 100,000 GPUs a kernel of
-PyTorch's own asks for more blocks than CUDA launches. Every run has to end with a step time before it counts.
+FSDP2 inside a node and replicas between nodes, as jobs of that size have it: shards over more than 65,535 GPUs fail in
+PyTorch, here as on a cluster (docs/guide/troubleshooting.md). Every run has to end with a step time before it counts.
 """
 
 from __future__ import annotations

@@ -49,6 +49,9 @@ class Rank(msgspec.Struct, frozen=True):
     step_time_s: Annotated[float, says("Its step time.")]
     compute_s: Annotated[float, says("Its compute streams run kernels.")]
     exposed_communication_s: Annotated[float, says("They wait while communication runs, or waits for other ranks.")]
+    waiting_s: Annotated[
+        float, says("The part of that in which communication cannot begin, because another rank has not come to it.")
+    ]
     bubble_s: Annotated[
         float, says("The part of that in which sends and receives wait for the neighbours, and what is idle.")
     ]

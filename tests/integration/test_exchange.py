@@ -9,6 +9,7 @@ import pytest
 from presim import api
 from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
+from presim.errors import CaptureError
 from presim.trace import store
 from presim.trace.collate import Communicators
 from presim.trace.representatives import Representatives
@@ -24,6 +25,20 @@ def test_ranks_that_disagree_are_the_hang_they_would_be() -> None:
     expected = "on 'default_pg' (ranks 0, 1) waits for rank 1, which makes 2 calls on it and not this one"
     assert expected in str(caught.value)
     assert str(caught.value).count(f"at {SCRIPTS / 'disagree.py'}:12: all_reduce") == 2, "the lines that call"
+
+
+def test_calls_past_pytorch_are_named_with_their_lines_as_well() -> None:
+    """NCCL by a binding of the script's own."""
+    with pytest.raises(HangError) as caught:
+        api.run(str(SCRIPTS / "direct_nccl.py"), gpu="h100-sxm", world_size=2, ranks="all")
+    assert "waits for rank 1, which makes 2 calls on it and not this one" in str(caught.value)
+    assert str(caught.value).count(f"at {SCRIPTS / 'direct_nccl.py'}:24: all_reduce") == 2
+
+
+def test_with_a_live_clock_ranks_that_disagree_are_named_too() -> None:
+    with pytest.raises(CaptureError, match="every rank waits for another") as caught:
+        api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all", live=True)
+    assert f"They wait in rank 0 at {SCRIPTS / 'disagree.py'}:12: all_reduce of 4194304 bytes" in str(caught.value)
 
 
 def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:

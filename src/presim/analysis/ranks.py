@@ -32,6 +32,7 @@ def rank_figures(priced: PricedTrace, timeline: Timeline, represented: int, laun
         step_time_s=step.duration_ns / 1e9,
         compute_s=spent[Instant.COMPUTE],
         exposed_communication_s=spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING],
+        waiting_s=spent[Instant.WAITING],
         bubble_s=_bubble_ns(trace, parts) / 1e9 + spent[Instant.IDLE],
         host_bound_s=spent[Instant.HOST_BOUND],
         peak_allocated_bytes=manifest.allocator.get("peak_allocated_bytes", 0),

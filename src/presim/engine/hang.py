@@ -33,9 +33,20 @@ def describe(trace: Trace, entry: int) -> str:
     signature = trace.signatures[index]
     if not isinstance(signature, Collective):
         return f"{where}: {family(signature)}"
+    return f"{where}: {_call(trace, signature)}"
+
+
+def describe_call(trace: Trace, entry: int) -> str:
+    """A collective with its rank, where its number in the trace says nothing."""
+    signature = trace.signatures[int(trace.columns["signature"][entry])]
+    assert isinstance(signature, Collective), "test_meetings: only collectives meet"
+    return f"rank {trace.manifest.rank}{_place(trace, entry)}: {_call(trace, signature)}"
+
+
+def _call(trace: Trace, signature: Collective) -> str:
     peer = f" with its rank {signature.peer}" if signature.peer >= 0 else ""
     dtype = f" ({signature.dtype})" if signature.dtype else ""
-    return f"{where}: {signature.kind} of {signature.bytes} bytes{dtype} on {_group(trace, signature)}{peer}"
+    return f"{signature.kind} of {signature.bytes} bytes{dtype} on {_group(trace, signature)}{peer}"
 
 
 def _place(trace: Trace, entry: int) -> str:
@@ -67,6 +78,15 @@ def name_ranks(ranks: Sequence[int]) -> str:
 def disagreement(met: Sequence[tuple[Trace, int]]) -> HangError:
     """The error for ranks that come to one rendezvous with different operations."""
     return HangError(f"ranks meet for different operations: {_listed(met)}")
+
+
+def unequal_parts(sender: tuple[Trace, int], sent: int, receiver: tuple[Trace, int], expected: int) -> HangError:
+    """The error for an all-to-all in which one rank sends another more or less than that one receives."""
+    ranks = sender[0].manifest.rank, receiver[0].manifest.rank
+    return HangError(
+        f"in an exchange of all with all rank {ranks[0]} sends {sent} bytes to rank {ranks[1]}, which expects "
+        f"{expected}: {_listed((sender, receiver))}"
+    )
 
 
 def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, Trace]] = ()) -> HangError:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine.hang import disagreement
+from presim.engine.parts import compare_parts
 from presim.trace.collate import Communicators, Place
 from presim.trace.representatives import Representatives
 from presim.trace.schema import FAILED, Kind, Trace
@@ -63,7 +64,21 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
     of_match = unique[unique >= 0] >> 32
     result = Matching(match, _needed(traces, numbers, of_match, channels), of_match, tuple(channels))
     _compare(traces, result)
+    compare_parts(traces, match, [_seats(trace, communicators) for trace in traces])
     return result
+
+
+def _seats(trace: Trace, communicators: Communicators) -> list[int]:
+    """By signature: where the rank sits in the communicator of an all-to-all; -1 of anything else."""
+    places = communicators.places(trace.manifest.rank)
+
+    def seat(signature: Signature) -> int:
+        if not isinstance(signature, Collective) or signature.kind != "all_to_all":
+            return -1
+        place = places[signature.group] if 0 <= signature.group < len(places) else None
+        return -1 if place is None else communicators.own_seat(place)
+
+    return [seat(signature) for signature in trace.signatures]
 
 
 def _needed(traces: Sequence[Trace], numbers: Ints, of_match: Ints, channels: Iterable[Channel]) -> Ints:

@@ -44,14 +44,14 @@ class Clock:
     ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
         self._engine = LiveEngine(len(directories), options)
-        meetings = Meetings(self._engine, Representatives(sorted(directories), stands_for))
+        self._meetings = Meetings(self._engine, Representatives(sorted(directories), stands_for))
         self._feeds = {
             rank: Feed(
                 directories[rank],
                 rank,
                 engine=self._engine,
                 index=index,
-                meetings=meetings,
+                meetings=self._meetings,
                 cluster=cluster,
                 options=options,
                 prices=prices,
@@ -114,6 +114,10 @@ class Clock:
     def stuck(self) -> bool:
         """Whether ranks wait, and none is left that could end it."""
         return bool(self._pending) and self._running <= set(self._pending) | self._set_aside
+
+    def unmet(self) -> list[str]:
+        """Calls that wait for ranks which have not come, in words."""
+        return self._meetings.unmet()
 
     def look(self, rank: int) -> bool:
         """Take what a rank has asked for that runs and asks no question; whether there was anything."""

@@ -117,7 +117,7 @@ class Feed:
         records = self._tables.launches(records)
         columns = self._tables.columns(records, self._last_ns)
         nothing = np.full(len(records), -1, np.int32)
-        columns |= {"scope": nothing, "operator": nothing, "site": nothing}
+        columns |= {"scope": nothing, "operator": nothing, "site": self._tables.site_of(records)}
         manifest = Manifest(
             world_size=self.cluster.world_size,
             rank=self.rank,
@@ -138,6 +138,7 @@ class Feed:
             scopes=(),
             operators=(),
             columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
+            sites=tuple(self._tables.sites),
         )
         priced = PricedTrace(trace, tuple(self._prices), demands=tuple(self._demands))
         return build_ops(priced, self.options, self.engine.classes)

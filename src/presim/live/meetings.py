@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine import loop
+from presim.engine.hang import describe_call
 from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps
 from presim.trace.representatives import Representatives
-from presim.trace.schema import Group
+from presim.trace.schema import Group, Trace
 from presim.trace.signatures import Collective, Signature
 
 _PAIRS = ("send", "recv", "send_recv")
@@ -51,6 +52,16 @@ class _Channel(NamedTuple):
     members: int  # that run
 
 
+@dataclasses.dataclass
+class _Open:
+    """A rendezvous to which not all have come."""
+
+    number: int
+    missing: int
+    trace: Trace  # the piece of it with the first call
+    entry: int
+
+
 class Meetings:
     """The rendezvous of all ranks that run."""
 
@@ -60,7 +71,11 @@ class Meetings:
         self._communicators: dict[tuple[int, ...], list[_Communicator]] = {}  # by voices
         self._named: dict[tuple[int, tuple[int, ...], str], _Communicator] = {}  # by rank, its members, its name
         self._calls: Counter[tuple[int, _Channel]] = Counter()
-        self._numbers: dict[tuple[_Channel, int], tuple[int, int]] = {}  # rendezvous -> its number, who has not come
+        self._numbers: dict[tuple[_Channel, int], _Open] = {}
+
+    def unmet(self) -> list[str]:
+        """The first call of each rendezvous to which not all have come, in words, as they came."""
+        return [describe_call(each.trace, each.entry) for each in self._numbers.values()]
 
     def of(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
         """By op, the rendezvous it belongs to; -1: nobody else is there. ``names``: the ranks' own of each group."""
@@ -72,17 +87,20 @@ class Meetings:
         for op in np.flatnonzero(ops.code == loop.MEET).tolist():
             channel = self._channel(rank, signatures[int(of_entry[op])], groups, names)
             if channel is not None:
-                match[op] = self._number(rank, channel)
+                match[op] = self._number(rank, channel, ops.trace, int(ops.entries[op]))
         return match
 
-    def _number(self, rank: int, channel: _Channel) -> int:
+    def _number(self, rank: int, channel: _Channel, trace: Trace, entry: int) -> int:
         call = self._calls[rank, channel]
         self._calls[rank, channel] += 1
-        known = self._numbers.pop((channel, call), None)
-        number, missing = known or (self._engine.meeting(channel.members), channel.members)
-        if missing > 1:  # else nobody asks for it any more
-            self._numbers[channel, call] = number, missing - 1
-        return number
+        key = channel, call
+        if key not in self._numbers:
+            self._numbers[key] = _Open(self._engine.meeting(channel.members), channel.members, trace, entry)
+        meeting = self._numbers[key]
+        meeting.missing -= 1
+        if not meeting.missing:  # nobody asks for it any more
+            del self._numbers[key]
+        return meeting.number
 
     def _channel(
         self, rank: int, signature: Signature, groups: Sequence[Group], names: Sequence[str]

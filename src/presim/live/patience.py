@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from presim.errors import CaptureError
 
 _IDLE_S = 120.0  # neither a rank's process nor one that it started used any CPU
 _STUCK_S = 5.0
+_NAMED = 6  # calls in a message
 _LOOK_S = 1.0  # between two looks at a rank, which take a while
 
 
@@ -43,8 +44,8 @@ class Patience:
                     "it waits for no rank: for a network, a file or a process, perhaps; run without --live"
                 )
 
-    def check_stuck(self, stuck: bool) -> None:
-        """Everybody waits, or not.
+    def check_stuck(self, stuck: bool, unmet: Callable[[], Sequence[str]]) -> None:
+        """Everybody waits, or not; ``unmet``: calls that wait for ranks which have not come.
 
         Raises:
             CaptureError: it has been so for a while.
@@ -55,7 +56,9 @@ class Patience:
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since > _STUCK_S:
+            calls = unmet()
+            named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
             raise CaptureError(
                 "with a live clock every rank waits for another: their calls do not match, or the job would hang on "
-                "the cluster, too; run without --live to see where"
+                f"the cluster, too; run without --live to see where{'. They wait in ' if named else ''}{named}"
             )

@@ -154,7 +154,7 @@ class LiveServer:
             found.append(True)
         if any(found):
             self._answer(clock)
-        patience.check_stuck(clock.stuck)
+        patience.check_stuck(clock.stuck, clock.unmet)
 
     def _take_back(self, clock: Clock) -> None:
         """Who was set aside and can go on now asks again."""

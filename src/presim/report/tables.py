@@ -131,10 +131,10 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 def rank_table(result: Result) -> RenderableType:
     """The captured ranks side by side; of many those that stand for most, and the slowest and the fullest."""
-    names = ("rank", "stands for", "step", "compute", "exposed", "bubble", "allocated", "reserved")
+    names = ("rank", "alike", "step", "compute", "exposed", "waiting", "bubble", "allocated", "reserved")
     table = _table(*((name, "right") for name in names))
     for rank in _telling(result.ranks):
-        times = (rank.step_time_s, rank.compute_s, rank.exposed_communication_s, rank.bubble_s)
+        times = (rank.step_time_s, rank.compute_s, rank.exposed_communication_s, rank.waiting_s, rank.bubble_s)
         table.add_row(
             f"{rank.rank}" + (" *" if rank.rank == result.job.rank else ""),
             str(rank.represented),

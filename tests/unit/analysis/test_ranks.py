@@ -29,6 +29,7 @@ def line(rank: int, compute_s: float) -> Rank:
         step_time_s=1.0,
         compute_s=compute_s,
         exposed_communication_s=0.0,
+        waiting_s=0.0,
         bubble_s=1.0 - compute_s,
         host_bound_s=0.0,
         peak_allocated_bytes=0,

@@ -20,7 +20,7 @@ from presim.engine.simulate import simulate, simulate_job
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Phase
-from presim.trace.signatures import Collective, Gemm
+from presim.trace.signatures import Collective, Gemm, Splits
 
 
 def test_an_empty_trace_takes_no_time() -> None:
@@ -72,9 +72,9 @@ def test_a_queue_is_each_streams_own() -> None:
 
 def test_the_longest_member_decides_how_long_a_collective_takes() -> None:
     job = []
-    for rank, size in ((0, 100), (1, 300)):
+    for rank, size, parts in ((0, 100, Splits(0, (0, 100), (0, 300))), (1, 300, Splits(1, (300, 0), (100, 0)))):
         build = builder(rank, 2)
-        build.work(Collective(kind="all_to_all", bytes=size, dtype="uint8", group=0))
+        build.work(Collective(kind="all_to_all", bytes=size, dtype="uint8", group=0, splits=parts))
         job.append(priced(build))
     timelines = simulate_job(job, options=OPTIONS)
     assert [timelines[rank].end_ns.tolist() for rank in (0, 1)] == [[410], [410]]

@@ -101,3 +101,16 @@ def test_the_same_calls_meet_as_in_whole_traces(name: str) -> None:
     of_rank = {item.manifest.rank: match.tolist() for item, match in zip(traces, whole.match, strict=True)}
     assert partners(numbers) == partners(of_rank)
     assert partners(numbers)
+
+
+def test_a_call_that_waits_for_ranks_is_said_with_its_line() -> None:
+    """Of two that the first rank made, the second rank has come to one."""
+    engine = LiveEngine(2, Options(), compiled=False)
+    meetings = Meetings(engine, Representatives([0, 1]))
+    groups = [("world", (0, 1))]
+    for rank, calls in ((0, [reduce(0), reduce(0)]), (1, [reduce(0)])):
+        piece = trace(rank, groups, calls)
+        price = Price(1, Origin.ANALYTIC, 0.1, "test")
+        ops = build_ops(PricedTrace(piece, (price,)), Options(), engine.classes)
+        meetings.of(rank, ops, ["world"])
+    assert meetings.unmet() == [f"rank 0: {reduce(0).kind} of {reduce(0).bytes} bytes (uint8) on 'world' (ranks 0, 1)"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from presim.errors import CaptureError
@@ -48,13 +50,18 @@ def test_time_in_which_nobody_waited_for_it_does_not_count() -> None:
 def test_ranks_that_all_wait_are_given_a_moment() -> None:
     world = World()
     patience = world.patience()
-    patience.check_stuck(True)
+    patience.check_stuck(True, list)
     world.now = 4.0
-    patience.check_stuck(False)
+    patience.check_stuck(False, list)
     world.now = 6.0
-    patience.check_stuck(True)
+    patience.check_stuck(True, list)
     world.now = 10.0
-    patience.check_stuck(True)
+    patience.check_stuck(True, list)
     world.now = 11.5
-    with pytest.raises(CaptureError, match="every rank waits for another"):
-        patience.check_stuck(True)
+    waits = "rank 0 at train.py:7: all_reduce of 8 bytes on 'dp' (ranks 0, 1)"
+    with pytest.raises(
+        CaptureError, match=re.escape(f", too; run without --live to see where. They wait in {waits}") + "$"
+    ):
+        patience.check_stuck(True, lambda: [waits])
+    with pytest.raises(CaptureError, match=r"to see where$"):
+        patience.check_stuck(True, list)

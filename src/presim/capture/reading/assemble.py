@@ -170,7 +170,7 @@ class Tables:
         """Index into the table of lines: where the script calls a collective."""
         result = np.full(len(records), -1, np.int32)
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
-            line = self.communication.line(int(records["op"][index]))
+            line = self.communication.line(int(records["work"][index]))
             if line:
                 result[index] = self.sites.setdefault(line, len(self.sites))
         return result

@@ -41,6 +41,7 @@ class Communication:
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
+        self._first: dict[int, int] = {}  # the same -> work of its first call
 
     def groups(self) -> tuple[Group, ...]:
         """All groups met so far."""
@@ -56,7 +57,7 @@ class Communication:
             return self._merged[work]
         call = self._call(work)
         group = self._group(call, op)
-        if exchange := self._site(op).get("exchange"):
+        if exchange := self._site(work).get("exchange"):
             return _routed(exchange, group)
         return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
 
@@ -85,6 +86,7 @@ class Communication:
                 merged = records.copy()
             work = -2 - len(self._merged)
             self._merged[work] = self._combine(records[indices])
+            self._first[work] = int(records["work"][indices[0]])
             merged["work"][indices[-1]] = work
             keep[indices[:-1]] = False
         return merged if keep.all() else _drop(merged, keep)
@@ -131,13 +133,13 @@ class Communication:
         splits = Splits(own, tuple(parts["send"]), tuple(parts["recv"])) if 0 <= own < ranks and not even else None
         return Collective(kind, sum(parts["send"]), calls[0].dtype, group, splits=splits)
 
-    def line(self, op: int) -> str:
+    def line(self, work: int) -> str:
         """Where the script calls a collective, as ``train.py:12``; empty where that is not known."""
-        return self._site(op).get("at", "")
+        return self._site(work).get("at", "")
 
-    def _site(self, op: int) -> Mapping[str, str]:
-        described = self._torch_group(op)
-        site = described.number("site", -1) if described else -1
+    def _site(self, work: int) -> Mapping[str, str]:
+        """What Python said of the place."""
+        site = self.log.descriptors[self._first.get(work, work)].number("site", -1)
         return self.log.descriptors[site].fields if site >= 0 else {}
 
     def _call(self, work: int) -> _Call:

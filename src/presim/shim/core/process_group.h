@@ -14,9 +14,14 @@ struct ProcessGroup {
 
 using GroupQuery = bool (*)(ProcessGroup*);
 
+// The descriptor id of the line that calls a collective ("site at=train.py:12"), or -1; it may take Python's lock.
+using CallSite = int32_t (*)();
+
 // The operator hook answers, once it is installed.
+PRESIM_API void answer_call_site(CallSite query);
 PRESIM_API void answer_process_group(GroupQuery query);
 // False outside of the framework's collectives.
 PRESIM_API bool current_process_group(ProcessGroup* out);
+PRESIM_API int32_t current_call_site();
 
 }  // namespace presim

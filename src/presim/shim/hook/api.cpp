@@ -63,7 +63,7 @@ PRESIM_API void presim_retag(int64_t address, int32_t category) {
 }
 
 // Whom to ask for the line of the script that calls a collective.
-PRESIM_API void presim_call_sites(presim::hook::CallSite ask) { presim::hook::ask_call_sites(ask); }
+PRESIM_API void presim_call_sites(presim::CallSite ask) { presim::hook::ask_call_sites(ask); }
 
 // Nanoseconds that observing took on the Python side.
 PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }

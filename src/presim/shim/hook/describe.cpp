@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <dlfcn.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 
 #include "groups.h"
+#include "process_group.h"
 #include "recorder.h"
 #include "written.h"
 
@@ -19,6 +21,21 @@ namespace presim::hook {
 namespace {
 
 std::atomic<CallSite> call_site{nullptr};
+thread_local int32_t called_from = -1;  // the line that called this thread's last collective of PyTorch's
+
+// Threads that never ran Python are not asked: whoever waits for them may hold Python's lock.
+bool runs_python() {
+  using State = void* (*)();
+  static const auto state = reinterpret_cast<State>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
+  return state != nullptr && state() != nullptr;
+}
+
+int32_t ask_python() {
+  CallSite ask = call_site.load(std::memory_order_relaxed);
+  return ask != nullptr && runs_python() ? ask() : -1;
+}
+
+bool in_collective() { return c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO) != nullptr; }
 
 enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5, Writes = 6, Overwrites = 7 };
 
@@ -154,10 +171,9 @@ void describe_process_group(Arena& arena) {
   auto* info = dynamic_cast<torch::ParamCommsDebugInfo*>(
       c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO));
   if (info == nullptr) return;
-  CallSite ask = call_site.load(std::memory_order_relaxed);
+  called_from = ask_python();  // before the lock
   std::string name = info->getProcessGroupName(), call = info->getCollectiveName(), more;
   if (is_composed(call)) more += " call=" + call;
-  if (ask != nullptr) more += " site=" + std::to_string(ask());  // before the lock: Python answers
   std::lock_guard<std::mutex> lock(*mutex);
   auto [found, inserted] = known->try_emplace(name + more, -1);
   if (inserted) {
@@ -196,7 +212,10 @@ uint64_t hash_words(const char* name, const int64_t* key, size_t words) {
 
 }  // namespace
 
-void ask_call_sites(CallSite ask) { call_site = ask; }
+void ask_call_sites(CallSite ask) {
+  call_site = ask;
+  answer_call_site([] { return in_collective() ? called_from : ask_python(); });
+}
 
 bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
   if (std::strcmp(fn.name(), at::kParamCommsCallName.c_str()) == 0) {

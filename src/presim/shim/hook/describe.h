@@ -13,12 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "process_group.h"
+
 namespace presim::hook {
 
 using Arena = std::vector<int64_t>;
 
-// The descriptor id of the line that calls a collective ("site at=train.py:12"), or -1; it may take Python's lock.
-using CallSite = int32_t (*)();
+// Ask this for the line of every collective.
 void ask_call_sites(CallSite ask);
 
 // Append the key of the inputs; true when one of them requires a gradient.

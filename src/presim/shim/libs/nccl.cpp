@@ -1,6 +1,8 @@
 // NCCL calls that communicate: each is logged with its message size as nccl-tests counts it, and small payloads move.
 #include <algorithm>
 
+#include "core/own_time.h"
+#include "core/process_group.h"
 #include "core/values.h"
 #include "libs/nccl_exchange.h"
 
@@ -14,7 +16,7 @@ constexpr const char* kKinds[] = {"all_reduce", "all_gather", "reduce_scatter", 
 
 struct Key {
   int64_t bytes;
-  int32_t kind, type, op, comm, peer, per_rank;
+  int32_t kind, type, op, comm, peer, per_rank, site, unused = 0;  // no padding
 };
 
 std::string describe(const Key& key) {
@@ -22,6 +24,7 @@ std::string describe(const Key& key) {
   text.add("kind", kKinds[key.kind]).add("bytes", key.bytes).add("dtype", type_name(key.type));
   text.add("redop", key.op < kFirstOwnOp ? op_name(key.op) : "premul_sum");
   text.add("comm", key.comm).add("peer", key.peer);
+  if (key.site >= 0) text.add("site", key.site);
   if (key.per_rank) text.add("per_rank", 1);  // times the group's size, which the framework knows
   return text;
 }
@@ -29,6 +32,11 @@ std::string describe(const Key& key) {
 // Collectives whose message is one slice per rank.
 bool sliced(Kind kind) {
   return kind == AllGather || kind == ReduceScatter || kind == Gather || kind == Scatter || kind == AllToAll;
+}
+
+int32_t call_site() {
+  presim::OwnWork observing;
+  return presim::current_call_site();
 }
 
 // A call that was logged: its communicator, and whether it became part of a CUDA graph.
@@ -48,7 +56,7 @@ Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, voi
   bool unknown = sliced(kind) && found->size < 0;
   if (sliced(kind) && !unknown) bytes *= found->size;
   int32_t own_op = op >= kFirstOwnOp ? int(kFirstOwnOp) : op;  // factors do not matter for time
-  Key key{bytes, kind, type, own_op, found->serial, peer, unknown};
+  Key key{bytes, kind, type, own_op, found->serial, peer, unknown, call_site()};
   return {kSuccess, found, presim::log_collective(stream, descriptor(key, describe), launch_group())};
 }
 
