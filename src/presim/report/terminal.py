@@ -89,8 +89,8 @@ def _title(result: Result) -> RenderableType:
 
 
 def _failure(result: Result) -> RenderableType:
-    last = (result.error.strip().splitlines() or [""])[-1]
-    return Text.assemble((f"✗ {_FAILURES[result.exit]}: ", "bold red"), last, "\n")
+    first = (result.error.strip().splitlines() or [""])[0]
+    return Text.assemble((f"✗ {_FAILURES[result.exit]}: ", "bold red"), first, "\n")
 
 
 def _headline(result: Result) -> RenderableType:

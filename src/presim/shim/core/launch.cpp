@@ -1,5 +1,9 @@
 // Kernel launches: the hot path of the emulation.
+#include <cxxabi.h>
+
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 
 #include "config.h"
 #include "enqueue.h"
@@ -46,6 +50,26 @@ int check(const Kernel& kernel, const Launch& launch) {
   return fits && int64_t(launch.shared) <= kernel.dynamic_shared ? kSuccess : kInvalidValue;
 }
 
+std::string plain_name(const char* mangled) {
+  char* whole = abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr);
+  std::string name = whole != nullptr ? whole : mangled;
+  std::free(whole);
+  name = name.substr(0, name.find('<'));
+  return name.substr(name.rfind(' ') + 1);
+}
+
+// What CUDA answers says neither which kernel nor what was wrong with it.
+void explain(const Kernel& kernel, const Launch& launch) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  auto sizes = [](const Dim3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  note("remark The kernel " + plain_name(kernel.name) + " was launched with " + sizes(launch.grid) + " blocks of " +
+       sizes(launch.block) + " threads, where CUDA takes 2147483647 x 65535 x 65535 blocks of 1024 threads (64 in z) "
+       "at most: this fails on a GPU as well.");
+}
+
 int32_t describe(const Kernel& kernel, const Launch& launch) {
   char sizes[160];
   std::snprintf(sizes, sizeof sizes, " grid=%u,%u,%u block=%u,%u,%u shared=%zu", launch.grid.x, launch.grid.y,
@@ -64,7 +88,10 @@ int launch_kernel(const void* function, Dim3 grid, Dim3 block, size_t shared, vo
   if (known.work < 0 || !(known.launch == launch)) {
     Kernel* kernel = find_kernel(function);
     if (kernel == nullptr) return kInvalidDeviceFunction;
-    if (int status = check(*kernel, launch)) return status;
+    if (int status = check(*kernel, launch)) {
+      if (status == kInvalidConfiguration) explain(*kernel, launch);
+      return status;
+    }
     known = {launch, describe(*kernel, launch)};
   }
   enqueue(*stream, known.work, NodeType::Kernel);
