@@ -15,10 +15,11 @@ from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective, Splits
 
 EVERYBODY = (0, 1, 2)
+Parts = tuple[tuple[int, ...], tuple[int, ...]] | int  # bytes sent and received, or those of equal parts together
 
 
-def trace(rank: int, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]] | int]) -> Trace:
-    """A rank that calls one all-to-all after the other: what it sends and receives, or bytes in equal parts."""
+def trace(rank: int, parts: Sequence[Parts]) -> Trace:
+    """A rank that calls one all-to-all after the other."""
     group = Group(name="experts", ranks=EVERYBODY, size=len(EVERYBODY))
     build = TraceBuilder(Manifest(world_size=3, rank=rank, gpu="", gpus_per_node=8, script="", groups=(group,)))
     for each in parts:
@@ -40,7 +41,7 @@ def test_ranks_that_agree_meet() -> None:
 
 def test_a_part_of_another_size_than_its_receiver_expects_is_a_hang() -> None:
     """The first one, after others that are right."""
-    calls = [30, ((0, 2, 0), (0, 2, 0))]
+    calls: list[Parts] = [30, ((0, 2, 0), (0, 2, 0))]
     ranks = [trace(0, calls), trace(1, [30, ((2, 0, 0), (3, 0, 0))]), trace(2, [30, 0])]
     expected = (
         "the job would hang: in an exchange of all with all rank 0 sends 2 bytes to rank 1, which expects 3: "

@@ -102,6 +102,14 @@ def test_launches_that_no_gpu_would_do_are_refused(captured: emulated.Captured) 
     assert captured.results["occupancy"] == [0, 8]
 
 
+def test_a_launch_with_too_many_threads_or_blocks_is_named_once(captured: emulated.Captured) -> None:
+    (remark,) = [note for note in captured.log.notes if note.startswith("remark ")]
+    assert remark == (
+        "remark The kernel kernel was launched with 4 x 2 x 1 blocks of 2048 x 1 x 1 threads, where CUDA takes "
+        "2147483647 x 65535 x 65535 blocks of 1024 threads (64 in z) at most: this fails on a GPU as well."
+    )
+
+
 def test_kernels_of_loaded_modules_are_logged_by_name(captured: emulated.Captured) -> None:
     """As Triton launches them, directly and through a looked-up function."""
     assert (captured.results["load"], captured.results["get"]) == (0, 0)

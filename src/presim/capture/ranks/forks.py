@@ -7,6 +7,7 @@ thread in every Python process of this machine, ranks are started as processes o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ from presim.capture.ranks.variables import PLACING
 from presim.capture.script.control import Request
 
 _PATIENCE_S = 60.0  # for a fork to say that it is there
+_IMPORTS_S = 300.0  # for all to be imported
 
 
 class _Forked:
@@ -108,10 +110,13 @@ class Forks:
                 start_new_session=True,
                 preexec_fn=keep_addresses,
             )
-        if ours.recv(64):
-            self._channel = ours
-        else:
-            ours.close()
+        ours.settimeout(_IMPORTS_S)
+        with contextlib.suppress(TimeoutError):
+            if ours.recv(64):
+                ours.settimeout(None)
+                self._channel = ours
+                return
+        ours.close()
 
     def _is_same(self, start: Start) -> bool:
         """Whether it differs from the zygote in nothing but what is a rank's own."""

@@ -54,7 +54,9 @@ std::string plain_name(const char* mangled) {
   char* whole = abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr);
   std::string name = whole != nullptr ? whole : mangled;
   std::free(whole);
-  name = name.substr(0, name.find('<'));
+  constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+  for (size_t at; (at = name.find(kAnonymous)) != std::string::npos;) name.erase(at, kAnonymous.size());
+  name = name.substr(0, name.find_first_of("<("));
   return name.substr(name.rfind(' ') + 1);
 }
 

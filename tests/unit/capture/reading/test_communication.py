@@ -183,9 +183,9 @@ def test_a_stand_in_says_what_its_collective_is() -> None:
     """One number goes round; the site has what the library would have moved."""
     build = LogBuilder()
     site = build.text("site at=train.py:7 exchange=dispatch;hybridep;4096;14336;8;64;16;bfloat16")
-    group = build.text(f"group name=3 size=8 ranks=0:8:1 site={site} desc=experts")
+    group = build.text("group name=3 size=8 ranks=0:8:1 desc=experts")
     op = f"op name=record_param_comms in= out= args={group}"
-    build.record(Kind.COLLECTIVE, work=collective("all_reduce", 4), op=op)
+    build.record(Kind.COLLECTIVE, work=f"{collective('all_reduce', 4)} site={site}", op=op)
     routed = Routed("hybridep", 4096, 14336, 8, 64, 16)
     found, groups = signatures(build)
     assert found == [Collective("dispatch", 4096 * 14336, "bfloat16", 0, routed=routed)]
