@@ -68,6 +68,7 @@ _GPUS = {
     "nvidia blackwell ultra gpu (b300-sxm-270gb)": "b300",
     "nvidia blackwell ultra gpu (gb300)": "gb300",
     "nvidia a100 80gb pcie": "a100-80gb-pcie",
+    "nvidia gb200 sxm": "gb200",
 }
 
 

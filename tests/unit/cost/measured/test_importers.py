@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from presim.cost.measured import table
-from presim.cost.measured.importers import aiconfigurator, layers, simumax
+from presim.cost.measured.importers import aiconfigurator, infersim, layers, llmservingsim, mamf, simumax
 from presim.cost.measured.importers.find import commit, digest, import_tables, reader_of
 from presim.cost.measured.importers.tables import sample
 from presim.cost.measured.rows import Intake, Measurement
@@ -128,3 +128,67 @@ def test_a_sample_is_the_same_each_time_and_keeps_the_order() -> None:
     assert chosen == sample(rows, 100, "table") == sorted(set(chosen))
     assert (len(chosen), sample(rows, 0, "table"), sample(rows, 2000, "table")) == (100, rows, rows)
     assert chosen != sample(rows, 100, "another")
+
+
+def written(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_infersims_products_experts_and_attention(tmp_path: Path) -> None:
+    data = tmp_path / "bench_data"
+    written(data / "gemm/h800/data.csv", "m,k,n,latency_us,mfu", "16,7168,1536,16.4,0.01", "16,7168,,16.4,0.01")
+    columns = "num_local_experts,hidden_size,intermediate_size,tokens_per_expert,up_proj_us,down_proj_us"
+    written(data / "grouped_gemm/prefill/h20/data.csv", columns, "8,2048,768,100,90.5,50.5")
+    written(data / "mha/prefill/h20/64-8-128.csv", "dtype,seq_len,latency_us", "bf16,4096,2153")
+    written(data / "mha/decode/h800/32-8-128.csv", "dtype,kv_dtype,batch_size,kv_len,latency_us",
+            "bf16,bf16,512,8192,5439", "bf16,fp8,512,8192,3000")  # fmt: skip
+    written(data / "mla/decode/h20/128-512-64.csv", "dtype,kv_dtype,batch_size,kv_len,latency_us", "bf16,bf16,1,1,9")
+    assert reader_of(tmp_path) == ("infersim", infersim)
+    intake = Intake().take(infersim.read(tmp_path))
+    assert {(row.gpu, row.signature): row.duration_ns for row in intake.accepted} == {
+        ("h800", Gemm(16, 1536, 7168, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling="block")): 16_400,
+        ("h20", GroupedGemm(8, 800, 1536, 2048, "float8_e4m3fn", "bfloat16")): 90_500,
+        ("h20", GroupedGemm(8, 800, 2048, 768, "float8_e4m3fn", "bfloat16")): 50_500,
+        ("h20", Attention("forward", 1, 64, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn")): 2_153_000,
+        ("h800", Attention("forward", 512, 32, 8, 1, 8192, 128, 128, True, "bfloat16", "cudnn")): 5_439_000,
+    }
+    assert intake.rejected == {
+        "m, n or k missing": 1,
+        "attention in another type than bf16": 1,
+        "kernels that no signature describes: mla": 1,
+    }
+
+
+def test_llmservingsims_prompts_split_over_gpus_and_no_decoding(tmp_path: Path) -> None:
+    columns = (
+        "time_stats.attn_prefill.median,n_embd,n_q_head,n_kv_head,num_tensor_parallel_workers,batch_size,"
+        "prefill_chunk_size,kv_cache_size,is_prefill,attention_backend"
+    )
+    row = "0.03,8192,64,8,4,1,1024,512,True,FLASH_ATTENTION"
+    table_of = tmp_path / "H100/meta/Llama/tp4/attention.csv"
+    written(table_of, columns, row, row.replace("True", "False"), row.replace("1024", ""))
+    assert reader_of(tmp_path) == ("llmservingsim", llmservingsim)
+    intake = Intake().take(llmservingsim.read(tmp_path))
+    (found,) = intake.accepted
+    assert found.signature == Attention("forward", 1, 16, 2, 1024, 1536, 128, 128, True, "bfloat16", "cudnn")
+    assert (found.gpu, found.duration_ns) == ("h100-sxm", 30_000)
+    assert sorted(intake.rejected.values()) == [1, 1]
+
+
+def test_the_best_products_are_a_table_of_rates(tmp_path: Path) -> None:
+    path = tmp_path / "mamf.csv"
+    written(path, "accelerator,dtype,mamf_tflops,best_shape_MxNxK", "NVIDIA GB200 SXM,bf16,1822.0,4096x9728x2048",
+            "NVIDIA H100 SXM,fp8,1402.6,1024x9216x14336", "Intel Gaudi 3,bf16,1243,16384x4096x768",
+            "NVIDIA B200 SXM,bf16,9999,1792x16128x3072", "NVIDIA B200 SXM,bf16,1745,large")  # fmt: skip
+    assert reader_of(path) == ("mamf", mamf)
+    intake = Intake().take(mamf.read(path))
+    assert [(row.gpu, round(row.signature.flops / row.duration_ns / 1e3, 1)) for row in intake.accepted] == [
+        ("gb200", 1822.0),
+        ("h100-sxm", 1402.6),
+    ]
+    assert intake.rejected == {
+        "a GPU that the catalogue does not have: Intel Gaudi 3": 1,
+        "faster than the datasheet's peak allows": 1,
+        "mamf_tflops is no positive number, or best_shape_MxNxK no shape": 1,
+    }

@@ -9,7 +9,17 @@ from pathlib import Path
 from types import ModuleType
 
 from presim.cost.measured import table
-from presim.cost.measured.importers import aiconfigurator, kineto, layers, neusight, own, simumax
+from presim.cost.measured.importers import (
+    aiconfigurator,
+    infersim,
+    kineto,
+    layers,
+    llmservingsim,
+    mamf,
+    neusight,
+    own,
+    simumax,
+)
 from presim.cost.measured.rows import Intake
 from presim.errors import InputError
 
@@ -19,6 +29,9 @@ READERS: dict[str, ModuleType] = {
     "neusight": neusight,
     "layers": layers,
     "simumax": simumax,
+    "infersim": infersim,
+    "llmservingsim": llmservingsim,
+    "mamf": mamf,
     "kineto": kineto,
 }
 
