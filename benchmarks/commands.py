@@ -51,6 +51,11 @@ def rows(folder: Path) -> list[tuple[str, str, Callable[[], tuple[float, int]]]]
     return [
         ("`presim --help`", "0.3 s", lambda: presim("--help")),
         ("the job of `make demo`", "15 s, 1.5 GB", lambda: checked(folder, "run", *LLAMA, script)),
+        (
+            "the same, no second rank run beside it to check (`--check 0`)",
+            "",
+            lambda: checked(folder, "run", *LLAMA, "--check", "0", script),
+        ),
         ("the same with Llama-70B", "", lambda: checked(folder, "run", *LLAMA, script, "--model", "70b")),
         (
             "Llama-70B, FSDP and tensor parallel",

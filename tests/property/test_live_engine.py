@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 from hypothesis import given, settings
@@ -182,6 +183,7 @@ def test_what_comes_late_keeps_the_order_of_its_streams(
     feeder.engine.run()
     columns = feeder.engine._columns
     for numbers in feeder.numbers:
+        _one_at_a_time(columns, numbers)
         last_end: dict[int, int] = {}
         for entry in sorted(numbers):
             op = numbers[entry]
@@ -195,6 +197,18 @@ def test_what_comes_late_keeps_the_order_of_its_streams(
             assert start >= last_end.get(slot, 0)
             last_end[slot] = max(end, last_end.get(slot, 0))
     _all_meet(feeder)
+
+
+def _one_at_a_time(columns: dict[str, np.ndarray], numbers: dict[int, int]) -> None:
+    """What takes a resource of a rank to itself begins when what had it before has ended."""
+    taken: dict[int, list[tuple[int, int]]] = {}
+    for op in numbers.values():
+        if columns["code"][op] == loop.RUN:
+            taken.setdefault(int(columns["resource"][op]), []).append(
+                (int(columns["start"][op]), int(columns["end"][op]))
+            )
+    for spans in taken.values():
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(sorted(spans)))
 
 
 def _all_meet(feeder: Feeder) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import pytest
@@ -25,6 +24,11 @@ def a_step() -> PricedTrace:
     for _ in range(10):
         build.work(Copy(direction="h2d", bytes=1), stream=0, host_ns=10)
     build.event_sync(build.record(stream=0, host_ns=10), host_ns=10)
+    return priced(build)
+
+
+def priced(build: TraceBuilder) -> PricedTrace:
+    """All work takes as long."""
     trace = build.trace()
     price = Price(duration_ns=WORK_NS, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="test")
     return PricedTrace(trace, (price,) * len(trace.signatures))
@@ -32,7 +36,7 @@ def a_step() -> PricedTrace:
 
 def run(engine: LiveEngine, rank: int, step: PricedTrace) -> int:
     """One step of a rank; the op of its recording."""
-    ops = build_ops(dataclasses.replace(step), OPTIONS, engine.classes)
+    ops = build_ops(step, OPTIONS, engine.classes)
     numbers = engine.extend(rank, ops)
     return int(numbers[-2])
 
@@ -69,3 +73,32 @@ def test_what_the_caller_still_needs_stays() -> None:
     engine.forget([None])
     assert engine.held < 12
     assert engine.passed(0, first)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("later_ns", [-1, 0, 1, OPTIONS.sync_latency_ns - 1, OPTIONS.sync_latency_ns, 10**6])
+def test_a_host_that_waits_for_what_has_ended_knows_of_it_as_late_as_ever(later_ns: int, *, forgets: bool) -> None:
+    """The host stands some time after the recording's end when it begins to wait for it."""
+    build = TraceBuilder(Manifest(world_size=1, rank=0, gpu="", gpus_per_node=8, script=""))
+    build.work(Copy(direction="h2d", bytes=1), stream=0, host_ns=10)
+    build.record(stream=0, host_ns=10)
+
+    def engine_at(host_ns: int) -> tuple[LiveEngine, int]:
+        """Whose host has stood still for so long; with the recording."""
+        engine = LiveEngine(1, OPTIONS, compiled=False)
+        recording = int(engine.extend(0, build_ops(priced(build), OPTIONS, engine.classes))[-1])
+        engine.mark(0, host_ns)
+        engine.run()
+        return engine, recording
+
+    engine, recording = engine_at(2 * WORK_NS)
+    ended, stands = engine.end_ns(recording), engine.host_ns(0)
+    assert 0 < ended < stands
+    engine, recording = engine_at(2 * WORK_NS - (stands - ended) + later_ns)
+    if forgets:
+        engine.forget([None])
+    wait = engine.mark(0, 0)
+    engine.aim(wait, recording)
+    engine.close(0)
+    engine.run()
+    assert engine.end_ns(wait) == ended + max(later_ns, OPTIONS.sync_latency_ns)
