@@ -6,12 +6,12 @@ import contextlib
 import os
 import select
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
 from presim.capture.script.whereabouts import ask
+from presim.capture.setup import ctrl_c
 from presim.errors import CaptureError
 
 _POLL_S = 0.2
@@ -96,7 +96,8 @@ def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> It
     running: dict[int, Process] = {}
     try:
         for one in starts:
-            running[one.rank] = start(one)
+            with ctrl_c.delayed():
+                running[one.rank] = start(one)
         yield running
     finally:
         _end_all(running)
@@ -104,7 +105,7 @@ def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> It
 
 def _end_all(running: dict[int, Process]) -> dict[int, int]:
     """Politely, then for certain; a second Ctrl-C does not leave them running. Returns the exit codes."""
-    with _uninterrupted():
+    with ctrl_c.ignored():
         for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
             alive = [process for process in running.values() if _group_alive(process)]
             for process in alive:
@@ -116,18 +117,6 @@ def _end_all(running: dict[int, Process]) -> dict[int, int]:
         codes = {rank: _code(process) for rank, process in running.items()}
         running.clear()
     return codes
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Ctrl-C comes to the main thread only
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _group_alive(process: Process) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
+from presim.capture.setup import ctrl_c
 from presim.capture.setup.environment import SHIM_DIRECTORY, Torch, find_compiler, require_torch
 from presim.errors import CaptureError
 
@@ -80,12 +81,16 @@ def _unit() -> str:
 
 def _compile(command: list[str], unit: str = "") -> str | None:
     """What the compiler complained about, or None. The processes that it starts end with it, on Ctrl-C too."""
-    compiler = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    compiler = None
     try:
+        with ctrl_c.delayed():
+            compiler = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            )
         errors = compiler.communicate(unit)[1]
     except BaseException:
+        if compiler is None:
+            raise
         os.killpg(compiler.pid, signal.SIGKILL)
         compiler.wait()
         assert compiler.stderr is not None
