@@ -30,6 +30,7 @@ from presim.validation.captures import Captures
 from presim.validation.cases import read_cases
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
+from presim.validation.solve import further_work_s
 from presim.validation.summary import markdown, percent, quantile
 
 
@@ -59,7 +60,8 @@ class Variant:
         steps = find_steps(traces[0], timelines[traces[0].manifest.rank])
         times = [step.duration_ns / 1e9 for step in steps.steps]
         if planned.repeats and len(times) > 2:
-            return float(planned.repeats.step_time(times[1], times[2]))
+            busy_s = max(further_work_s(trace, timelines[trace.manifest.rank]) for trace in traces)
+            return float(planned.repeats.step_time(times[1], times[2], busy_s))
         return steps.steady.duration_ns / 1e9
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from presim.analysis.steps import find_steps
 from presim.engine.options import Options
+from presim.engine.timeline import Timeline
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, Trace
 from presim.units import GIB
 from presim.validation.as_graphs import as_graphs
 from presim.validation.captures import Captures
@@ -76,7 +77,8 @@ def _repeated(plan: Plan, found: Sequence[Evaluation], prediction: Prediction) -
     times = found[0].result.steps.times_s if plan.repeats and prediction.step_time_s else []
     if plan.repeats is None or prediction.step_time_s is None or len(times) < 3:
         return prediction
-    step = plan.repeats.step_time(times[1], times[2], max(_further_work_s(each) for each in found))
+    busy_s = max(further_work_s(each.priced.trace, each.timeline) for each in found)
+    step = plan.repeats.step_time(times[1], times[2], busy_s)
     low, high = (
         bound and bound * step / prediction.step_time_s
         for bound in (prediction.low_step_time_s, prediction.high_step_time_s)
@@ -98,9 +100,8 @@ def _peak(result: Result, kind: str) -> int:
     return memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
 
 
-def _further_work_s(found: Evaluation) -> float:
-    """How much longer the third step keeps the rank's busiest stream at work than the second."""
-    trace, timeline = found.priced.trace, found.timeline
+def further_work_s(trace: Trace, timeline: Timeline) -> float:
+    """How much longer the third step keeps a rank's busiest stream at work than the second."""
     lasts = np.where(trace.mask(Kind.WORK), timeline.end_ns - timeline.start_ns, 0)
     streams = trace.columns["stream"].astype(np.int64)
     second, third = (

@@ -31,7 +31,7 @@ def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Pri
 
 
 def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
-    kind = str(signature.__struct_config__.tag)
+    kind = _kind(signature)
     constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
     share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2)
     moved = float(max(signature.bytes, 0))
@@ -46,6 +46,12 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     bound = "latency" if duration * 1e6 < 2 * constants.launch_us else bound
     width = constants.uncertainty * borrowed * device.doubt * doubt
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), f"analytic/{kind}", bound)
+
+
+def _kind(signature: MemoryBound | Fused) -> str:
+    """The class whose constants price a kernel: a dropout's gradient applies a mask, and draws no numbers."""
+    operator = getattr(signature, "operator", "")
+    return "elementwise" if operator.endswith("dropout_backward") else str(signature.__struct_config__.tag)
 
 
 def seconds(moved: float, device: Device, constants: MemoryConstants, share: float = 1.0) -> float:

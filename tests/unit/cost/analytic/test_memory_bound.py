@@ -9,7 +9,7 @@ from presim.cost.analytic import memory_bound
 from presim.cost.analytic.constants import MemoryConstants
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
-from presim.trace.signatures import Elementwise, Fused, MemoryBound, Normalization, Sort
+from presim.trace.signatures import Elementwise, Fused, MemoryBound, Normalization, Random, Sort
 
 MIB = 1 << 20
 
@@ -87,3 +87,10 @@ def test_generations_without_a_measurement_borrow_and_doubt() -> None:
     norm = Normalization(64 * MIB, 64 * MIB, 32 * MIB, "bfloat16")
     measured, borrowed = (priced(device_of(hardware.gpu(name)), norm) for name in ("h100-sxm", "mi300x"))
     assert borrowed.uncertainty > 1.5 * measured.uncertainty
+
+
+def test_a_dropout_s_gradient_draws_no_numbers(h100: Device) -> None:
+    made = Random(256 * MIB, 128 * MIB, 64 * MIB, "float16", operator="aten::native_dropout")
+    mask = Random(256 * MIB, 128 * MIB, 64 * MIB, "float16", operator="aten::native_dropout_backward")
+    plain = Elementwise(256 * MIB, 128 * MIB, 64 * MIB, "float16", operator="aten::mul")
+    assert priced(h100, mask).duration_ns == priced(h100, plain).duration_ns < priced(h100, made).duration_ns
