@@ -33,7 +33,8 @@ _ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are 
     "deepseekv3": (("gb", ""), ("b300", "")),
     "kimik2": (("gb", ""),),
 }
-_ATTENTION_GRAPHED: Rules = _ROUTER_GRAPHED | {  # and attention
+_ATTENTION_GRAPHED: Rules = {  # and attention
+    **_ROUTER_GRAPHED,
     "qwen330ba3b": (("gb200", "bf16"), ("gb200", "fp8"), ("b200", "")),
 }
 _WHOLE: Rules = {  # since 26.06: the iteration is one graph
