@@ -44,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--recompute", choices=("full", "selective"))
     parser.add_argument("--transformer-engine", action="store_true", help="its layers instead of Megatron's own")
+    parser.add_argument("--cuda-graphs", action="store_true", help="each layer is a graph, forward and backward")
     parser.add_argument("--sequence", type=int, default=2048)
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--micro-batches", type=int, default=1)
@@ -73,6 +74,7 @@ def configure(options: argparse.Namespace) -> TransformerConfig:
         add_bias_linear=not options.experts,
         gradient_accumulation_fusion=False,  # needs Apex
         recompute_granularity=options.recompute,
+        cuda_graph_impl="local" if options.cuda_graphs else "none",
         **full,
         **(experts if options.experts else {}),
     )
@@ -147,7 +149,7 @@ def main() -> None:
         context_parallel_size=options.context_parallel,
         expert_model_parallel_size=options.expert_parallel,
     )
-    model_parallel_cuda_manual_seed(1)
+    model_parallel_cuda_manual_seed(1, use_cudagraphable_rng=options.cuda_graphs)
     config = configure(options)
     chunks = build(options, config)
     optimizer = get_megatron_optimizer(

@@ -63,6 +63,15 @@ def test_selective_recomputation_repeats_attention_s_scores_alone() -> None:
     assert job.gemm_flops(Phase.BACKWARD) == 2 * job.gemm_flops(Phase.FORWARD)
 
 
+def test_layers_that_are_cuda_graphs_do_the_same_and_ask_the_host_less() -> None:
+    """After the first step each layer's forward and backward are graphs; the step has all its products."""
+    plain, graphed = gpt(), gpt("--cuda-graphs")
+    assert graphed.gemm_flops() == plain.gemm_flops()
+    from_graphs = graphed.trace.column("value")[graphed.work()] == 1
+    assert from_graphs.mean() > 0.5
+    assert not plain.trace.column("value")[plain.work()].any()
+
+
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_pipeline_stage_has_its_half_of_the_layers(rank: int) -> None:
     """Stages of an interleaved schedule hand an activation on per chunk and micro-batch; each has half the layers."""
