@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import platformdirs
@@ -89,15 +88,13 @@ def _texts(script: Path) -> list[str]:
 
 def _code_digest() -> str:
     """Of what turns a script into a trace: presim's capture and trace code, the shim, PyTorch."""
-    package = Path(presim.__file__).parent
-    files: Iterable[Path] = sorted(
-        [
-            *(package / "capture").glob("*.py"),
-            *(package / "trace").glob("*.py"),
-            *(SHIM_DIRECTORY / "hook").rglob("*.*"),
-        ]
-    )
     digest = hashlib.sha256((torch.version if (torch := find_torch()) else "").encode())
-    for path in [*files, *(path for path in shim_paths() if path.exists())]:
+    for path in [*_sources(Path(presim.__file__).parent), *(path for path in shim_paths() if path.exists())]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _sources(package: Path) -> list[Path]:
+    """Of capture, of the hook and of traces, in all of their packages."""
+    files = [*(package / "capture").rglob("*.py"), *(package / "trace").rglob("*.py")]
+    return sorted([*files, *(SHIM_DIRECTORY / "hook").rglob("*.*")])
