@@ -10,7 +10,7 @@ import pytest
 
 from presim.trace import store
 from presim.trace.schema import Kind
-from support.command import presim
+from support.command import presim, processes_of, start
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -96,3 +96,23 @@ def test_what_a_fork_asks_of_its_device_is_what_a_process_of_its_own_asks(tmp_pa
         clock = np.asarray(trace.columns["host_ns"])
         assert (clock >= 0).all()
     assert asked[0] == asked[1]
+
+
+WAITS = """
+import os, signal, torch
+torch.ones(3, device="cuda").sum().item()
+os.write(1, b"ready\\n")
+signal.pause()
+"""
+
+
+def test_a_killed_launcher_takes_all_forks_along(tmp_path: Path) -> None:
+    """By way of the process that they are forks of; the pipe closes when the last of them has ended."""
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS)
+    running = start("run", *WORLD, "--ranks", "all", script, cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    running.kill()
+    running.communicate(timeout=60)
+    assert processes_of(str(tmp_path)) == []

@@ -21,6 +21,7 @@ import msgspec
 from presim.capture.ranks.process import Process, Start, execute, keep_addresses, python
 from presim.capture.ranks.variables import PLACING
 from presim.capture.script.control import Request
+from presim.capture.setup import ctrl_c
 
 _PATIENCE_S = 60.0  # for a fork to say that it is there
 _IMPORTS_S = 300.0  # for all to be imported
@@ -100,7 +101,7 @@ class Forks:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
                 python(first.python, "presim.capture.zygote", str(theirs.fileno())),
                 # The same device for all ranks, wherever its description lies.
