@@ -105,12 +105,9 @@ def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, 
 def _never(trace: Trace, entry: int, other: Trace) -> str:
     """How far the other rank got on that communicator."""
     signature = trace.signatures[int(trace.columns["signature"][entry])]
-    ranks = _ranks(trace, signature)
-    calls = [
-        at
-        for at in _collectives(other)
-        if _ranks(other, other.signatures[int(other.columns["signature"][at])]) == ranks and ranks
-    ]
+    groups = _alike(trace, signature, other)
+    of_entry = other.columns["signature"]
+    calls = [at for at in _collectives(other) if _group_of(other.signatures[int(of_entry[at])]) in groups]
     if not calls:
         return "never calls anything on it"
     times = f"{len(calls)} call{'s' if len(calls) > 1 else ''}"
@@ -121,11 +118,20 @@ def _collectives(trace: Trace) -> list[int]:
     return [index for index, kind in enumerate(trace.columns["kind"].tolist()) if kind == Kind.COLLECTIVE]
 
 
-def _ranks(trace: Trace, signature: object) -> tuple[int, ...]:
-    groups = trace.manifest.groups
-    if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
-        return ()
-    return groups[signature.group].ranks
+def _alike(trace: Trace, signature: object, other: Trace) -> set[int]:
+    """The other rank's groups that may be that of a call: of the same ranks, and of the same name where that tells."""
+    index = _group_of(signature)
+    mine = trace.manifest.groups
+    if not 0 <= index < len(mine) or not mine[index].ranks:
+        return set()
+    same = {at for at, group in enumerate(other.manifest.groups) if group.ranks == mine[index].ranks}
+    named = {at for at in same if other.manifest.groups[at].name == mine[index].name}
+    is_one_of_several = sum(group.ranks == mine[index].ranks for group in mine) > 1
+    return named if named or is_one_of_several else same
+
+
+def _group_of(signature: object) -> int:
+    return signature.group if isinstance(signature, Collective) else -1
 
 
 def _listed(entries: Sequence[tuple[Trace, int]]) -> str:

@@ -132,6 +132,18 @@ def test_a_member_that_stops_coming_is_named_with_its_last_call() -> None:
         simulate_job([priced(first), priced(second)])
 
 
+def test_a_group_that_one_rank_leaves_out_is_not_taken_for_another_of_the_same_ranks() -> None:
+    first, second = builder(0, 2), builder(1, 2)
+    groups = (Group(name="other", ranks=(0, 1), size=2), *first.manifest.groups)
+    first.manifest = msgspec.structs.replace(first.manifest, groups=groups)
+    for build, calls in ((first, (0, 1)), (second, (0,))):
+        for group in calls:
+            build.work(reduce(group))
+    expected = "on 'other' (ranks 0, 1) waits for rank 1, which never calls anything on it. "
+    with pytest.raises(HangError, match=re.escape(expected)):
+        simulate_job([priced(first), priced(second)])
+
+
 def test_a_rank_that_is_there_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"^a job has one trace for each of its ranks, got ranks \[0, 0\]"):
         simulate_job([priced(builder()), priced(builder())])
