@@ -51,6 +51,10 @@ _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 _GRAPHED_MODULES = ("mixer", "input_layernorm", "self_attention", "pre_mlp_layernorm", "router")  # a mixer is Mamba's
 
+# Modules, and their classes: those are the scopes where layers of two micro-batches run beside each other.
+_ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
+_ATTENTION = ("input_layernorm", "self_attention", "SelfAttention", "MLASelfAttention")
+
 
 def release_of(case: Case) -> tuple[int, int]:
     """Megatron-Bridge's container as (year, month); (0, 0) for others."""
@@ -94,6 +98,6 @@ def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
     """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
     if is_one_graph(case, gpu):
         return ()
-    router = ("pre_mlp_layernorm", "router") if _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
-    attention = ("input_layernorm", "self_attention") if _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
+    router = _ROUTER if _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
+    attention = _ATTENTION if _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
     return (*attention, *router)

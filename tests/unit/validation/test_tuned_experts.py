@@ -35,8 +35,9 @@ def test_graphs_are_of_parts_and_then_of_the_iteration() -> None:
         tuned_experts.graphed_modules(case("26.04", model="Qwen3_30B_a3B", precision=precision), "gb200")
         for precision in ("MXFP8", "BF16")
     )
-    assert parts == ("pre_mlp_layernorm", "router")
-    assert set(all_parts) - set(parts) == {"input_layernorm", "self_attention"}
+    assert "router" in parts
+    assert "self_attention" not in parts
+    assert {"self_attention", "SelfAttention", *parts} < set(all_parts)
     assert not tuned.launched_as_graphs(case("26.04", model="Qwen3_30B_a3B"), "qwen330ba3b", "gb200")
     assert tuned_experts.graphed_modules(case("26.06", model="Qwen3_30B_a3B"), "gb200") == ()
     assert tuned.launched_as_graphs(case("26.06", model="Qwen3_30B_a3B"), "qwen330ba3b", "gb200")
