@@ -19,7 +19,6 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
-from presim.hardware.host import host_factor
 from presim.result import Memory, Result
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
@@ -111,14 +110,10 @@ def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
         context_source=context.text if context else f"hardware catalogue, {gpu.id}",
         peak_flops=peaks,
         contention=options.contention,
-        host_factor=_host_factor(trace, options),
+        host_factor=options.host_factor_of(trace.manifest),
         launch_overhead_ns=options.launch_overhead_ns,
         launch_latency_ns=options.launch_latency_ns,
     )
-
-
-def _host_factor(trace: Trace, options: Options) -> float:
-    return host_factor(trace.manifest.host_probe_ns) if options.host_factor is None else options.host_factor
 
 
 def _choose(traces: list[Trace], rank: int | None) -> Trace:

@@ -128,7 +128,6 @@ def _on_one_clock(options: RunOptions) -> RunOptions:
     Raises:
         InputError: other ranks are to be looked at, which end after their first step.
     """
-    from presim.capture.script.host_probe import probe_ns
     from presim.hardware.host import host_factor
 
     if options.checks:
@@ -139,7 +138,7 @@ def _on_one_clock(options: RunOptions) -> RunOptions:
     return dataclasses.replace(
         options,
         checks=0,
-        host_factor=host_factor(probe_ns()) if options.host_factor is None else options.host_factor,
+        host_factor=host_factor(reference_host=True) if options.host_factor is None else options.host_factor,
     )
 
 

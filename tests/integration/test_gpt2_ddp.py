@@ -54,12 +54,12 @@ def test_communication_hides_behind_backward(job: Job) -> None:
     assert 0 < time.exposed_communication_s < time.communication_s
 
 
-def test_the_trace_knows_nccl_s_environment_and_how_fast_the_host_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_knows_nccl_s_environment_and_whose_host_time_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured anew: other tests share a capture that was made without the variable."""
     monkeypatch.setenv("NCCL_MAX_NCHANNELS", "8")
     job = run.__wrapped__("gpt2_ddp.py", world_size=8, steps=1)
     assert job.trace.manifest.nccl["NCCL_MAX_NCHANNELS"] == "8"
-    assert 50_000 < job.trace.manifest.host_probe_ns < 20_000_000
+    assert job.trace.manifest.reference_host
 
 
 def test_every_rank_holds_the_whole_model(job: Job) -> None:

@@ -86,8 +86,8 @@ def host_note(breakdown: Breakdown, step: Step, factor: float) -> list[str]:
     if factor == 1 or waits < _WORTH_A_NOTE * max(step.duration_ns, 1):
         return []
     return [
-        f"The device waits {seconds(waits / 1e9)} for the host, whose captured CPU time counts {factor:g} times: what "
-        "a typical GPU server takes beside the capturing machine. --host-factor says otherwise."
+        f"The device waits {seconds(waits / 1e9)} for the host, whose captured time counts {factor:g} times: what a "
+        "typical GPU server takes. --host-factor says otherwise."
     ]
 
 

@@ -38,7 +38,7 @@ class Device:
     context_source: str  # where that figure comes from
     peak_flops: dict[str, float]  # dense peak per second by dtype
     contention: bool = True  # whether the simulation let overlapping work slow each other
-    host_factor: float = 1.0  # what captured CPU time was multiplied with
+    host_factor: float = 1.0  # what captured host time was multiplied with
     launch_overhead_ns: int = 0  # CPU time of a launch beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from presim.capture.adapters import extensions, versions
-from presim.capture.script import host_probe, whereabouts
+from presim.capture.script import whereabouts
 from presim.capture.script.control import Control, Outcome
 
 if TYPE_CHECKING:
@@ -147,7 +147,6 @@ class Runner:
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
             outcome.read_backs = observers.read_backs.listed()
-        outcome.host_probe_ns = host_probe.probe_ns()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

@@ -48,7 +48,7 @@ def engine_options(function: _Function) -> _Function:
                 "--host-factor",
                 type=click.FloatRange(0),
                 metavar="X",
-                help="CPU time on the cluster's hosts over that where captured; default: as this CPU was timed.",
+                help="Time that the cluster's hosts take over presim's reference host; default: a typical GPU server.",
             ),
             click.option(
                 "--host-time",

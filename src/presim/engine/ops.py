@@ -16,7 +16,6 @@ from presim.engine import loop
 from presim.engine.contention import Classes
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.hardware.host import host_factor
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Copy, Signature
 
@@ -98,7 +97,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
 def _host_ns(trace: Trace, codes: Ints, options: Options) -> Ints:
     """Host time of each entry on the target; what a CUDA graph replays needs no call of its own."""
     by_itself = trace.columns["value"] == 0
-    factor = host_factor(trace.manifest.host_probe_ns) if options.host_factor is None else options.host_factor
+    factor = options.host_factor_of(trace.manifest)
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * factor).astype(np.int64)
     on_device = ((codes == loop.RUN) | (codes == loop.MEET)) & by_itself
     on_stream = ((codes == loop.RECORD) | (codes == loop.WAIT)) & by_itself

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from presim.hardware.host import host_factor
+from presim.trace.schema import Manifest
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -14,7 +17,7 @@ class Options:
     5.7 us in the tenth percentile and 6.5 us in the median, and 3.3 us for the call, with the tracer's own cost in it.
     """
 
-    host_factor: float | None = None  # CPU time on the target's host / where captured; None: by the trace's own probe
+    host_factor: float | None = None  # host time on the target / in the trace; None: a typical GPU server's
     launch_overhead_ns: int = 2_000  # CPU time of a real launch call, which the emulated one does not spend
     event_overhead_ns: int = 500  # the same for recording an event and making a stream wait
     launch_latency_ns: int = 3_000  # from a launch to its earliest start on the device
@@ -26,6 +29,12 @@ class Options:
         times = (self.launch_overhead_ns, self.event_overhead_ns, self.launch_latency_ns, self.sync_latency_ns)
         if not ((self.host_factor is None or self.host_factor >= 0) and min(times) >= 0 and self.queue_depth >= 1):
             raise ValueError(f"host times are not negative and a queue holds at least one launch; got {self}")
+
+    def host_factor_of(self, manifest: Manifest) -> float:
+        """What host time of a trace is multiplied with."""
+        if self.host_factor is not None:
+            return self.host_factor
+        return host_factor(manifest.reference_host, manifest.host_probe_ns)
 
     @classmethod
     def of(cls, *, host_factor: float | None = None, host_time: bool = True, contention: bool = True) -> Options:

@@ -12,7 +12,7 @@ from presim.engine import loop
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.hardware.host import TYPICAL_PROBE_NS
+from presim.hardware.host import REFERENCE_PROBE_NS, TYPICAL_FACTOR
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Collective, Copy
 
@@ -39,13 +39,22 @@ def test_host_time_is_scaled_and_rounded_entry_by_entry_before_the_overheads_are
     assert build_ops(priced(build), options).host_ns.tolist() == [104, 18]
 
 
-def test_without_a_factor_the_capturing_machine_s_probe_decides() -> None:
-    """A machine that took half as long as a typical server: its time counts twice."""
-    manifest = msgspec.structs.replace(default_manifest(), host_probe_ns=TYPICAL_PROBE_NS // 2)
+@pytest.mark.parametrize(
+    ("known", "factor"),
+    [
+        ({"reference_host": True}, TYPICAL_FACTOR),
+        ({"host_probe_ns": REFERENCE_PROBE_NS // 2}, 2 * TYPICAL_FACTOR),
+        ({}, 1.0),
+    ],
+)
+def test_without_a_factor_host_time_is_a_typical_server_s(known: dict[str, int], factor: float) -> None:
+    """As far as the trace says whose it was: the reference host's, or that of a machine twice as fast."""
+    manifest = msgspec.structs.replace(default_manifest(), **known)
     build = TraceBuilder(manifest)
-    build.work(Copy(direction="memset", bytes=1), host_ns=30)
-    assert build_ops(priced(build), Options(launch_overhead_ns=0)).host_ns.tolist() == [60]
-    assert build_ops(priced(build), Options(launch_overhead_ns=0, host_factor=1.0)).host_ns.tolist() == [30]
+    build.work(Copy(direction="memset", bytes=1), host_ns=30_000)
+    ops = build_ops(priced(build), Options(launch_overhead_ns=0))
+    assert ops.host_ns.tolist() == pytest.approx([30_000 * factor], rel=1e-3)
+    assert build_ops(priced(build), Options(launch_overhead_ns=0, host_factor=1.0)).host_ns.tolist() == [30_000]
 
 
 def test_ops_of_one_stream_are_linked_in_order() -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.script.host_probe import probe_ns
-from presim.hardware.host import TYPICAL_PROBE_NS, host_factor
+from presim.hardware.host import REFERENCE_PROBE_NS, TYPICAL_FACTOR, host_factor
 
 
-def test_a_machine_twice_as_fast_counts_its_time_twice() -> None:
-    assert host_factor(TYPICAL_PROBE_NS) == 1
-    assert host_factor(TYPICAL_PROBE_NS // 2) == 2
+def test_time_of_the_reference_host_is_scaled_to_a_typical_server() -> None:
+    assert host_factor(reference_host=True) == TYPICAL_FACTOR
 
 
-def test_without_a_probe_time_counts_as_it_was_captured() -> None:
-    assert host_factor(0) == 1
+def test_of_older_captures_a_machine_twice_as_fast_counts_its_time_twice() -> None:
+    assert host_factor(False, REFERENCE_PROBE_NS) == TYPICAL_FACTOR
+    assert host_factor(False, REFERENCE_PROBE_NS // 2) == pytest.approx(2 * TYPICAL_FACTOR, rel=1e-3)
+
+
+def test_without_either_time_counts_as_it_is() -> None:
+    assert host_factor(False) == 1
 
 
 @pytest.mark.parametrize(("probe", "factor"), [(1, 4.0), (10**9, 0.25)])
 def test_what_no_cpu_can_be_is_not_believed(probe: int, factor: float) -> None:
-    assert host_factor(probe) == factor
-
-
-def test_the_probe_is_cpu_time_of_a_millisecond_or_so() -> None:
-    assert 50_000 < probe_ns() < 20_000_000
+    assert host_factor(False, probe) == factor

@@ -121,21 +121,18 @@ os._exit(7)
     assert (log.records["work"] < len(log.texts)).all()
 
 
-def test_cpu_time_is_the_processs_own(tmp_path: Path) -> None:
-    """Close to what the process itself measures around the calls, less what recording took."""
+def test_time_is_what_the_process_computed(tmp_path: Path) -> None:
+    """About what it measures itself: divided by how much slower this machine is than the reference."""
     code = """
     import time
     begin = time.process_time_ns()
     fill(1)
     while time.process_time_ns() < begin + 20_000_000: pass
     fill(2)
-    results["end"] = [begin, time.process_time_ns()]
     """
     captured = emulated.run(ALLOCATE + at_margin(code), tmp_path)
-    begin, end = captured.results["end"]  # type: ignore[misc]
     times = captured.log.records[captured.log.records["kind"] == emulated.WORK]["cpu_ns"]
-    assert begin - 10_000_000 <= times[0] <= times[1] <= end + 1_000_000
-    assert times[1] - times[0] >= 19_000_000
+    assert 19_000_000 / 5 <= times[1] - times[0] <= 20_000_000 * 5
 
 
 def at_margin(code: str) -> str:
@@ -163,4 +160,4 @@ def test_time_that_was_wrongly_taken_for_ours_stops_no_clock(tmp_path: Path) -> 
     records = captured.log.records[captured.log.records["kind"] == 0]
     times = records["cpu_ns"].astype(np.int64)[-4:]
     assert times[1] == times[0]
-    assert all(19_000_000 < took < 200_000_000 for took in np.diff(times[1:]))
+    assert all(19_000_000 / 5 < took < 200_000_000 for took in np.diff(times[1:]))

@@ -89,7 +89,7 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         batch=batch,
         model=model,
         nccl=outcome.nccl,
-        host_probe_ns=outcome.host_probe_ns,
+        reference_host=True,
         read_backs=outcome.read_backs,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,

@@ -39,7 +39,6 @@ class Outcome(msgspec.Struct):
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     notes: tuple[str, ...] = ()  # sentences about what the script used
     nccl: dict[str, str] = {}  # NCCL's environment variables
-    host_probe_ns: int = 0  # see capture/script/host_probe.py
     read_backs: tuple[ReadBack, ...] = ()
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them
 

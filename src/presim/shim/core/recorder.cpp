@@ -13,6 +13,7 @@
 #include "live.h"
 #include "log_file.h"
 #include "own_time.h"
+#include "pace.h"
 
 namespace presim {
 namespace {
@@ -26,19 +27,27 @@ struct Recorder {
   CpuClock clock;
   LiveClock live;
   std::mutex asking;    // one question at a time; taken before `mutex`
-  int64_t last_ns = 0;  // no record is earlier than the one before
+  Pace pace;
+  int64_t program_ns = 0;  // CPU time without our own; never goes back
   int64_t forgiven_ns = 0;
+  double reference_ns = 0;  // what the reference host would have taken for it
 
-  // CPU time without our own. The latter is known when it is over only, so that the difference may go back by as much as
-  // one piece of it; and it is an estimate: where we were interrupted it may hold time in which the process did not
-  // run. What goes further back is such time and is let go, or else the clock would stand until the program had made
-  // up for it.
+  // The reference host's time for what the program did until now.
   int64_t now() {
+    int64_t before_ns = program_ns;
+    advance();
+    reference_ns += double(program_ns - before_ns) / pace.slowdown();
+    return int64_t(reference_ns);
+  }
+
+  // Our own time is known when it is over only, so that the difference may go back by as much as one piece of it; and
+  // it is an estimate: where we were interrupted it may hold time in which the process did not run. What goes further
+  // back is such time and is let go, or else the clock would stand until the program had made up for it.
+  void advance() {
     constexpr int64_t kOff_ns = 500000;
-    int64_t behind = last_ns - (clock.now() - own_time() + forgiven_ns);
+    int64_t behind = program_ns - (clock.now() - own_time() + forgiven_ns);
     if (behind > kOff_ns) forgiven_ns += behind - kOff_ns;
-    if (behind < 0) last_ns -= behind;
-    return last_ns;
+    if (behind < 0) program_ns -= behind;
   }
 
   Moment moment() {
@@ -148,6 +157,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     Record& record = *log.file.record(index);
     record = Record{log.now(), object, value, work, here.op_depth > 0 ? kUnclaimed : -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
+    log.pace.look(log.program_ns);
     if (log.live.on()) {
       log.live.appended(kind, record.cpu_ns, value);
       moment = {index + 1, record.cpu_ns, log.live.extra_ns()};

@@ -58,7 +58,7 @@ struct Header {
 static_assert(sizeof(Header) == 64);
 
 struct Record {
-  int64_t cpu_ns;   // CPU time of the process when the host asked, without what recording took (own_time.h)
+  int64_t cpu_ns;   // what the reference host (pace.h) had computed when it asked, without recording (own_time.h)
   int64_t object;   // see Kind
   int64_t value;    // see Kind
   int32_t work;     // descriptor id or -1

@@ -1,0 +1,155 @@
+#include "pace.h"
+
+#include <sys/mman.h>
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include "own_time.h"
+
+namespace presim {
+namespace {
+
+// The reference host: the machine on which presim was written, with nothing beside it (docs/decisions/host-time.md).
+constexpr double kReferenceLost = 0.28e-3, kReferenceWork_ns = 2750;
+// Of a program's lines so many are in use at once that finding them again costs it this much of its time, for each ns
+// by which one load takes longer per ns that has passed.
+constexpr double kInUse = 1.4e3;
+constexpr double kLeastLeft = 0.15;  // of a program's time there is always something that is no waiting
+
+constexpr int kChains = 32, kLoads = 16;  // a load each from a page of its own: 2 MiB
+constexpr int kPages = kChains * kLoads, kWordsInLine = 16, kLinesInPage = 64;
+constexpr uint64_t kLooksAtAChain = 64;  // then another one, so that no set of a cache decides
+constexpr uint64_t kLooksBetweenWork = 100;
+constexpr int kOperations = 512;
+constexpr double kRemembered_ns = 20e6;
+constexpr int64_t kLongest_ns = 500000;   // then nothing of them is left in the caches that a longer time could take
+constexpr double kInterrupted_ns = 1000;  // no load takes so long: something else ran meanwhile
+constexpr double kInterruptedWork_ns = 4 * kReferenceWork_ns;
+
+uint64_t next_random(uint64_t& state) {  // xorshift64
+  state ^= state << 13;
+  state ^= state >> 7;
+  return state ^= state << 17;
+}
+
+double ticks_ns(uint64_t since) { return double(__rdtsc() - since) * ns_per_tick(); }
+
+// Pages are as small and as far from each other as those of a program with many libraries: finding them is a part of
+// what loads take.
+class Pages {
+ public:
+  Pages() {
+    void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    madvise(at, kBytes, MADV_NOHUGEPAGE);
+    words_ = static_cast<uint32_t*>(at);
+  }
+  ~Pages() { munmap(words_, kBytes); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  uint32_t& operator[](uint32_t word) const { return words_[word]; }
+
+ private:
+  static constexpr size_t kBytes = size_t(kPages) * kLinesInPage * kWordsInLine * sizeof(uint32_t);
+  uint32_t* words_;
+};
+
+}  // namespace
+
+struct Pace::Memory {
+  Pages words;  // each chain goes through its words, which hold the index of the next one
+  std::array<uint32_t, kChains> first{};
+  std::array<uint8_t, 4096> program{};
+  uint64_t sink = 0;
+
+  Memory() {
+    uint64_t random = 88172645463325252u;
+    std::array<uint32_t, kPages> page;
+    for (int i = 0; i < kPages; ++i) page[i] = i;
+    for (int i = kPages - 1; i > 0; --i) std::swap(page[i], page[next_random(random) % (i + 1)]);
+    for (int chain = 0; chain < kChains; ++chain) {
+      std::array<uint32_t, kLoads> places;
+      for (int i = 0; i < kLoads; ++i) {
+        uint32_t line = page[chain * kLoads + i] * kLinesInPage + next_random(random) % kLinesInPage;
+        places[i] = line * kWordsInLine;
+      }
+      for (int i = 0; i < kLoads; ++i) words[places[i]] = places[(i + 1) % kLoads];
+      first[chain] = places[0];
+    }
+    for (auto& operation : program) operation = uint8_t(next_random(random) >> 11);
+  }
+
+  uint32_t follow(uint64_t chain) const {
+    uint32_t at = first[chain % kChains];
+    for (int i = 0; i < kLoads; ++i) at = words[at];
+    return at;
+  }
+
+  // An interpreter of eight registers, without loads but those of its program.
+  uint64_t interpret() const {
+    std::array<uint64_t, 8> r{1, 2, 3, 5, 8, 13, 21, 34};
+    unsigned at = 0;
+    for (int i = 0; i < kOperations; ++i) {
+      uint8_t operation = program[at++ % program.size()];
+      uint64_t& mine = r[operation >> 4 & 7];
+      uint64_t other = r[(operation + i) & 7];
+      switch (operation & 7) {
+        case 0: mine += other; break;
+        case 1: mine ^= other >> 3; break;
+        case 2: mine *= 0x9E3779B97F4A7C15u; break;
+        case 3: if (mine & 4) at += 3; break;
+        case 4: mine = mine << 7 | mine >> 57; break;
+        case 5: if (other > mine) ++mine; else mine ^= 0x55; break;
+        case 6: if ((mine & 3) == 0) at += 7; break;
+        default: mine -= other ^ operation; break;
+      }
+    }
+    return r[0] ^ r[3] ^ r[5];
+  }
+};
+
+Pace::Pace() = default;
+Pace::~Pace() = default;
+
+double Pace::load_ns() {
+  _mm_lfence();
+  uint64_t begin = __rdtsc();
+  _mm_lfence();
+  memory_->sink += memory_->follow(looks_ / kLooksAtAChain);
+  _mm_lfence();
+  return ticks_ns(begin) / kLoads;
+}
+
+double Pace::work_ns() {
+  memory_->sink += memory_->interpret();  // into the caches
+  uint64_t begin = __rdtsc();
+  memory_->sink += memory_->interpret();
+  return ticks_ns(begin);
+}
+
+void Pace::measure(int64_t program_ns) {
+  if (!memory_) memory_ = std::make_unique<Memory>();
+  bool first = looks_ % kLooksAtAChain == 0;
+  double passed = double(std::min(program_ns - last_ns_, kLongest_ns));
+  last_ns_ = program_ns;
+  double load = load_ns();
+  if (!first && load < kInterrupted_ns) {
+    double kept = 1 - passed / kRemembered_ns;
+    loads_ns_ = loads_ns_ * kept + load;
+    passed_ns_ = passed_ns_ * kept + passed;
+  }
+  if (looks_++ % kLooksBetweenWork == 0) {
+    double work = work_ns();
+    if (work < kInterruptedWork_ns) works_ns_ += (work - works_ns_) / std::min(++works_, 16);
+  }
+  constexpr double kEnough_ns = 2e6;
+  double lost = passed_ns_ > kEnough_ns ? loads_ns_ / passed_ns_ : kReferenceLost;
+  double core = works_ > 0 ? works_ns_ / kReferenceWork_ns : 1;
+  slowdown_ = core * (1 - kInUse * kReferenceLost) / std::max(1 - kInUse * lost, kLeastLeft);
+}
+
+}  // namespace presim

@@ -1,0 +1,46 @@
+// How long this CPU takes, at this moment, for what the host of a GPU does, beside a reference host.
+//
+// CPU time leaves out what else runs, but not what that costs: after switches to other processes, and beside neighbours
+// in the same caches, the same code takes up to three times its time. What is measured here goes the same way
+// (docs/decisions/host-time.md), so that CPU time divided by it is the reference host's, whatever else runs:
+//
+// - how fast the caches lose what the program uses: what loads take now, per time since they were last made. The share
+//   of a program's time in which it waits for what was lost is taken to be in proportion;
+// - the core: a small loop of unpredictable branches in warm caches.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+namespace presim {
+
+class Pace {
+ public:
+  Pace();
+  ~Pace();
+
+  // CPU time that passes now over what the reference host would take.
+  double slowdown() const { return slowdown_; }
+
+  // To be called often, within own time: measures where that is due. `program_ns`: the CPU time of the program so far.
+  void look(int64_t program_ns) {
+    if (program_ns - last_ns_ >= kEvery_ns) measure(program_ns);
+  }
+
+ private:
+  struct Memory;
+  static constexpr int64_t kEvery_ns = 50000;
+
+  void measure(int64_t program_ns);
+  double load_ns();  // of one load, without those that were just begun with
+  double work_ns();
+
+  std::unique_ptr<Memory> memory_;
+  int64_t last_ns_ = -kEvery_ns;
+  uint64_t looks_ = 0;
+  double loads_ns_ = 0, passed_ns_ = 0;  // of lines, and since they were last loaded; the past counts less and less
+  int works_ = 0;
+  double works_ns_ = 0;
+  double slowdown_ = 1;
+};
+
+}  // namespace presim
