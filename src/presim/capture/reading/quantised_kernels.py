@@ -34,7 +34,8 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     if any(part in kernel for part in _LITTLE):
         return Elementwise(0, 0, 1, source.dtype, operator=name)
     if _LARGEST in kernel:
-        return Reduction(source.bytes, 4, source.elements, source.dtype, operator=name)
+        pieces = _pieces(operator, source)
+        return Reduction(source.bytes // pieces, 4, source.elements // pieces, source.dtype, operator=name)
     if any(part in kernel for part in _CASTS) and cast:
         return Elementwise(source.bytes, sum(one.bytes for one in cast), source.elements, source.dtype, operator=name)
     if any(part in kernel for part in _NORMS):
@@ -42,6 +43,17 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     if _TRANSPOSES in kernel and cast:
         return Elementwise(cast[0].bytes, cast[0].bytes, source.elements, "uint8", operator=name)
     return None
+
+
+def _pieces(operator: Operator, source: Operand) -> int:
+    """In how many pieces the tensor is quantised, each by kernels of its own: rows of a rank's experts are.
+
+    Each piece has as many copies, by rows and by columns, as the others.
+    """
+    if "split" not in operator.base_name:
+        return 1
+    cast = [one.elements for one in operator.outputs if one.dtype == "uint8" and one.elements]
+    return max(1, round(len(cast) * source.elements / sum(cast))) if cast else 1
 
 
 def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand]) -> Signature:

@@ -29,6 +29,14 @@ def test_with_current_scaling_a_tensor_is_read_twice() -> None:
     assert (cast.bytes_read, cast.bytes_written) == (2 * SIZE, 2 * SIZE)
 
 
+def test_the_largest_value_of_each_piece_is_looked_for_in_that_piece() -> None:
+    """Rows of four experts, each kept by rows and by columns."""
+    piece = "Byte[1024;4096],Byte[4096;1024]"
+    largest = launched("split_quantize", WIDE, ",".join([piece] * 4), "11amax_kernelILi16")
+    assert isinstance(largest, Reduction)
+    assert (largest.bytes_read, largest.elements) == (2 * SIZE // 4, SIZE // 4)
+
+
 @pytest.mark.parametrize("kernel", ["16zero_amax_kernelEPf", "30compute_scale_from_amax_kernelEPKf"])
 def test_what_prepares_a_scale_moves_next_to_nothing(kernel: str) -> None:
     found = launched("quantize", WIDE, BOTH, kernel, share=0.0)
