@@ -57,3 +57,10 @@ def test_a_model_that_is_traced_first_is_captured_as_any_other() -> None:
     """Make_fx calls the modules with fake tensors, whose storage nobody may look at."""
     layer = 2 * 64 * 256 * 512
     assert run("traced.py").gemm_flops(Phase.FORWARD) == 2 * layer
+
+
+def test_lists_of_tensors_with_symbols_for_sizes_are_no_trouble(capfd: pytest.CaptureFixture[str]) -> None:
+    """An exception in the operator callback would leave the operator open; PyTorch prints it and goes on."""
+    job = run("dynamic_shapes.py")
+    assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
+    assert "RecordFunction" not in capfd.readouterr().err

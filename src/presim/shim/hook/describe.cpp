@@ -67,7 +67,8 @@ bool describe_list(const c10::IValue& value, Arena& arena) {
     if (!item.isTensor() || !item.toTensor().defined()) continue;
     const at::Tensor& tensor = item.toTensor();
     if (first == nullptr) first = &tensor;
-    if (!tensor.is_sparse() && !tensor.is_nested()) elements += tensor.numel();
+    bool symbolic = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();  // while torch.compile traces
+    if (!symbolic && !tensor.is_sparse() && !tensor.is_nested()) elements += tensor.numel();
     differentiable |= tensor.requires_grad();
     ++count;
   }
