@@ -14,7 +14,7 @@ namespace presim {
 namespace {
 
 // The reference host: the machine on which presim was written, with nothing beside it (docs/decisions/host-time.md).
-constexpr double kReferenceLost = 0.28e-3, kReferenceWork_ns = 2750;
+constexpr double kReferenceLost = 0.06e-3, kReferenceWork_ns = 2750;
 // Of a program's lines so many are in use at once that finding them again costs it this much of its time, for each ns
 // by which one load takes longer per ns that has passed.
 constexpr double kInUse = 1.4e3;
