@@ -41,6 +41,11 @@ def test_with_a_live_clock_ranks_that_disagree_are_named_too() -> None:
     assert f"They wait in rank 0 at {SCRIPTS / 'disagree.py'}:12: all_reduce of 4194304 bytes" in str(caught.value)
 
 
+def test_of_a_buffer_that_is_partly_filled_that_part_arrives() -> None:
+    result = api.run(str(SCRIPTS / "partly_filled.py"), gpu="h100-sxm", world_size=2, ranks="all", steps=0)
+    assert (result.exit, result.error) == ("ok", "")
+
+
 def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) -> None:
     """Four processes; each call meets its counterparts when the traces are put together."""
     api.run(str(SCRIPTS / "exchange.py"), gpu="h100-sxm", world_size=4, ranks="all", save=tmp_path / "trace")

@@ -118,6 +118,17 @@ uint8_t origin_of(const void* address, size_t bytes) {
   return find_range(address, &range) && range.on_host() ? kComputed : kNobody;
 }
 
+uint8_t origin_within(const void* address, size_t bytes) {
+  before_read(address, bytes);
+  Values& values = all();
+  std::lock_guard lock(values.mutex);
+  auto begin = reinterpret_cast<uintptr_t>(address);
+  uint8_t greatest = kNobody;
+  for (auto at = first_after(values.spans, begin); at != values.spans.end() && at->first < begin + bytes; ++at)
+    greatest = std::max(greatest, at->second.origin);
+  return greatest;
+}
+
 void know_as(const void* to, size_t to_bytes, const void* from, size_t from_bytes) {
   know(to, to_bytes, origin_of(from, from_bytes));
 }

@@ -12,6 +12,12 @@ bool overlap(const Output& output, const char* to, size_t bytes, const char** be
   return *begin < *end;
 }
 
+// A message goes as it is: where its sender filled a part of a buffer (a shape of so many dimensions), that part counts.
+uint8_t origin_read(const Operation& operation, const void* from, size_t bytes) {
+  uint8_t whole = origin_of(from, bytes);
+  return whole == kNobody && operation.call.shape == Shape::Send ? origin_within(from, bytes) : whole;
+}
+
 }  // namespace
 
 std::mutex& pending_lock() {
@@ -66,7 +72,7 @@ void read_input(Operation& operation, const void* from, size_t bytes) {
   std::sort(coming.begin(), coming.end());
   coming.emplace_back(base + bytes, base + bytes);
   for (auto [begin, end] : coming) {
-    if (begin > base) operation.origin = joined(operation.origin, origin_of(base, size_t(begin - base)));
+    if (begin > base) operation.origin = joined(operation.origin, origin_read(operation, base, size_t(begin - base)));
     base = std::max(base, end);
   }
 }
