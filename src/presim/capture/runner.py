@@ -11,7 +11,6 @@ import ctypes
 import importlib.util
 import os
 import runpy
-import signal
 import sys
 import threading
 import traceback
@@ -171,11 +170,6 @@ def _leave_the_others() -> None:
         ctypes.CDLL("libnccl.so.2").presim_ranks_end()
 
 
-def end_with_parent() -> None:
-    """A launcher that is killed cannot end us any more, so the kernel shall (prctl PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-
-
 def leave_package_path() -> None:
     """`python -m presim…` put the working directory into sys.path; the script gets its own first entry."""
     if sys.path and importlib.util.find_spec("presim") and sys.path[0] in ("", os.getcwd()):
@@ -195,7 +189,6 @@ def run(path: Path) -> NoReturn:
 
 def main() -> NoReturn:
     """Entry point; the only argument is the path of the control file."""
-    end_with_parent()
     leave_package_path()
     run(Path(sys.argv[1]))
 

@@ -19,6 +19,7 @@ import ctypes
 import gc
 import os
 import select
+import signal
 import socket
 import sys
 import traceback
@@ -32,6 +33,7 @@ from presim.capture.script.control import Request
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 class _Children:
@@ -109,7 +111,7 @@ def _be_rank(request: Request, pipe: int, stdout: int, stderr: int) -> NoReturn:
     """In the fork."""
     try:
         os.setsid()
-        runner.end_with_parent()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # the zygote is its parent
         for source, target in ((stdout, 1), (stderr, 2)):
             os.dup2(source, target)
             os.close(source)
@@ -139,7 +141,6 @@ def _differ() -> None:
 
 def main() -> NoReturn:
     """Entry point; the only argument is the number of the socket's descriptor."""
-    runner.end_with_parent()
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
     import presim.capture.observers  # noqa: F401 - for the forks

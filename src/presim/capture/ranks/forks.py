@@ -18,7 +18,7 @@ from types import TracebackType
 
 import msgspec
 
-from presim.capture.ranks.process import Process, Start, execute, keep_addresses, python
+from presim.capture.ranks.process import Process, Start, child_of, execute, python
 from presim.capture.ranks.variables import PLACING
 from presim.capture.script.control import Request
 from presim.capture.setup import ctrl_c
@@ -109,7 +109,7 @@ class Forks:
                 pass_fds=(theirs.fileno(),),
                 stderr=subprocess.DEVNULL,  # what it has to say each rank says
                 start_new_session=True,
-                preexec_fn=keep_addresses,
+                preexec_fn=child_of(os.getpid()),
             )
         ours.settimeout(_IMPORTS_S)
         with contextlib.suppress(TimeoutError):

@@ -7,13 +7,15 @@ import ctypes
 import dataclasses
 import os
 import select
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 _ADDR_NO_RANDOMIZE = 0x0040000  # sys/personality.h
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +60,21 @@ def python(options: tuple[str, ...], module: str, argument: str) -> list[str]:
     return [sys.executable, *options, "-m", module, argument]
 
 
-def keep_addresses() -> None:
-    """Before a command is run. PyTorch frees in the order of addresses here and there."""
-    ctypes.CDLL(None).personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses keeps its random ones
+def child_of(launcher: int) -> Callable[[], None]:
+    """What a child of the process ``launcher`` does before its command is run.
+
+    It keeps its addresses, as PyTorch frees in their order here and there, and it ends with its launcher: one that is
+    killed cannot end it.
+    """
+
+    def prepare() -> None:
+        libc = ctypes.CDLL(None)
+        libc.personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses keeps its random ones
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != launcher:  # which was killed before that
+            os._exit(1)
+
+    return prepare
 
 
 class Executed:
@@ -93,6 +107,6 @@ def execute(start: Start) -> Executed:
         stdout=start.stdout,
         stderr=start.stderr,
         start_new_session=True,
-        preexec_fn=keep_addresses,
+        preexec_fn=child_of(os.getpid()),
     )
     return Executed(process)
