@@ -33,8 +33,14 @@ def read(names: Sequence[str]) -> list[Row]:
     rows: dict[str, Row] = {}
     for name in names:
         with Path(name).open(newline="") as file:
-            rows.update({row["id"]: row for row in csv.DictReader(file, restval="")})
+            rows.update({row["id"]: _complete(row) for row in csv.DictReader(file, restval="")})
     return list(rows.values())
+
+
+def _complete(row: Row) -> Row:
+    """With every column, empty where its table has none; tables about memory name theirs by its kind."""
+    measured = row.get("peak_mem_gib") or row.get("peak_allocated_gib") or row.get("peak_reserved_gib") or ""
+    return {**dict.fromkeys(COLUMNS, ""), **row, "peak_mem_gib": measured}
 
 
 def write_predictions(rows: Sequence[Row], path: Path) -> None:
