@@ -244,7 +244,7 @@ def test_a_sleep_is_as_long_as_what_happens_meanwhile(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert 0.25 < float(str(results["took"])) < 2
+    assert 0.03 < float(str(results["took"])) < 2  # CPU time counts as the reference host's: less on a slow machine
 
 
 def test_other_threads_wait_on_the_machine_s_clock_and_see_their_time_pass(tmp_path: Path) -> None:
