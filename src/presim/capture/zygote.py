@@ -19,7 +19,6 @@ import ctypes
 import gc
 import os
 import select
-import signal
 import socket
 import sys
 import traceback
@@ -29,11 +28,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from presim.capture import runner
+from presim.capture.ranks.process import end_with_parent
 from presim.capture.script.control import Request
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
-_PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 class _Children:
@@ -73,7 +72,7 @@ def _shim() -> Any:
 
 def serve(channel: socket.socket) -> NoReturn:
     """Fork for each request, until nobody asks any more."""
-    children = _Children()
+    zygote, children = os.getpid(), _Children()
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     while True:
@@ -90,7 +89,7 @@ def serve(channel: socket.socket) -> NoReturn:
             if process == 0:
                 children.forget()
                 channel.close()
-                _be_rank(msgspec.json.decode(message, type=Request), pipe, *output)
+                _be_rank(zygote, msgspec.json.decode(message, type=Request), pipe, *output)
             for one in output:
                 os.close(one)
             if process is None:
@@ -107,11 +106,11 @@ def _fork() -> int | None:
         return None
 
 
-def _be_rank(request: Request, pipe: int, stdout: int, stderr: int) -> NoReturn:
+def _be_rank(zygote: int, request: Request, pipe: int, stdout: int, stderr: int) -> NoReturn:
     """In the fork."""
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # the zygote is its parent
+        end_with_parent(zygote)
         for source, target in ((stdout, 1), (stderr, 2)):
             os.dup2(source, target)
             os.close(source)

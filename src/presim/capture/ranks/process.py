@@ -68,13 +68,17 @@ def child_of(launcher: int) -> Callable[[], None]:
     """
 
     def prepare() -> None:
-        libc = ctypes.CDLL(None)
-        libc.personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses keeps its random ones
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != launcher:  # which was killed before that
-            os._exit(1)
+        ctypes.CDLL(None).personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses keeps its random ones
+        end_with_parent(launcher)
 
     return prepare
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends; one that was killed before that ends it here."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class Executed:
