@@ -75,15 +75,17 @@ $(CUDA_HEADERS)/.stamp: requirements/cuda-headers.txt | $(BIN)/python
 	@$(PIP) install --no-deps --upgrade --target $(CUDA_HEADERS) --requirement requirements/cuda-headers.txt
 	@touch $@
 
+# What it leaves, presim/capture/setup/shim.py reads: the sources that were compiled, by their digests.
 $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 	@echo "building the emulated CUDA libraries"
+	@mkdir -p build && sha256sum $(SHIM_SOURCES) >build/shim.sources
 	@$(CMAKE) -S . -B build/shim -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 		-DPRESIM_CUDA_INCLUDE=$(CURDIR)/$(CUDA_HEADERS)/nvidia/cu13/include >build/shim.log
 	@$(CMAKE) --build build/shim --parallel $$(nproc) >>build/shim.log
 	@mkdir -p $(SHIM)/lib
 	@for library in build/shim/lib/*; do \
 		cp $$library $(SHIM)/lib/.new && mv $(SHIM)/lib/.new $(SHIM)/lib/$$(basename $$library) || exit 1; done
-	@touch $@
+	@mv build/shim.sources $@
 
 demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from presim.capture.ranks.variables import environment
 from presim.capture.run import Request, capture
-from presim.capture.setup.environment import require_shim
+from presim.capture.setup.shim import require_shim
 from presim.hardware.choose import choose_cluster
 from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from presim.capture.setup.environment import build_shim, find_torch, install_torch, shim_libraries, torch_problem
+from presim.capture.setup.environment import find_torch, install_torch, torch_problem
+from presim.capture.setup.shim import build_shim, shim_libraries
 
 MARKERS = {
     "torch_cuda": "starts PyTorch's CUDA build on the emulated libraries; skipped where either is missing",

@@ -15,7 +15,8 @@ import pytest
 
 from presim.capture.ranks.together import together, write_ranks
 from presim.capture.reading.log import Log, read_log
-from presim.capture.setup.environment import find_torch, shim_libraries, torch_problem
+from presim.capture.setup.environment import find_torch, torch_problem
+from presim.capture.setup.shim import shim_libraries
 
 WORK, COLLECTIVE = 0, 1
 _DEVICE = """\

@@ -18,8 +18,9 @@ from presim.capture.ranks.forks import Forks
 from presim.capture.ranks.selection import Selection
 from presim.capture.ranks.setting import Setting, Simulator, Wave
 from presim.capture.ranks.wave import run_wave
-from presim.capture.setup.environment import require_shim, require_torch
+from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
+from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import FAILED, Kind, Trace

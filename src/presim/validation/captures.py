@@ -14,7 +14,8 @@ import presim
 from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import Request, capture
-from presim.capture.setup.environment import SHIM_DIRECTORY, find_torch, shim_paths
+from presim.capture.setup.environment import find_torch
+from presim.capture.setup.shim import SHIM_DIRECTORY, shim_paths
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config

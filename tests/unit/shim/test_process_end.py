@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.setup.environment import shim_libraries
+from presim.capture.setup.shim import shim_libraries
 from support import emulated
 
 NOEXCEPT_THREAD = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from presim.capture.reading.log import Log, read_log
-from presim.capture.setup.environment import shim_libraries
+from presim.capture.setup.shim import shim_libraries
 from support import emulated
 
 ALLOCATE = """

@@ -18,10 +18,10 @@ from types import TracebackType
 
 import msgspec
 
+from presim.capture import ctrl_c
 from presim.capture.ranks.process import Process, Start, child_of, execute, python
 from presim.capture.ranks.variables import PLACING
 from presim.capture.script.control import Request
-from presim.capture.setup import ctrl_c
 
 _PATIENCE_S = 60.0  # for a fork to say that it is there
 _IMPORTS_S = 300.0  # for all to be imported

@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from presim.capture import ctrl_c
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
 from presim.capture.script.whereabouts import ask
-from presim.capture.setup import ctrl_c
 from presim.errors import CaptureError
 
 _POLL_S = 0.2

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import platformdirs
 
-from presim.capture.setup.environment import Torch, find_compiler, require_shim, require_torch
+from presim.capture.setup.environment import Torch, find_compiler, require_torch
+from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
 
 TRANSFORMER_ENGINE = "2.20.2"  # what the tests run with

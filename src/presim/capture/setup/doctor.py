@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from presim.capture.ranks.variables import environment
-from presim.capture.setup.environment import build_shim, install_torch, require_shim, torch_problem
+from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
+from presim.capture.setup.shim import build_shim, outdated, require_shim
 from presim.units import gib
 
 _LITTLE_DISK = 1 << 30  # a log of a long run stays below this
@@ -74,6 +75,8 @@ def _torch(machine: Machine) -> Check:
 
 def _shim(machine: Machine) -> Check:
     name, missing = "emulated CUDA libraries", machine.shim_missing
+    if not missing and machine.shim_changed:
+        return Check(name, State.MISSING, outdated(machine.shim_changed), build_shim())
     if not missing:
         return Check(name, State.OK, f"built, in {machine.shim}")
     some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")

@@ -1,4 +1,4 @@
-"""What is on this machine: PyTorch, compiler, shim. Looked at without importing torch, so that it is fast."""
+"""PyTorch and the compiler of this machine. Looked at without importing torch, so that it is fast."""
 
 from __future__ import annotations
 
@@ -14,25 +14,6 @@ from presim.errors import CaptureError
 SUPPORTED_TORCH = ((2, 12), (2, 15))  # first and last minor version tried
 SUPPORTED_CUDA = "13."
 REFERENCE_TORCH = "2.14.0"  # what the tests run with
-SHIM_DIRECTORY = Path(__file__).parents[2] / "shim"
-LIBRARIES = (
-    "libcuda.so.1",
-    "libnvidia-ml.so.1",
-    "libcudart.so.13",
-    "libcublas.so.13",
-    "libcublasLt.so.13",
-    "libcudnn.so.9",
-    "libnccl.so.2",
-    "libcufft.so.12",
-    "libcurand.so.10",
-    "libcusolver.so.12",
-    "libcusparse.so.12",
-    "libcusparseLt.so.0",
-    "libcufile.so.0",
-    "libcupti.so.13",
-    "libnvrtc.so.13",
-    "libnvshmem_host.so.3",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,39 +76,6 @@ def require_torch() -> Torch:
     if problem or torch is None:
         raise CaptureError(f"{problem}: `{install_torch()}`; `presim doctor` checks the rest")
     return torch
-
-
-def shim_libraries() -> list[Path]:
-    """The built shim, in the order in which its libraries are preloaded; empty where it is not built."""
-    paths = shim_paths()
-    return paths if all(path.exists() for path in paths) else []
-
-
-def shim_paths() -> list[Path]:
-    """Where the shim's libraries are once built."""
-    directory = SHIM_DIRECTORY / "lib"
-    return [directory / name for name in ("libpresim_shim.so", *LIBRARIES)]
-
-
-def build_shim() -> str:
-    """The command that builds the shim: here, where this is a checkout."""
-    root = SHIM_DIRECTORY.parents[2]
-    return f"make -C {root} shim" if (root / "Makefile").exists() else "pip install --force-reinstall --no-deps presim"
-
-
-def require_shim() -> list[Path]:
-    """The shim's libraries.
-
-    Raises:
-        CaptureError: they are not built.
-    """
-    libraries = shim_libraries()
-    if not libraries:
-        raise CaptureError(
-            f"the emulated CUDA libraries are not built in {SHIM_DIRECTORY / 'lib'}: "
-            f"`{build_shim()}`; `presim doctor` checks the rest"
-        )
-    return libraries
 
 
 def find_compiler() -> str | None:

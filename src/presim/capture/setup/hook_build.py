@@ -14,8 +14,9 @@ from pathlib import Path
 
 import platformdirs
 
-from presim.capture.setup import ctrl_c
-from presim.capture.setup.environment import SHIM_DIRECTORY, Torch, find_compiler, require_torch
+from presim.capture import ctrl_c
+from presim.capture.setup.environment import Torch, find_compiler, require_torch
+from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import CaptureError
 
 SOURCES = SHIM_DIRECTORY / "hook"

@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from presim.capture.setup.environment import Torch, find_compiler, find_torch, shim_paths, torch_problem
+from presim.capture.setup.environment import Torch, find_compiler, find_torch, torch_problem
 from presim.capture.setup.hook_build import cache_directory, hook_path
+from presim.capture.setup.shim import SHIM_DIRECTORY, changed_sources, shim_paths
 
 TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions")  # `import torch` imports them
 
@@ -30,6 +31,7 @@ class Machine:
     torch_needs_missing: tuple[str, ...]  # of TORCH_NEEDS
     shim: Path  # folder of the emulated libraries
     shim_missing: tuple[str, ...]  # names of those that are not built
+    shim_changed: tuple[str, ...]  # sources that are others than those they were built from
     hook: Path | None  # the operator hook for this PyTorch, where it is built
     compiler: str | None
     nvidia_packages: tuple[str, ...]
@@ -53,6 +55,7 @@ def look() -> Machine:
         torch_needs_missing=tuple(name for name in TORCH_NEEDS if importlib.util.find_spec(name) is None),
         shim=shim_paths()[0].parent,
         shim_missing=tuple(path.name for path in shim_paths() if not path.exists()),
+        shim_changed=tuple(changed_sources(SHIM_DIRECTORY.parents[2])),
         hook=hook_path(usable) if usable else None,
         compiler=find_compiler(),
         nvidia_packages=nvidia_packages(),

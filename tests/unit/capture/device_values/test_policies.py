@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.device_values.policies import DEFAULTS, Origin, for_hook, parse
-from presim.capture.setup.environment import SHIM_DIRECTORY
+from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from presim.capture.ranks.presence import UNIQUE_ID_BYTES, Presence, absent_rank_value
 from presim.capture.ranks.rendezvous import VALIDATION, Query, RendezvousServer
-from presim.capture.setup.environment import shim_libraries
+from presim.capture.setup.shim import shim_libraries
 
 READY, NOT_READY, STOP_WAITING, CANCELED = b"\0", b"\1", b"\0", b"\1"
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from presim.capture.setup import ctrl_c
+from presim.capture import ctrl_c
 
 
 def interrupt() -> None:

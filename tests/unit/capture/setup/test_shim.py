@@ -1,0 +1,70 @@
+"""Libraries that were built from other sources than those of the checkout are noticed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from presim.capture.setup.shim import changed_sources, outdated, shim_sources
+
+ROOT = Path(__file__).parents[4]
+SHIM = Path("src/presim/shim")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Two sources that lie below the Makefile's folder, and what `make shim` leaves for them."""
+    for path in (SHIM / "core" / "pace.cpp", SHIM / "lib" / "libcuda.so.1", SHIM / "hook" / "hook.cpp"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("int pace;\n")
+    (tmp_path / "CMakeLists.txt").write_text("project(presim)\n")
+    names = ("CMakeLists.txt", f"{SHIM}/core/pace.cpp")
+    digests = subprocess.check_output(["sha256sum", *names], cwd=tmp_path, text=True)
+    (tmp_path / SHIM / "lib" / ".built").write_text(digests)
+    return tmp_path
+
+
+def younger(path: Path, checkout: Path) -> None:
+    """Without sleeping: after the build."""
+    built = (checkout / SHIM / "lib" / ".built").stat().st_mtime
+    os.utime(path, (built + 10, built + 10))
+
+
+def test_libraries_that_were_just_built_are_of_these_sources(checkout: Path) -> None:
+    assert changed_sources(checkout) == []
+
+
+def test_a_source_that_is_younger_and_other_is_named(checkout: Path) -> None:
+    source = checkout / SHIM / "core" / "pace.cpp"
+    source.write_text("long pace;\n")
+    younger(source, checkout)
+    assert changed_sources(checkout) == [f"{SHIM}/core/pace.cpp"]
+
+
+def test_a_source_that_was_only_touched_is_the_same(checkout: Path) -> None:
+    younger(checkout / SHIM / "core" / "pace.cpp", checkout)
+    assert changed_sources(checkout) == []
+
+
+def test_a_new_source_and_one_that_is_gone_are_changes(checkout: Path) -> None:
+    new = checkout / SHIM / "core" / "new.cpp"
+    new.write_text("")
+    younger(new, checkout)
+    (checkout / SHIM / "core" / "pace.cpp").unlink()
+    changed = changed_sources(checkout)
+    assert changed == [f"{SHIM}/core/new.cpp", f"{SHIM}/core/pace.cpp"]
+    assert outdated(changed) == f"the emulated CUDA libraries were built before {SHIM}/core/new.cpp and 1 more changed"
+
+
+def test_of_a_wheel_nothing_is_told(tmp_path: Path) -> None:
+    assert changed_sources(tmp_path) == []
+
+
+def test_the_makefile_compiles_the_same_files() -> None:
+    command = ["make", "--silent", "--eval", "sources: ; @echo $(SHIM_SOURCES)", "sources"]
+    made = subprocess.check_output(command, cwd=ROOT, text=True).split()
+    found = [os.path.relpath(entry.path, ROOT) for entry in shim_sources(ROOT)]
+    assert sorted(found) == sorted(path for path in made if not path.endswith(".pyc"))
