@@ -17,8 +17,9 @@ from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.measured.rows import Measurement
 from presim.cost.price import Estimator
 from presim.hardware import Gpu
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective, Copy, Elementwise, Gemm, Signature
+from presim.trace.signatures import Copy, Elementwise, Gemm, Signature
 
 
 def _slow_points() -> list[Point]:

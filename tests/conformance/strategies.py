@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.signatures import (
-    COLLECTIVE_KINDS,
     Attention,
-    Collective,
     Convolution,
     Copy,
     Elementwise,

@@ -13,8 +13,8 @@ from presim import hardware
 from presim.cost import conformance
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective
 
 pytestmark = [pytest.mark.parametrize("gpu", CLUSTERS), pytest.mark.parametrize("name", COLLECTIVE_MODELS)]
 QUICK = settings(max_examples=25, deadline=None)

@@ -13,10 +13,11 @@ from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
 from presim.hardware import Cluster
+from presim.trace.collective import Collective, Routed
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
 from presim.trace.signatures import (
     Attention,
-    Collective,
     Convolution,
     Copy,
     Fused,
@@ -24,9 +25,7 @@ from presim.trace.signatures import (
     GroupedGemm,
     Kernel,
     MemoryBound,
-    Routed,
     Signature,
-    dtype_bytes,
 )
 
 _STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class

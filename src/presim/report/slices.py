@@ -11,8 +11,9 @@ import numpy as np
 from presim.analysis.steps import Steps
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.timeline import Timeline
+from presim.trace.collective import Collective, Splits
 from presim.trace.schema import Kind, Phase, Trace
-from presim.trace.signatures import Collective, Signature, Splits, family
+from presim.trace.signatures import Signature, family
 
 Details = dict[str, str | int | float]
 

@@ -13,22 +13,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from presim.trace.collective import Collective as Collective
+
 Direction: TypeAlias = Literal["forward", "backward"]
-COLLECTIVE_KINDS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "send",
-    "recv",
-    "send_recv",
-    "gather",
-    "scatter",
-    "barrier",
-)
-ROUTED_KINDS = ("dispatch", "combine")  # of a library for mixtures of experts; they carry `Routed`
 
 
 class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
@@ -208,67 +195,6 @@ class Copy(msgspec.Struct, frozen=True, tag_field="family", tag="copy"):
     flops: ClassVar[int] = 0
 
 
-class Splits(msgspec.Struct, frozen=True):
-    """How an all-to-all is dealt out, where the parts differ; bytes, by rank of the group."""
-
-    own: int  # the rank whose parts these are
-    sent: tuple[int, ...]
-    received: tuple[int, ...]
-
-    @property
-    def leaving(self) -> int:
-        """Bytes for others."""
-        return sum(self.sent) - self.sent[self.own]
-
-    @property
-    def arriving(self) -> int:
-        """Bytes from others."""
-        return sum(self.received) - self.received[self.own]
-
-
-class Routed(msgspec.Struct, frozen=True):
-    """How a library deals tokens out to experts: a dispatch, and the combine that brings results back.
-
-    Each token goes once to every host that has an expert it chose, and there once to every such rank.
-    """
-
-    library: str  # deepep, hybridep
-    tokens: int  # of one rank
-    token_bytes: int
-    chosen: int  # experts of each token
-    experts: int  # of all ranks together
-    sms: int  # multiprocessors that the exchange keeps busy
-
-
-class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
-    """One communication call of one rank.
-
-    ``bytes`` counts as nccl-tests does: the whole gathered result for all_gather, the whole input for
-    reduce_scatter, the tensor for all_reduce, broadcast and reduce, what one rank sends for all_to_all,
-    send and recv, each token once for dispatch and combine.
-    """
-
-    kind: str  # one of COLLECTIVE_KINDS or, where it is routed, ROUTED_KINDS
-    bytes: int
-    dtype: str
-    group: int  # index into the manifest's process groups
-    peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
-    fused: int = 1  # calls coalesced into this launch
-    splits: Splits | None = None  # of an all_to_all whose parts differ
-    routed: Routed | None = None  # of a dispatch or combine
-
-    flops: ClassVar[int] = 0
-
-    @property
-    def even(self) -> Collective:
-        """The even all-to-all that moves as much through the busier direction; itself where its parts do not differ."""
-        if self.splits is None:
-            return self
-        ranks = len(self.splits.sent)
-        size = -(-max(self.splits.leaving, self.splits.arriving) * ranks // max(ranks - 1, 1))
-        return msgspec.structs.replace(self, bytes=size, splits=None)
-
-
 class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
     """Work of which nothing better is known than its name and size of launch."""
 
@@ -305,34 +231,3 @@ MemoryBound = _MemoryBound
 def family(signature: Signature) -> str:
     """The word that names the signature's class in files and reports, e.g. ``grouped_gemm``."""
     return str(signature.__struct_config__.tag)
-
-
-_DTYPE_BYTES = {
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "int64": 8,
-    "uint64": 8,
-    "float32": 4,
-    "tf32": 4,
-    "int32": 4,
-    "uint32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "float4_e2m1fn_x2": 1,
-}
-
-
-def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element; 1 for a type not known here (raw bytes)."""
-    return _DTYPE_BYTES.get(dtype, 1)

@@ -10,9 +10,9 @@ import pytest
 from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
 from presim.trace.builder import TraceBuilder
+from presim.trace.collective import Collective, Splits
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Trace
-from presim.trace.signatures import Collective, Splits
 
 EVERYBODY = (0, 1, 2)
 Parts = tuple[tuple[int, ...], tuple[int, ...]] | int  # bytes sent and received, or those of equal parts together

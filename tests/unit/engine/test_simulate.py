@@ -19,8 +19,9 @@ from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
+from presim.trace.collective import Collective, Splits
 from presim.trace.schema import Group, Phase
-from presim.trace.signatures import Collective, Gemm, Splits
+from presim.trace.signatures import Gemm
 
 
 def test_an_empty_trace_takes_no_time() -> None:

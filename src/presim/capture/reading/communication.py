@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from presim.capture.reading.library_calls import dtype_of
 from presim.capture.reading.log import Descriptor, Log, parse
 from presim.capture.reading.log_tail import LogTail
+from presim.trace.collective import Collective, Routed, Splits
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective, Routed, Splits
 
 _COMPOSED = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
 

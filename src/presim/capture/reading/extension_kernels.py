@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
-from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature
 
 _CAUSAL = {"fwd": 2, "varlen_fwd": 3}  # where vLLM's FlashAttention 3 and 2 pass it, of their booleans and integers
 

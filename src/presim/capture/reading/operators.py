@@ -7,7 +7,7 @@ import math
 import re
 
 from presim.capture.reading.log import Descriptor
-from presim.trace.signatures import dtype_bytes
+from presim.trace.dtypes import dtype_bytes
 
 _DTYPES = {
     "Byte": "uint8",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from presim.capture.reading.operators import Operand, Operator
-from presim.trace.signatures import Index, MemoryBound, Optimizer, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Index, MemoryBound, Optimizer
 
 _WRITE_ONLY = ("zero", "fill", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "zeros", "empty")
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from presim.cost.analytic.constants import AttentionConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
-from presim.trace.signatures import Attention, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Attention
 
 Array = NDArray[np.float64]
 

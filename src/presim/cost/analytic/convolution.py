@@ -9,7 +9,8 @@ from presim.cost.analytic import gemm, memory_bound
 from presim.cost.analytic.constants import MemoryConstants, find
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
-from presim.trace.signatures import Convolution, Gemm, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Convolution, Gemm
 
 _UNCERTAINTY = 0.4  # no public table to calibrate against: the product's own error, and the algorithm unknown
 _DEPTHWISE_UNCERTAINTY = 0.6

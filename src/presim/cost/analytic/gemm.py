@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from presim.cost.analytic.constants import GemmConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
-from presim.trace.signatures import Gemm, GroupedGemm, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Gemm, GroupedGemm
 
 Array = NDArray[np.float64]
 

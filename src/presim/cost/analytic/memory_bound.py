@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from presim.cost.analytic.constants import MemoryConstants, find, table
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
-from presim.trace.signatures import Fused, MemoryBound, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Fused, MemoryBound
 
 _FALLBACKS = {
     "elementwise": ("elementwise",),

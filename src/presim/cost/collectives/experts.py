@@ -12,8 +12,8 @@ import dataclasses
 from presim.cost.collectives.constants import exchange_constants
 from presim.cost.collectives.placement import Layout, Links
 from presim.cost.price import Origin, Price
+from presim.trace.collective import Routed
 from presim.trace.routing import distinct
-from presim.trace.signatures import Routed
 
 NAME = "analytic/experts"
 _UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed

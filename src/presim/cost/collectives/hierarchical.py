@@ -17,8 +17,8 @@ from presim.cost.collectives.placement import Layout, Links, exchanged, layout_o
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective
 
 _LOCAL_US = 4.5  # a collective of one rank is a copy (nccl-tests log of one A100, Echo)
 _LOCAL_EFFICIENCY = 0.8  # of memory bandwidth, read and written

@@ -13,8 +13,8 @@ from presim.cost.collectives.placement import layout_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective
 
 # Two runs of nccl-tests on one cluster differ by a few percent; between two sizes a protocol may change.
 _EXACT, _BETWEEN = 0.05, 0.12

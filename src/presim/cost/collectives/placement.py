@@ -10,8 +10,8 @@ import itertools
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
 from presim.hardware import Cluster
+from presim.trace.collective import Collective, Splits
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Splits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,8 @@ from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
-from presim.trace.signatures import COLLECTIVE_KINDS, Collective
 
 _ROUNDS = (0.6, 0.3, 0.12, 0.05, 0.02, 0.008)  # relative steps of the search for curves, from coarse to fine
 

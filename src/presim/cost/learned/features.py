@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cost.analytic.device import Device, precision
-from presim.trace.signatures import Attention, Fused, Gemm, GroupedGemm, MemoryBound, Signature, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Attention, Fused, Gemm, GroupedGemm, MemoryBound, Signature
 
 Array = NDArray[np.float64]
 DECODE_QUERIES = 16  # attention of so few queries is decoding: other kernels, bound by the cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from presim.capture.reading.communication import Communication, parse_ranks
+from presim.trace.collective import Collective, Routed, Splits
 from presim.trace.schema import Group, Kind
-from presim.trace.signatures import Collective, Routed, Splits
 from support.capture_logs import LogBuilder
 
 

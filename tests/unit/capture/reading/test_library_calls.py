@@ -7,6 +7,7 @@ import pytest
 from presim.capture.reading import library_calls
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import Operator, parse_operator
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,
     Convolution,
@@ -17,7 +18,6 @@ from presim.trace.signatures import (
     GroupedGemm,
     Kernel,
     Signature,
-    dtype_bytes,
 )
 
 

@@ -10,9 +10,9 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.placement import layout_of
 from presim.cost.demand import demand
 from presim.hardware import Cluster
+from presim.trace.collective import Collective, Routed
 from presim.trace.routing import distinct
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Routed
 
 TOKENS, TOKEN = 4096, 7168 * 2  # in bf16
 

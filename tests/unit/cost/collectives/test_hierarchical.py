@@ -10,8 +10,8 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
 from presim.cost.price import Price
 from presim.hardware import Cluster
+from presim.trace.collective import Collective, Splits
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Splits
 
 MIB, GIB = 1 << 20, 1 << 30
 

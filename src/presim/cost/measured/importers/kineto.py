@@ -17,7 +17,8 @@ from typing import Any
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
 from presim.hardware import catalogue
-from presim.trace.signatures import Attention, Elementwise, Gemm, Signature, dtype_bytes
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
 
 _DTYPES = {"c10::BFloat16": "bfloat16", "c10::Half": "float16", "float": "float32", "double": "float64"}
 _DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")

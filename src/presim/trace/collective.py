@@ -1,0 +1,84 @@
+"""The signature of communication: one call of one rank, and how an uneven or routed exchange is dealt out."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+COLLECTIVE_KINDS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send",
+    "recv",
+    "send_recv",
+    "gather",
+    "scatter",
+    "barrier",
+)
+ROUTED_KINDS = ("dispatch", "combine")  # of a library for mixtures of experts; they carry `Routed`
+
+
+class Splits(msgspec.Struct, frozen=True):
+    """How an all-to-all is dealt out, where the parts differ; bytes, by rank of the group."""
+
+    own: int  # the rank whose parts these are
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+    @property
+    def leaving(self) -> int:
+        """Bytes for others."""
+        return sum(self.sent) - self.sent[self.own]
+
+    @property
+    def arriving(self) -> int:
+        """Bytes from others."""
+        return sum(self.received) - self.received[self.own]
+
+
+class Routed(msgspec.Struct, frozen=True):
+    """How a library deals tokens out to experts: a dispatch, and the combine that brings results back.
+
+    Each token goes once to every host that has an expert it chose, and there once to every such rank.
+    """
+
+    library: str  # deepep, hybridep
+    tokens: int  # of one rank
+    token_bytes: int
+    chosen: int  # experts of each token
+    experts: int  # of all ranks together
+    sms: int  # multiprocessors that the exchange keeps busy
+
+
+class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
+    """One communication call of one rank.
+
+    ``bytes`` counts as nccl-tests does: the whole gathered result for all_gather, the whole input for
+    reduce_scatter, the tensor for all_reduce, broadcast and reduce, what one rank sends for all_to_all,
+    send and recv, each token once for dispatch and combine.
+    """
+
+    kind: str  # one of COLLECTIVE_KINDS or, where it is routed, ROUTED_KINDS
+    bytes: int
+    dtype: str
+    group: int  # index into the manifest's process groups
+    peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
+    fused: int = 1  # calls coalesced into this launch
+    splits: Splits | None = None  # of an all_to_all whose parts differ
+    routed: Routed | None = None  # of a dispatch or combine
+
+    flops: ClassVar[int] = 0
+
+    @property
+    def even(self) -> Collective:
+        """The even all-to-all that moves as much through the busier direction; itself where its parts do not differ."""
+        if self.splits is None:
+            return self
+        ranks = len(self.splits.sent)
+        size = -(-max(self.splits.leaving, self.splits.arriving) * ranks // max(ranks - 1, 1))
+        return msgspec.structs.replace(self, bytes=size, splits=None)
