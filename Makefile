@@ -53,9 +53,12 @@ $(PRESIM): pyproject.toml $(PACKAGES)
 
 frameworks: $(FRAMEWORKS)  ## DeepSpeed, Lightning, PEFT and what else examples and tests run
 
-$(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH)
+# Without the CUDA parts of those that have some. Mamba's two import PyTorch to be built, which needs CUDA's libraries.
+$(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH) | $(LIBRARIES)
 	@echo "installing frameworks"
-	@DS_BUILD_OPS=0 $(PIP) install --no-deps --no-build-isolation --requirement requirements/frameworks.txt
+	@LD_LIBRARY_PATH=$(CURDIR)/$(SHIM)/lib DS_BUILD_OPS=0 MAMBA_FORCE_BUILD=TRUE MAMBA_SKIP_CUDA_BUILD=TRUE \
+		CAUSAL_CONV1D_FORCE_BUILD=TRUE CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE \
+		$(PIP) install --no-deps --no-build-isolation --requirement requirements/frameworks.txt
 	@touch $@
 
 # Its half for PyTorch is compiled here, a quarter of an hour on two cores; the wheel is kept in the user's cache.
