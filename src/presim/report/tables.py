@@ -15,6 +15,7 @@ from presim.units import gib, percent, seconds
 ROWS = 8
 _NAME_WIDTH = 27
 _RANKS_SHOWN = 12
+_CAPTION = "parts of the step"
 
 
 def section_title(name: str, caption: str = "") -> RenderableType:
@@ -23,11 +24,11 @@ def section_title(name: str, caption: str = "") -> RenderableType:
 
 
 def operator_table(result: Result) -> RenderableType:
-    """Operators and modules side by side, those with most device time."""
-    operators = Group(section_title("Operators"), Padding(_operators(result), (0, 0, 0, 2)))
+    """Operators and modules side by side, those that take most of the step; what is hidden counts nothing here."""
+    operators = Group(section_title("Operators", _CAPTION), Padding(_operators(result), (0, 0, 0, 2)))
     if not any(module.path != OUTSIDE_MODULES for module in result.modules):
         return operators
-    modules = Group(section_title("Modules"), Padding(_modules(result), (0, 0, 0, 2)))
+    modules = Group(section_title("Modules", _CAPTION), Padding(_modules(result), (0, 0, 0, 2)))
     return SideBySide(operators, modules)
 
 
@@ -51,7 +52,7 @@ class SideBySide:
 def _operators(result: Result) -> Table:
     table = _table(("", "left"), ("calls", "right"), ("time", "right"), ("of step", "right"))
     for row in result.operators[:ROWS]:
-        table.add_row(_shorten(row.name, _NAME_WIDTH), str(row.count), seconds(row.seconds), percent(row.share))
+        table.add_row(_shorten(row.name, _NAME_WIDTH), str(row.count), seconds(row.critical_s), percent(row.share))
     return table
 
 
@@ -59,12 +60,12 @@ def _modules(result: Result) -> Table:
     table = _table(("", "left"), ("time", "right"), ("of step", "right"))
     whole = sum(result.steps.times_s[result.steps.steady_index :][:1]) or 1.0
     for name, module in chosen_modules(result.modules):
-        table.add_row(_shorten(name, _NAME_WIDTH), seconds(module.seconds), percent(module.critical_s / whole))
+        table.add_row(_shorten(name, _NAME_WIDTH), seconds(module.critical_s), percent(module.critical_s / whole))
     return table
 
 
 def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
-    """Those with most time and their indented names, in the order of the tree.
+    """Those that take most of the step and their indented names, in the order of the tree.
 
     A module with hardly more than one submodule in it is left out: ``model.layers.*`` is one line, not three.
     """
@@ -86,7 +87,7 @@ def _is_wrapper(module: Module, modules: list[Module]) -> bool:
     return any(
         other.depth == module.depth + 1
         and other.path.startswith(module.path + ".")
-        and other.seconds >= 0.98 * module.seconds
+        and other.critical_s >= 0.98 * module.critical_s
         for other in modules
     )
 

@@ -12,6 +12,7 @@ from presim.report import terminal
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Trace
+from presim.units import percent, seconds
 from support import fakes, workloads
 
 
@@ -44,6 +45,18 @@ def test_any_width_will_do(width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= min(width, terminal.WIDTH)
     assert "Operators" in text
     assert "80.8%" in text
+
+
+def test_modules_show_their_part_of_the_step() -> None:
+    """Time and share are of one kind: device time that other work hides counts in neither."""
+    trace = workloads.llama_8b(steps=2)
+    priced = fakes.priced(trace)
+    result = summarise(priced, fakes.simulate(priced), fakes.DEVICE)
+    overlapped = next(module for module in result.modules if module.seconds > 1.1 * module.critical_s > 0)
+    assert result.step_time_s is not None
+    share = percent(overlapped.critical_s / result.step_time_s)
+    line = next(line for line in printed(trace, width=80).splitlines() if line.split()[:1] == [overlapped.path])
+    assert line.split()[-2:] == [seconds(overlapped.critical_s).split()[1], share]
 
 
 def test_bars_tell_their_parts_apart_without_colour() -> None:
