@@ -2,7 +2,8 @@
 
 ``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run).
 ``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
-stands in ``validation/results/misses.md`` and goes in front of the tables. Needs matplotlib: ``pip install '.[docs]'``.
+stands in ``validation/results/misses.md`` and goes in front of the tables. The README gets the figures in short.
+Needs matplotlib: ``pip install '.[docs]'``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from presim.validation.summary import ablation, source, summary
+from presim.validation.summary import ablation, in_short, source, summary
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
@@ -25,6 +26,8 @@ COLUMNS = (
     *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
     *("outcome", "provenance", "reason"),
 )
+README = ROOT / "README.md"
+_BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
 _NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
 
 
@@ -80,8 +83,15 @@ def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: st
     axes.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel=f"predicted {title}")
 
 
+def with_figures(readme: str, rows: Sequence[Row]) -> str:
+    """The README with the figures of these rows between its two marks."""
+    before, rest = readme.split(_BEGIN)
+    _, after = rest.split(_END)
+    return f"{before}{_BEGIN}\n{in_short(rows)}\n{_END}{after}"
+
+
 def main() -> None:
-    """Read the runs, write page, picture and table."""
+    """Read the runs, write page, picture, table and the README's figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN.csv")
     parser.add_argument("--against", action="append", default=[], metavar="NAME=RUN.csv")
@@ -89,6 +99,7 @@ def main() -> None:
     rows = read(options.runs)
     write_predictions(rows, RESULTS / "predictions.csv")
     draw(rows, PICTURE)
+    README.write_text(with_figures(README.read_text(), rows))
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
     title, tables = summary(rows).split("\n", 1)
     picture = f"![Predicted over measured step times and memory](pictures/{PICTURE.name})\n"

@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def generator() -> ModuleType:
-    """``docs/generate.py``, which is in no package."""
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+def script(name: str) -> ModuleType:
+    """A script of ``docs``, which is in no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,10 +24,17 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("name", ["reference/cli.md", "concepts/result.md", "reference/result.schema.json"])
 def test_generated_pages_are_up_to_date(name: str) -> None:
     """After a change of the code: ``python docs/generate.py``."""
-    expected = generator().generated()[ROOT / "docs" / name]
+    expected = script("generate").generated()[ROOT / "docs" / name]
     assert (ROOT / "docs" / name).read_text() == expected
 
 
 def test_every_generated_page_is_checked() -> None:
     """A page that is added is added above."""
-    assert len(generator().generated()) == 3
+    assert len(script("generate").generated()) == 3
+
+
+def test_the_figures_of_the_readme_are_those_of_the_predictions() -> None:
+    """``docs/validation.py`` writes both; nobody copies them by hand."""
+    page = script("validation")
+    rows = page.read([str(page.RESULTS / "predictions.csv")])
+    assert page.with_figures(page.README.read_text(), rows) == page.README.read_text()

@@ -10,6 +10,7 @@ from presim.report.files import write_file
 
 Row = Mapping[str, str]
 _WORST = 15
+_LARGE = 10  # figures of a source that has a line of its own in the README
 
 
 def write_summary(rows: Sequence[Row], path: Path) -> None:
@@ -25,6 +26,36 @@ def summary(rows: Sequence[Row]) -> str:
         parts += [f"## By {title}\n", _table(rows, title, key)]
     parts += ["## Largest errors\n", _worst(rows), "## Not predicted\n", _reasons(rows)]
     return "\n".join(parts)
+
+
+def in_short(rows: Sequence[Row]) -> str:
+    """A table for the README: sources with ten figures or more, those with most first, the others as one, and all."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(source(row).rpartition("/")[2].partition(",")[0], []).append(row)
+    sizes = {name: sum(map(_figures, group)) for name, group in groups.items()}
+    large = sorted((name for name in groups if sizes[name] >= _LARGE), key=lambda name: (-sizes[name], name))
+    others = [row for name, group in groups.items() if name not in large for row in group]
+    chosen = {**{name: groups[name] for name in large}, "others": others, "all": rows}
+    lines = []
+    for name, group in chosen.items():
+        times, median, _, _, within, covered, memory, memory_median, _ = _statistics(group)
+        hardware = "" if name in ("others", "all") else _gpus(group)
+        if sum(map(_figures, group)):
+            lines.append([name, hardware, times, median, within, covered, memory, memory_median])
+    return markdown(["runs of", "GPUs", "step times", *_HEADINGS[1:2], *_HEADINGS[4:8]], lines)
+
+
+def _figures(row: Row) -> int:
+    return sum(_number(row.get(column, "")) is not None for column in ("error", "memory_error"))
+
+
+def _gpus(rows: Sequence[Row]) -> str:
+    """How many of which kinds, e.g. ``8 to 512 A100, H100``."""
+    counts = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
+    kinds = sorted({match[0] for row in rows if (match := re.search(r"\b(GB|[ABHLV])\d+S?\b", row["gpu"]))})
+    most = "" if not counts or counts[0] == counts[-1] else f" to {counts[-1]}"
+    return f"{counts[0] if counts else ''}{most} {', '.join(kinds)}".strip()
 
 
 def ablation(runs: Mapping[str, Sequence[Row]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.summary import parallelism, quantile, source, summary
+from presim.validation.summary import in_short, parallelism, quantile, source, summary
 
 ROW = {
     "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",
@@ -32,3 +32,13 @@ def test_misses_and_reasons_are_shown() -> None:
     assert "| bad |" in text
     assert "| 1 | N GPUs do not fill nodes of N |" in text
     assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
+
+
+def test_in_short_large_sources_have_a_line_and_the_others_one_together() -> None:
+    few = [{**ROW, "source": f"github:small/{name}:x", "error": "0.3"} for name in "ab"]
+    many = [{**ROW, "n_gpus": str(8 * n), "error": "0.1", "memory_error": "-0.02"} for n in range(1, 11)]
+    assert in_short([*few, *many]).splitlines()[2:] == [
+        "| r | 8 to 80 H100 | 10 | 10.0% | 100.0% | 100.0% | 10 | 2.0% |",
+        "| others |  | 2 | 30.0% | 0.0% | 100.0% | 0 |  |",
+        "| all |  | 12 | 10.0% | 83.3% | 100.0% | 10 | 2.0% |",
+    ]
