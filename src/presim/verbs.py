@@ -74,11 +74,17 @@ def run_and_evaluate(
 def _launch(command: Sequence[str], module: bool) -> Launch:
     """A launch command, or a script (a file of that name goes first) with its arguments."""
     from presim.capture.launchers.launch import Launch
-    from presim.capture.launchers.read import is_command, read_command
+    from presim.capture.launchers.programs import console_script
+    from presim.capture.launchers.read import check_script, is_command, read_command
 
     script, *args = command
-    if module or os.path.isfile(script) or not is_command(script):
+    if module:
         return Launch(script, tuple(args), module)
+    if os.path.isfile(script) or not is_command(script):
+        found = None if os.path.isfile(script) or script.endswith(".py") else console_script(script)
+        if found is None:
+            check_script(command)
+        return Launch(found or script, tuple(args))
     return read_command([script, *args])
 
 

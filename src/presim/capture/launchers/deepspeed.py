@@ -61,7 +61,7 @@ def read_deepspeed(words: Sequence[str]) -> Launch:
         otherwise=Shape(nodes=1),
         schemes=(deepspeed_variables,),
         local_rank="" if options.has("no-local-rank") else "--local_rank",
-        notes=options.notes(),
+        notes=(*options.notes(), *_not_followed(options)),
     )
     return read_program(options.program, launch) if options.has("no-python") else launch
 
@@ -81,8 +81,20 @@ def _shape(options: Options) -> Shape:
     return Shape(nodes, per_node or None)
 
 
+def _not_followed(options: Options) -> list[str]:
+    if not options.has("exclude") or options.has("hostfile"):
+        return []
+    return [
+        f"Of deepspeed, --exclude {options.text('exclude')} was not followed: how many GPUs there are it leaves open."
+    ]
+
+
 def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
     """``--include``/``--exclude`` ``host1@host2:0,1``."""
+    for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
+        slots = part.partition(":")[2]
+        if not all(slot.strip().isdigit() for slot in slots.split(",") if slots):
+            raise InputError(f"deepspeed: {part!r} must name GPUs by numbers, as in host:0,1,2; correct it")
     found = dict(hosts)
     if options.has("include"):
         found = {}

@@ -77,10 +77,12 @@ def read_mpirun(words: Sequence[str]) -> tuple[Launch, list[str]]:
     if ":" in options.program:
         raise InputError("mpirun starts several programs (a lone `:`); give presim the command of one of them")
     hydra = not _HYDRA.isdisjoint(options.given)
+    said = _shape(options)
     launch = Launch(
         "",
         launcher="mpirun",
-        said=_shape(options),
+        said=said,
+        otherwise=Shape(1, 1) if said == Shape() else Shape(),
         variables=_variables(options),
         schemes=(hydra_variables if hydra else open_mpi_variables,),
         notes=options.notes(),
@@ -99,8 +101,6 @@ def _shape(options: Options) -> Shape:
         per_node = slots.pop() or None
     if hosts and per_node and world is None:
         return Shape(len(hosts), per_node)
-    if world is None and not hosts:
-        world = 1
     return Shape(None, per_node, world)
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from presim.capture.launchers.launch import Launch, Place, Shape, torchrun_variables
+from presim.capture.launchers.programs import console_script
 from presim.errors import InputError
 
 _KEPT = set("BObdquvx")  # options without a value that are handed on to our interpreter
@@ -73,12 +74,13 @@ def _interpreter_notes(name: str) -> list[str]:
 
 def read_program(words: Sequence[str], around: Launch) -> Launch:
     """What a launcher starts that leaves the interpreter to the command: ``python script`` or a script by itself."""
-    inner = read_python(words) if is_python(words[0]) else Launch(words[0], tuple(words[1:]))
-    if not is_python(words[0]) and not words[0].endswith(".py"):
+    script = words[0] if words[0].endswith(".py") else console_script(words[0])
+    if not is_python(words[0]) and script is None:
         raise InputError(
-            f"{around.launcher} starts {words[0]!r}, which presim cannot run: it runs Python scripts and modules; "
-            "give it the command that starts Python"
+            f"{around.launcher or 'the command'} starts {words[0]!r}, which presim cannot run: it runs Python scripts "
+            "and modules; give it the command that starts Python"
         )
+    inner = Launch(script, tuple(words[1:])) if script else read_python(words)
     return dataclasses.replace(
         around,
         script=inner.script,

@@ -10,6 +10,7 @@ from presim.capture.launchers.accelerate import read_accelerate
 from presim.capture.launchers.deepspeed import read_deepspeed
 from presim.capture.launchers.launch import Launch, Place, Scheme, Shape
 from presim.capture.launchers.mpi import read_mpirun
+from presim.capture.launchers.programs import SHELLS, shell_command, why_not
 from presim.capture.launchers.python import assignments, is_python, read_program, read_python
 from presim.capture.launchers.slurm import read_srun
 from presim.capture.launchers.torchrun import read_torchrun
@@ -36,8 +37,19 @@ _MODULES: Mapping[str, Callable[[Sequence[str]], Launch]] = {  # launchers that 
 
 
 def is_command(word: str) -> bool:
-    """Whether a word is the name of a launcher or an interpreter rather than of a script."""
-    return os.path.basename(word) in LAUNCHERS or is_python(word)
+    """Whether a word begins a launch command rather than names a script: a launcher, an interpreter, ``NAME=value``."""
+    name = os.path.basename(word)
+    return name in LAUNCHERS or name in SHELLS or is_python(word) or bool(assignments([word])[0])
+
+
+def check_script(words: Sequence[str]) -> None:
+    """Refuse what is no script of Python's, with what to do instead.
+
+    Raises:
+        InputError: it is another program.
+    """
+    if sentence := why_not(words, is_command):
+        raise InputError(sentence)
 
 
 def read_command(words: Sequence[str]) -> Launch:
@@ -49,6 +61,10 @@ def read_command(words: Sequence[str]) -> Launch:
     name = os.path.basename(words[0])
     if name in LAUNCHERS:
         return LAUNCHERS[name](words[1:])
+    if name in SHELLS:
+        return _program(shell_command(words))
+    if assignments(words[:1])[0]:
+        return _env(words)
     launch = read_python(words)
     if launch.module and launch.script in _MODULES:
         inner = _MODULES[launch.script](launch.args)
@@ -66,20 +82,31 @@ def _env(words: Sequence[str]) -> Launch:
     variables, rest = assignments(words)
     if not rest or rest[0].startswith("-"):
         raise InputError(f"env {' '.join(words)}: presim understands `env NAME=value … COMMAND` only")
-    inner = read_command(rest)
+    inner = _program(rest)
     return dataclasses.replace(inner, variables={**variables, **inner.variables})
+
+
+def _program(words: Sequence[str]) -> Launch:
+    """What a shell starts: a launch command, or a script by itself."""
+    if is_command(words[0]):
+        return read_command(words)
+    check_script(words)
+    return read_program(words, Launch(""))
 
 
 def _around(outer: Launch, program: list[str]) -> Launch:
     """srun or mpirun around Python, or around another launcher that each node runs once."""
     if not is_command(program[0]):
+        check_script(program)
         return read_program(program, outer)
     inner = read_command(program)
     together = dataclasses.replace(
         inner, variables={**outer.variables, **inner.variables}, notes=(*outer.notes, *inner.notes)
     )
     if inner.launcher == "python":
-        return dataclasses.replace(together, launcher=outer.launcher, said=outer.said, schemes=outer.schemes)
+        return dataclasses.replace(
+            together, launcher=outer.launcher, said=outer.said, otherwise=outer.otherwise, schemes=outer.schemes
+        )
     nodes = _nodes(outer.said)
     if inner.said.nodes and nodes and inner.said.nodes != nodes:
         raise InputError(

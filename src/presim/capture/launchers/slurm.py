@@ -94,12 +94,27 @@ def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
     options = parse(GRAMMAR, words)
     if options.has("multi-prog"):
         raise InputError("srun --multi-prog starts different programs; give presim the command of one of them")
-    launch = Launch("", launcher="srun", said=_shape(options), schemes=(slurm_variables,), notes=options.notes())
+    said = _shape(options)
+    launch = Launch(
+        "",
+        launcher="srun",
+        said=said,
+        otherwise=Shape(1, 1) if said == Shape() else Shape(),
+        variables=_exported(options.text("export")),
+        schemes=(slurm_variables,),
+        notes=options.notes(),
+    )
     return launch, options.program
 
 
+def _exported(text: str) -> dict[str, str]:
+    """``--export=ALL,NAME=value``; what this environment holds is handed on in any case."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name: value for name, equals, value in pairs if equals}
+
+
 def _shape(options: Options) -> Shape:
-    """Tasks are ranks; without any count of tasks there is one on each node."""
+    """Tasks are ranks; without any count of tasks there is one on each node. The batch script may say how many."""
     nodes = _most(options.text("nodes", os.environ.get("SLURM_NNODES", "")))
     world = options.count("ntasks") or _number(os.environ.get("SLURM_NTASKS", ""))
     per_node = options.count("ntasks-per-node") or options.count("tasks-per-node")
@@ -110,8 +125,6 @@ def _shape(options: Options) -> Shape:
         per_node = _gpus_per_node(options)
     if not world and nodes and not per_node:
         per_node = 1
-    if not (world or nodes or per_node):
-        world = 1
     return Shape(nodes, per_node, world)
 
 

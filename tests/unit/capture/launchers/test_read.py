@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.launchers.launch import Launch, Place, Shape
-from presim.capture.launchers.read import is_command, read_command
+from presim.capture.launchers.read import check_script, is_command, read_command
 from presim.errors import InputError
 
 
@@ -43,6 +43,8 @@ def program(launch: Launch) -> str:
         ("python train.py --nnodes 4", Shape(), "train.py --nnodes 4"),
         ("python -u -X dev -m pkg.train --lr 1", Shape(), "-m pkg.train --lr 1"),
         ("env A=1 B=2 python train.py", Shape(), "train.py"),
+        ("A=1 torchrun --nnodes 2 train.py", Shape(2), "train.py"),
+        ("A=1 ./train.py --lr 1", Shape(), "./train.py --lr 1"),
         ("accelerate launch --num_processes 16 --num_machines 2 train.py x", Shape(2, 8, 16), "train.py x"),
         ("accelerate launch --num-processes 4 -m pkg.train", Shape(None, None, 4), "-m pkg.train"),
         ("accelerate launch --multi_gpu train.py", Shape(), "train.py"),
@@ -58,6 +60,9 @@ def program(launch: Launch) -> str:
         ("srun --ntasks 32 --gpus-per-node h100:8 python train.py", Shape(None, 8, 32), "train.py"),
         ("srun --nodes 4 torchrun --nproc-per-node 8 train.py", Shape(4, 8), "train.py"),
         ("srun --nodes 4 torchrun --nnodes 4 --nproc-per-node 8 train.py", Shape(4, 8), "train.py"),
+        ("srun torchrun --nnodes 4 --nproc-per-node 8 train.py", Shape(4, 8), "train.py"),
+        ("srun -n 16 python train.py", Shape(None, None, 16), "train.py"),
+        ("srun python train.py", Shape(), "train.py"),
         ("mpirun -np 16 -npernode 8 --bind-to none -mca btl ^openib python train.py", Shape(None, 8, 16), "train.py"),
         ("mpirun -np 16 --map-by ppr:4:node -x A=1 python3 train.py", Shape(None, 4, 16), "train.py"),
         ("mpirun -H a:8,b:8 python train.py", Shape(2, 8), "train.py"),
@@ -78,7 +83,11 @@ def test_a_command_says_what_runs_and_how_often(command: str, shape: Shape, star
         ("torchrun --nproc-per-node 0 train.py", "must be a number of GPUs, gpu or auto; correct it"),
         ("torchrun --nnodes", "torchrun: option --nnodes lacks its value; add it"),
         ("torchrun --no-python bash train.sh", "torchrun starts 'bash', which presim cannot run"),
-        ("srun -N 2 bash -c train", "srun starts 'bash', which presim cannot run"),
+        ("srun -N 2 bash train.sh", "`bash train.sh` is a script of the shell, which presim does not follow"),
+        ("A=1 sh train.sh", "put `presim run … --` in front of the command that starts Python"),
+        ("srun -N 2 numactl -N 0 python train.py", "'numactl -N 0' in front of a command: leave it out"),
+        ("env -i python train.py", "presim understands `env NAME=value … COMMAND` only"),
+        ("deepspeed --include host:0-7 train.py", "must name GPUs by numbers, as in host:0,1,2"),
         (
             "srun -N 4 torchrun --nnodes 2 train.py",
             "srun starts 4 torchruns, and these are told of 2 nodes: correct one",
@@ -135,6 +144,8 @@ PLACE = Place(rank=13, world_size=32, per_node=8, port=29400)
         ("mpiexec -n 32 -ppn 8 python train.py", {"PMI_RANK": "13", "MPI_LOCALRANKID": "5"}),
         ("mpirun -np 32 -x A=1 -x B=2 python train.py", {"A": "1", "B": "2"}),
         ("env A=1 torchrun train.py", {"A": "1", "RANK": "13"}),
+        ("A=1 B=2 torchrun train.py", {"A": "1", "B": "2", "RANK": "13"}),
+        ("srun -N 4 --export=ALL,A=1 torchrun train.py", {"A": "1", "RANK": "13"}),
         ("srun -N 4 torchrun train.py", {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "RANK": "13", "LOCAL_RANK": "5"}),
         ("accelerate launch --use_fsdp train.py", {"ACCELERATE_USE_FSDP": "true", "LOCAL_RANK": "5"}),
     ],
@@ -211,3 +222,46 @@ def test_scripts_are_no_commands() -> None:
     assert [is_command(word) for word in ("torchrun", "/x/python3", "train.py", "python_train.py", "pythonic")] == [
         *(True, True, False, False, False)
     ]
+
+
+@pytest.mark.parametrize(
+    ("shell", "started"),
+    [
+        (["bash", "-c", "torchrun --nnodes $NODES --node-rank 1 train.py --name 'a b'"], ("train.py", "--name", "a b")),
+        (["sh", "-lc", "exec torchrun --nnodes 3 train.py"], ("train.py",)),
+    ],
+)
+def test_a_shell_that_runs_one_command_is_that_command(
+    shell: list[str], started: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODES", "3")
+    launch = read_command(["srun", *shell])
+    assert (launch.said, (launch.script, *launch.args)) == (Shape(3), started)
+
+
+@pytest.mark.parametrize("text", ["source env; python train.py", "python train.py && echo", "python $(ls)", ""])
+def test_a_shell_that_runs_more_is_not_followed(text: str) -> None:
+    with pytest.raises(InputError, match="script of the shell"):
+        read_command(["bash", "-c", text])
+
+
+def test_programs_that_are_no_scripts_are_answered_with_what_to_do(tmp_path: Path) -> None:
+    shell = tmp_path / "start"
+    shell.write_text("#!/usr/bin/env bash\npython train.py\n")
+    with pytest.raises(InputError, match="script of the shell"):
+        check_script([str(shell)])
+    with pytest.raises(InputError, match="'nohup' in front of a command: leave it out, and begin with 'torchrun'"):
+        check_script(["nohup", "torchrun", "train.py"])
+    check_script(["train.py", "torchrun"])
+    check_script(["missing"])  # there is no such script, which is said where scripts are looked for
+
+
+def test_a_program_that_pip_installed_runs_as_the_script_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "tune"
+    program.write_text(f"#!{sys.executable}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launch = read("torchrun --nproc-per-node 2 --no-python tune full --lr 1")
+    assert (launch.script, launch.args) == (str(program), ("full", "--lr", "1"))
