@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,7 +15,6 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <unordered_map>
 #include <vector>
 
 #include "libs/nccl.h"
@@ -24,44 +22,9 @@
 namespace presim::libs::nccl::mail {
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr char kMagic[8] = {'P', 'R', 'E', 'S', 'I', 'M', 'R', 'K'};
-
 struct Bell {
   std::atomic<uint32_t> moves;
   std::atomic<uint32_t> waiting;
-};
-
-struct Header {
-  char magic[8];
-  std::atomic<int64_t> pid;
-  std::atomic<uint64_t> end;       // bytes of the file that are written
-  std::atomic<uint64_t> stuck_at;  // 1 + the bell's position at which the process could not go on; 0: it can
-  std::atomic<uint32_t> ended;
-};
-
-struct Entry {
-  Key key;
-  uint64_t bytes;  // of the payload, which follows
-};
-
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    uint64_t hash = key.communicator * 0x9e3779b97f4a7c15 ^ key.sequence;
-    return size_t((hash ^ uint64_t(uint32_t(key.from)) << 32 ^ uint32_t(key.to)) * 0x9e3779b97f4a7c15);
-  }
-};
-
-struct Place {
-  uint64_t offset, bytes;
-};
-
-// One process's file, as it is read or, of ourselves, written.
-struct Box {
-  int file = -1;
-  Header* header = nullptr;
-  uint64_t scanned = kPage;
-  std::unordered_map<Key, Place, KeyHash> entries;
 };
 
 struct Span {
@@ -73,14 +36,9 @@ struct Office {
   int64_t own = -1;
   pid_t pid = 0;
   Bell* bell = nullptr;
-  std::map<int64_t, Box> boxes;             // by rank of the process
+  std::map<int64_t, Box> boxes;  // by rank of the process
   std::map<int64_t, std::vector<Span>> stands_for;
 };
-
-void* map_page(int file) {
-  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  return page == MAP_FAILED ? nullptr : page;
-}
 
 std::vector<Span> parse_spans(const std::string& text) {
   std::vector<Span> spans;
@@ -118,18 +76,7 @@ bool open_bell(Office& office) {
   return office.bell != nullptr;
 }
 
-// O_EXCL: programs that the script starts inherit its environment, and are not the rank.
-bool open_own_box(Office& office) {
-  Box& box = office.boxes[office.own];
-  box.file = open(box_path(office, office.own).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (box.file < 0 || ftruncate(box.file, kPage) != 0) return false;
-  box.header = static_cast<Header*>(map_page(box.file));
-  if (box.header == nullptr) return false;
-  box.header->pid = getpid();
-  box.header->end = kPage;
-  std::memcpy(box.header->magic, kMagic, sizeof kMagic);
-  return true;
-}
+bool make_own_box(Office& office) { return office.boxes[office.own].create(box_path(office, office.own)); }
 
 Office* make() {
   const char* directory = std::getenv("PRESIM_RANKS_DIR");
@@ -138,7 +85,7 @@ Office* make() {
   office->directory = directory;
   office->own = launched("RANK");
   office->pid = getpid();
-  if (read_ranks(*office) && open_bell(*office) && open_own_box(*office)) return office;
+  if (read_ranks(*office) && open_bell(*office) && make_own_box(*office)) return office;
   delete office;
   return nullptr;
 }
@@ -154,61 +101,13 @@ __attribute__((constructor)) void check_in() { office(); }
 Box* box_of(int64_t rank) {
   auto found = office()->boxes.find(rank);
   if (found == office()->boxes.end()) return nullptr;
-  Box& box = found->second;
-  if (box.header != nullptr) return &box;
-  int file = open(box_path(*office(), rank).c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return nullptr;  // not started yet
-  auto* header = lseek(file, 0, SEEK_END) >= off_t(kPage) ? static_cast<Header*>(map_page(file)) : nullptr;
-  if (header == nullptr || header->end.load(std::memory_order_acquire) < kPage) {
-    if (header != nullptr) munmap(header, kPage);
-    close(file);
-    return nullptr;
-  }
-  box.file = file;
-  box.header = header;
-  return &box;
-}
-
-bool read_at(int file, void* to, size_t bytes, uint64_t offset) {
-  auto* place = static_cast<char*>(to);
-  while (bytes > 0) {
-    ssize_t got = pread(file, place, bytes, off_t(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    place += got, bytes -= size_t(got), offset += uint64_t(got);
-  }
-  return true;
-}
-
-bool write_at(int file, const void* from, size_t bytes, uint64_t offset) {
-  auto* place = static_cast<const char*>(from);
-  while (bytes > 0) {
-    ssize_t put = pwrite(file, place, bytes, off_t(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    place += put, bytes -= size_t(put), offset += uint64_t(put);
-  }
-  return true;
-}
-
-void scan(Box& box) {
-  uint64_t end = box.header->end.load(std::memory_order_acquire);
-  Entry entry;
-  while (box.scanned < end && read_at(box.file, &entry, sizeof entry, box.scanned)) {
-    box.entries[entry.key] = {box.scanned + sizeof entry, entry.bytes};
-    box.scanned += sizeof entry + entry.bytes;
-  }
+  return found->second.open(box_path(*office(), rank)) ? &found->second : nullptr;
 }
 
 void ring() {
   Bell& bell = *office()->bell;
   bell.moves.fetch_add(1);
   if (bell.waiting.load() > 0) syscall(SYS_futex, &bell.moves, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-bool is_over(const Box& box) {
-  return box.header->ended.load(std::memory_order_acquire) != 0 ||
-         (kill(pid_t(box.header->pid.load()), 0) != 0 && errno == ESRCH);
 }
 
 }  // namespace
@@ -228,37 +127,22 @@ int64_t voice_of(int64_t rank) {
 }
 
 void post(const Key& key, const std::string& payload) {
-  Box& box = office()->boxes[office()->own];
-  Entry entry{key, payload.size()};
-  uint64_t end = box.header->end.load(std::memory_order_relaxed);
-  if (!write_at(box.file, &entry, sizeof entry, end) ||
-      !write_at(box.file, payload.data(), payload.size(), end + sizeof entry)) {
+  if (!office()->boxes[office()->own].append(key, payload)) {
     std::fprintf(stderr, "presim: cannot write to %s (%s); other ranks go on without rank %ld\n",
                  office()->directory.c_str(), std::strerror(errno), long(office()->own));
     return mail::end();
   }
-  box.header->end.store(end + sizeof entry + payload.size(), std::memory_order_release);
   ring();
 }
 
 bool take(int64_t rank, const Key& key, std::string* payload) {
   Box* box = box_of(rank);
-  if (box == nullptr) return false;
-  auto found = box->entries.find(key);
-  if (found == box->entries.end()) {
-    scan(*box);
-    found = box->entries.find(key);
-    if (found == box->entries.end()) return false;
-  }
-  payload->resize(found->second.bytes);
-  bool whole = read_at(box->file, payload->data(), payload->size(), found->second.offset);
-  box->entries.erase(found);
-  return whole;
+  return box != nullptr && box->take(key, payload);
 }
 
 bool over(int64_t rank) {
   Box* box = box_of(rank);
-  return box != nullptr && is_over(*box);
+  return box != nullptr && box->over();
 }
 
 uint32_t bell() { return office()->bell->moves.load(); }
@@ -279,7 +163,7 @@ bool nobody_moves(uint32_t heard) {
   for (auto& [rank, unused] : office()->boxes) {
     Box* box = box_of(rank);
     if (box == nullptr) return false;
-    if (is_over(*box)) continue;
+    if (box->over()) continue;
     if (box->header->stuck_at.load() != uint64_t(heard) + 1) return false;
     if (first && rank != office()->own) return false;
     first = false;

@@ -5,12 +5,14 @@
 //   ranks       written by the launcher: a line for each process, "<rank>" or "<rank> <ranks it stands for>", those as
 //               first:end:step or single numbers, joined by commas
 //   bell        one page: a counter that moves with every post, which whoever waits watches
-//   rank-<r>    what rank r has posted: one page of header, then entries; it only grows, so posting never waits
+//   rank-<r>    what rank r has posted: see nccl_box.h; it only grows, so posting never waits
 //
 // All functions but active() are for the holder of the exchange's lock (nccl_pending.h).
 #pragma once
 #include <cstdint>
 #include <string>
+
+#include "libs/nccl_box.h"
 
 namespace presim::libs::nccl::mail {
 
@@ -20,15 +22,6 @@ bool active();
 // The rank that is captured and stands for a rank of the world, itself or another; -1: nobody.
 int64_t voice_of(int64_t rank);
 int64_t own_rank();
-
-struct Key {
-  uint64_t communicator;
-  uint64_t sequence;  // of the communicator's collectives, or of the messages between two of its ranks
-  int32_t from, to;   // ranks of the communicator; to = -1: a collective
-  bool operator==(const Key& other) const {
-    return communicator == other.communicator && sequence == other.sequence && from == other.from && to == other.to;
-  }
-};
 
 void post(const Key& key, const std::string& payload);
 // What `rank` posted under that key; false: nothing yet. It can be taken once.
