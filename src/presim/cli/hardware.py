@@ -73,11 +73,9 @@ def _find(name: str) -> Sourced:
             return catalogue.find(kind, name)
         except InputError:
             continue
-    near = catalogue.nearest(name, kinds)
-    raise InputError(
-        f"no GPU, node type or fabric is called {name!r}{near and '; did you mean ' + ', '.join(near) + '?'}"
-        f"{'' if near else '; `presim hardware list` shows all.'}"
-    )
+    near = " or ".join(catalogue.nearest(name, kinds))
+    hint = f"did you mean {near}?" if near else "`presim hardware list` shows all."
+    raise InputError(f"no GPU, node type or fabric is called {name!r}; {hint}")
 
 
 def _figures(part: Sourced) -> Table:

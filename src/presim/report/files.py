@@ -11,34 +11,45 @@ from presim.errors import InputError
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write to a temporary name beside ``path`` and rename, so that no half file is ever seen."""
+    """Write to a temporary name beside ``path`` and rename, so that no half file is ever seen.
+
+    Pipes and devices (``/dev/stdout``, ``>(gzip …)``) are written to as they are, and links stay links.
+    """
     target = Path(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=".presim-", dir=target.parent)
+        if _is_stream(target):
+            target.write_bytes(content)
+        else:
+            _replace(target.resolve(), content)
+    except BrokenPipeError:  # who reads it has had enough
+        raise
     except OSError as error:
-        raise _cannot_write(target, error) from error
+        raise InputError(f"cannot write {target}: {error.strerror}; choose another path or free some space") from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=".presim-", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         Path(name).chmod(0o644)  # mkstemp's 0600 would keep colleagues from reading it
         os.replace(name, target)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
-        if isinstance(error, OSError):
-            raise _cannot_write(target, error) from error
         raise
+
+
+def _is_stream(target: Path) -> bool:
+    return target.exists() and not target.is_file()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise now what `write_file` would raise later: before a capture of minutes rather than after it."""
     target = Path(path)
+    folder = target.resolve().parent
     if target.is_dir():
         raise InputError(f"cannot write {target}: it is a directory; name a file")
-    if not os.access(target.parent, os.W_OK):
-        why = "there is no such directory" if not target.parent.is_dir() else "its directory is not writable"
+    if not _is_stream(target) and not os.access(folder, os.W_OK):
+        why = "there is no such directory" if not folder.is_dir() else "its directory is not writable"
         raise InputError(f"cannot write {target}: {why}; choose another path")
-
-
-def _cannot_write(target: Path, error: OSError) -> InputError:
-    return InputError(f"cannot write {target}: {error.strerror}; choose another path or free some space")

@@ -24,7 +24,9 @@ def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str,
             reader = csv.DictReader(file, restval="")
             columns = reader.fieldnames or ()
             rows = [{name: value for name, value in row.items() if name is not None} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a table of cases") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a CSV table: {error}") from error
     if missing := [name for name in required if name not in columns]:
         raise InputError(f"{path} has no column {missing[0]!r}; docs/guide/validate.md lists what {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -70,3 +71,25 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_writable(tmp_path)
     with pytest.raises(InputError, match=r"^cannot write .*: No such file or directory; choose another path"):
         write_file(missing, b"")
+
+
+def test_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """``--json >(gzip >r.gz)`` and ``--json /dev/stdout`` name something that is there to be written to."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    check_writable(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(pipe, b"one")
+    assert os.read(reader, 10) == b"one"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "result.json"
+    link.symlink_to(tmp_path / "there" / "kept.json")
+    write_file(link, b"one")
+    write_file(link, b"two")
+    assert link.is_symlink()
+    assert (tmp_path / "there" / "kept.json").read_bytes() == b"two"
