@@ -181,7 +181,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     captured = job.manifest
     return evaluate(
         [job.traces[number] for number in sorted(job.traces)],
-        _chosen(_as_captured(options, captured)),
+        _with_tables(_chosen(_as_captured(options, captured)), options, captured),
         _engine_options(options),
         rank=options.rank,
         stands_for=captured.others(),
@@ -209,6 +209,17 @@ def _as_captured(options: EvaluationOptions, captured: JobManifest) -> Evaluatio
     if completed.node != captured.node:
         return completed
     return dataclasses.replace(completed, fabric=options.fabric or _again("fabric", captured))
+
+
+def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:
+    """With what the file of the captured cluster said of its collectives, where no part of it is another."""
+    import msgspec
+
+    parts = (cluster.gpu.id, cluster.node.id, cluster.fabric.id)
+    if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
+        return cluster
+    said = captured.cluster_tables
+    return msgspec.structs.replace(cluster, nccl=said.nccl, collectives=said.collectives)
 
 
 def _again(part: str, captured: JobManifest) -> str | None:

@@ -28,7 +28,6 @@ class Node(Sourced, frozen=True, kw_only=True):
 
     gpus: Annotated[int, figure("gpus", 1, "GPUs of one host.", 1)]
     domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs that one switched domain joins, across hosts.")] = 0
-    link_latency_ns: Annotated[int, figure("link_latency_us", US, "A small message from GPU to GPU, one way.")]
     pcie_generation: Annotated[int, figure("pcie_generation", 1, "Generation of the host's PCIe slots.", 3)]
     nics: Annotated[int, figure("nics", 1, "Network ports for traffic between GPUs.")]
     sockets: Annotated[int, figure("sockets", 1, "CPU sockets.", 1)]

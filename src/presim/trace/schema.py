@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -108,6 +109,13 @@ class ReadBack(msgspec.Struct, frozen=True):
     times: int
 
 
+class ClusterTables(msgspec.Struct, frozen=True):
+    """What the file of the emulated cluster said of its collectives, as `presim.hardware.Cluster` has it."""
+
+    nccl: dict[str, str] = {}
+    collectives: dict[str, Any] = {}
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a trace needs to be understood without the machine that made it."""
 
@@ -136,6 +144,7 @@ class Manifest(msgspec.Struct, frozen=True):
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
+    cluster_tables: ClusterTables = ClusterTables()
 
 
 @dataclasses.dataclass(frozen=True)

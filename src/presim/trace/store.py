@@ -27,7 +27,7 @@ import msgspec
 from presim.errors import InputError
 from presim.trace import rank_file, spans
 from presim.trace.headed import MAGIC, VERSION, Header, decode, digest, encode
-from presim.trace.schema import Trace
+from presim.trace.schema import ClusterTables, Trace
 
 JOB_FILE = "job.json"
 
@@ -44,6 +44,7 @@ class JobManifest(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # what a reader should know of the ranks, as sentences
     node: str = ""  # id of the node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
+    cluster_tables: ClusterTables = ClusterTables()
 
     def others(self) -> dict[int, list[int]]:
         """`stands_for`, rank by rank."""
@@ -135,7 +136,13 @@ def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
         raise ValueError(f"a job has one trace for each of its ranks, got ranks {ranks}")
     first = traces[0].manifest
     return JobManifest(
-        first.world_size, first.gpu, first.gpus_per_node, first.script, node=first.node, fabric=first.fabric
+        first.world_size,
+        first.gpu,
+        first.gpus_per_node,
+        first.script,
+        node=first.node,
+        fabric=first.fabric,
+        cluster_tables=first.cluster_tables,
     )
 
 

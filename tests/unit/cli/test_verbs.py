@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from presim.cli.trace import command as trace_command
 from presim.report import json
 from presim.trace import store
 from presim.trace.builder import TraceBuilder, default_manifest
+from presim.trace.schema import ClusterTables
 from presim.trace.signatures import Gemm
 from support import workloads
 
@@ -78,6 +80,25 @@ def test_another_gpu_takes_another_time(saved: Path) -> None:
     assert slow.step_time_s is not None
     assert slow.step_time_s > 1.5 * fast.step_time_s
     assert (slow.job.gpu, slow.job.captured_gpu) == ("a100-80gb-sxm", "h100-sxm")
+
+
+def test_what_the_captured_clusters_file_said_of_collectives_is_kept(saved: Path, tmp_path: Path) -> None:
+    """Its [nccl] and [collectives] price the saved trace again; on another fabric they say nothing."""
+    (trace,) = store.load(saved).traces.values()
+    tables = ClusterTables({"NCCL_ALGO": "Tree"}, {"link": {"efficiency": [0.002, 0.03, 0.06]}})
+    parts = msgspec.structs.replace(trace.manifest, node="hgx-h100", fabric="ib-ndr-400", cluster_tables=tables)
+    store.save([dataclasses.replace(trace, manifest=parts)], tmp_path)
+    plain, slow, elsewhere, usual = (
+        result.step_time_s or 0.0
+        for result in (
+            presim.simulate(saved),
+            presim.simulate(tmp_path),
+            presim.simulate(tmp_path, fabric="roce-400"),
+            presim.simulate(saved, fabric="roce-400"),
+        )
+    )
+    assert slow > 1.05 * plain
+    assert elsewhere == usual
 
 
 def test_other_nodes_for_the_same_ranks(saved: Path) -> None:

@@ -15,7 +15,7 @@ from presim.capture.reading.assemble import assemble
 from presim.capture.reading.log import read_log
 from presim.capture.script.control import Outcome
 from presim.errors import CaptureError
-from presim.trace.schema import Manifest, Trace
+from presim.trace.schema import ClusterTables, Manifest, Trace
 from presim.units import gib
 
 _NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
@@ -78,6 +78,7 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         gpu=cluster.gpu.id,
         node=cluster.node.id,
         fabric=cluster.fabric.id,
+        cluster_tables=ClusterTables(cluster.nccl, cluster.collectives),
         gpus_per_node=cluster.gpus_per_node,
         script=" ".join(["-m"] * program.module + [program.script, *program.args]),
         versions=outcome.versions,

@@ -13,6 +13,7 @@ from presim.trace.signatures import Kernel, Signature
 UNCERTAINTY = 0.9
 _THREADS_PER_SM = 2048
 _WAVE_US = 2.0  # one wave of resident threads, each loading and storing a few words from memory
+_IN_PLACE = 1.5  # its tensors are known, not which of them it writes: between all of them once and all of them twice
 _BYTES_PER_THREAD = 16  # a vector load each, if nothing is known
 
 
@@ -20,7 +21,7 @@ def guess(signature: Signature, device: Device) -> Price:
     """A price for anything at all; what asks for it is listed as not covered."""
     constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved = float(getattr(signature, "bytes", 0))
-    duration = seconds(moved, device, constants, 0.5) if moved else constants.launch_us * 1e-6
+    duration = seconds(moved * _IN_PLACE, device, constants) if moved else constants.launch_us * 1e-6
     if isinstance(signature, Kernel) and not moved:
         threads = math.prod(signature.grid) * math.prod(signature.block)
         waves = math.ceil(threads / (device.sms * _THREADS_PER_SM))

@@ -16,6 +16,8 @@ from presim.trace.signatures import Elementwise, Gemm, Index, Normalization, Sig
 _VIDUR_GPUS = {"a100": "a100-80gb-sxm", "h100": "h100-sxm", "a40": "a40"}
 _FRONTIER_GPUS = {"h800": "h800", "rtx_pro_6000": "rtx-pro-6000"}
 _LEAST_NS = 5e3
+_LAYER_NORM = "aten::native_layer_norm"
+_OF_PLAIN_LAYERS = ("gelu", "layer_norm")  # of models without gates; the others have a library's own kernels there
 
 
 def recognises(root: Path) -> bool:
@@ -35,7 +37,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
         vidur = path.name == "mlp.csv"
         folder = path.relative_to(root / "data/profiling/compute").parts[0]
         gpu = (_VIDUR_GPUS if vidur else _FRONTIER_GPUS).get(folder)
-        parts = ("add", "gelu", "mlp_up_proj", "mlp_down_proj") if vidur else ("norm", "embedding")
+        parts = ("add", "gelu", "layer_norm", "mlp_up_proj", "mlp_down_proj") if vidur else ("norm", "embedding")
         for row in sample(list(csv_rows(path)), limit, "/".join(path.parts[-3:])) if gpu else ():
             yield from _row(row, str(gpu), "vidur" if vidur else "frontier", parts)
 
@@ -47,7 +49,7 @@ def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Me
     for part, column, work in _works(row):
         latency = number(row, f"time_stats.{column}.median")
         whole_table = part != "embedding" or row["num_tensor_parallel_workers"] == "1"  # else several kernels mask it
-        plain = part != "gelu" or row.get("use_gated_mlp") == "False"
+        plain = part not in _OF_PLAIN_LAYERS or row.get("use_gated_mlp") == "False"
         if part not in parts or not latency or not whole_table or not plain:
             continue
         if latency * 1e6 < _LEAST_NS:
@@ -66,6 +68,7 @@ def _works(row: Row) -> list[tuple[str, str, Signature]]:
         ("add", "add", Elementwise(4 * hidden, 2 * hidden, hidden, half, operator="aten::add")),
         ("gelu", "mlp_act", Elementwise(2 * inner, 2 * inner, inner, half, operator="aten::gelu")),
         ("norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half)),
+        ("layer_norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half, operator=_LAYER_NORM)),
         ("embedding", "emb", Index(2 * hidden, 2 * hidden, hidden, half, operator="aten::embedding")),
         ("mlp_up_proj", "mlp_up_proj", Gemm(tokens, expanded * gated, width, 1, half, layout="NT")),
         ("mlp_down_proj", "mlp_down_proj", Gemm(tokens, width, expanded, 1, half, layout="NT")),
