@@ -8,10 +8,8 @@ from presim.validation.cases import CannotBuildError, Case
 
 _REFUSED = {  # options that change what a step computes or keeps in a way that the recipe has not
     "cuda-graph-impl": "CUDA graphs",
-    "overlap-moe-expert-parallel-comm": "overlap of the experts' exchange",
-    "tp-comm-overlap": "overlap of tensor parallel communication with products",
-    "squared-relu": "squared ReLU",
 }
+_OPTIMIZERS = ("adam", "muon", "dist_muon")
 _NUMBERS = {  # option -> field of TransformerConfig
     "kv-channels": "kv_channels",
     "q-lora-rank": "q_lora_rank",
@@ -30,6 +28,7 @@ _SWITCHES = {
     "defer-embedding-wgrad-compute": "defer_embedding_wgrad_compute",
     "multi-latent-attention": "multi_latent_attention",
     "moe-permute-fusion": "moe_permute_fusion",
+    "overlap-moe-expert-parallel-comm": "overlap_moe_expert_parallel_comm",
 }
 _NAMES = {  # what a published case says in its name only
     "qk_layernorm": {"qk_layernorm": True},
@@ -50,8 +49,8 @@ def refuse_unknown(said: Mapping[str, str]) -> None:
     """Raise where an option asks for what the recipe has not."""
     if missing := next((words for name, words in _REFUSED.items() if said.get(name) not in (None, "none")), None):
         raise CannotBuildError(f"the recipe has no {missing}")
-    if said.get("optimizer", "adam") != "adam":
-        raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {said['optimizer']}")
+    if said.get("optimizer", "adam") not in _OPTIMIZERS:
+        raise CannotBuildError(f"the recipes' optimizers are Adam and Muon, and the case's is {said['optimizer']}")
 
 
 def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:

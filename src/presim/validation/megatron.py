@@ -6,7 +6,7 @@ import importlib.util
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation import encoders, functional_tests, hybrids, tuned, tuned_experts
+from presim.validation import encoders, functional_tests, hybrids, tuned, tuned_experts, variants
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.flags import fields_of, flags_of, refuse_unknown
 from presim.validation.megatron_fields import (
@@ -35,7 +35,9 @@ def plan_megatron(case: Case) -> Plan:
     case = encoders.completed(functional_tests.completed(tuned.completed(case)))
     recipe, own = _recipe(case)
     name = case.text("model").lower()
-    if recipe == _RECIPE and (family := next((word for word in _OTHER_FAMILIES if word in name), None)):
+    if recipe in (_RECIPE, variants.RECIPE) and (
+        family := next((word for word in _OTHER_FAMILIES if word in name), None)
+    ):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
     if "automodel" in case.text("framework").lower():
         raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
@@ -75,6 +77,8 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return encoders.RECIPE, encoders.arguments(case)
     if pattern := hybrids.pattern_of(case):
         return hybrids.RECIPE, hybrids.arguments(pattern)
+    if own := variants.arguments(case):
+        return variants.RECIPE, own
     return _RECIPE, ()
 
 
@@ -122,7 +126,8 @@ def _parallelism(case: Case) -> tuple[str, ...]:
         expert_tensor_parallel=_split_of_experts(case),
         virtual_pipeline=_above_one(case, "vp"),
         # tuned runs with tensor parallelism have it; others say so
-        overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in _shapes_of(case).fields),
+        overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in _shapes_of(case).fields)
+        or (split > 1 and flags_of(case).get("tp-comm-overlap") == "True"),
         sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
     )
 
@@ -146,7 +151,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     again = () if keeps else tuned.recomputed(plain_name(case), chip, case.text("precision"))
     return options(
         accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
-        distributed_optimizer="distributed" in sharding or is_sharded(case) or bool(lora),
+        distributed_optimizer=("distributed" in sharding or is_sharded(case) or bool(lora)) and not variants.muon(case),
         fsdp=is_sharded(case),
         overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
         precision=plain_precision(case),

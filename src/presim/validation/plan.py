@@ -156,3 +156,29 @@ def options(**values: object) -> tuple[str, ...]:
         elif value is not None and value is not False:
             words += [flag, str(value)]
     return tuple(words)
+
+
+def decoder_shapes(case: Case) -> dict[str, int]:
+    """Shapes of a decoder."""
+    heads = case.count("n_heads")
+    return {
+        "layers": case.count("n_layers"),
+        "hidden": case.count("hidden"),
+        "ffn": case.count("ffn"),
+        "heads": heads,
+        "kv_heads": case.count("n_kv_heads", heads),
+        "vocab": case.count("vocab"),
+    }
+
+
+def checkpointing(case: Case) -> str:
+    """What is computed again: ``none``, ``selective`` (by operator) or ``full``.
+
+    Raises:
+        CannotBuildError: the case says none of these.
+    """
+    said = case.text("act_ckpt").lower()
+    for mode in ("none", "selective", "full"):
+        if said.startswith(mode):
+            return mode
+    raise CannotBuildError(f"act_ckpt = {case.text('act_ckpt')!r} says neither none, selective nor full")

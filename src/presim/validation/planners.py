@@ -7,7 +7,18 @@ import importlib.util
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.litgpt import plan_litgpt
 from presim.validation.megatron import plan_megatron
-from presim.validation.plan import Plan, Planner, accumulation, cluster_of, only_one, options, steps_for
+from presim.validation.plan import (
+    Plan,
+    Planner,
+    accumulation,
+    checkpointing,
+    cluster_of,
+    decoder_shapes,
+    only_one,
+    options,
+    steps_for,
+)
+from presim.validation.torchtitan import plan_torchtitan
 
 
 def plan(case: Case) -> Plan:
@@ -23,64 +34,6 @@ def plan(case: Case) -> Plan:
     raise CannotBuildError(f"no recipe for the framework {case.text('framework')!r}")
 
 
-def _shapes(case: Case) -> dict[str, int]:
-    """Shapes of a decoder."""
-    heads = case.count("n_heads")
-    return {
-        "layers": case.count("n_layers"),
-        "hidden": case.count("hidden"),
-        "ffn": case.count("ffn"),
-        "heads": heads,
-        "kv_heads": case.count("n_kv_heads", heads),
-        "vocab": case.count("vocab"),
-    }
-
-
-def _torchtitan(case: Case) -> Plan:
-    only_one(case, "pp", "cp", "ep")
-    if "simple_fsdp" in case.text("sharding"):
-        raise CannotBuildError("the recipe shards with FSDP2, and the case with SimpleFSDP")
-    cluster, split = cluster_of(case), case.count("tp", 1)
-    micro_batches = accumulation(case, cluster.world_size // split)
-    return Plan(
-        "llama_fsdp2.py",
-        options(
-            **_shapes(case),
-            sequence=case.count("seq_len"),
-            batch=case.count("micro_batch"),
-            tensor_parallel=split,
-            accumulate=micro_batches,
-            checkpoint=_checkpointing(case),
-            compile=case.text("compile").lower() == "true",
-            async_tensor_parallel="async" in case.text("other").lower(),
-            float8=_float8(case),
-        ),
-        cluster,
-        steps=steps_for(micro_batches),
-    )
-
-
-def _float8(case: Case) -> str | None:
-    """torchao's recipe, where the case has one."""
-    said = case.text("precision").lower()
-    for recipe in ("rowwise", "tensorwise"):
-        if "float8" in said and (recipe in said or recipe == "tensorwise"):
-            if importlib.util.find_spec("torchao") is None:
-                raise CannotBuildError("torchao is not installed: pip install --no-deps torchao")
-            return recipe
-    if said != "bf16":
-        raise CannotBuildError(f"the recipe computes in bf16 or float8, and the case in {case.text('precision')!r}")
-    return None
-
-
-def _checkpointing(case: Case) -> str:
-    said = case.text("act_ckpt").lower()
-    for mode in ("none", "selective", "full"):
-        if said.startswith(mode):
-            return mode
-    raise CannotBuildError(f"act_ckpt = {case.text('act_ckpt')!r} says neither none, selective nor full")
-
-
 def _mosaic(case: Case) -> Plan:
     only_one(case, "tp", "pp", "cp", "ep")
     in_fp8 = "fp8" in case.text("precision").lower()
@@ -88,7 +41,7 @@ def _mosaic(case: Case) -> Plan:
         raise CannotBuildError("the case has FP8, which its layers compute with Transformer Engine: not installed")
     cluster = cluster_of(case)
     micro_batches = accumulation(case, cluster.world_size)
-    shapes = _shapes(case)
+    shapes = decoder_shapes(case)
     del shapes["kv_heads"]
     return Plan(
         "mpt_fsdp1.py",
@@ -97,7 +50,7 @@ def _mosaic(case: Case) -> Plan:
             sequence=case.count("seq_len"),
             batch=case.count("micro_batch"),
             accumulate=micro_batches,
-            checkpoint=_checkpointing(case) == "full",
+            checkpoint=checkpointing(case) == "full",
             fp8=in_fp8,
             sharding="grad" if "SHARD_GRAD_OP" in case.text("sharding") else "full",
             mixed_precision="pure" if "PURE" in case.text("sharding") else "default",
@@ -141,7 +94,7 @@ def _single_gpu(case: Case) -> Plan:
             sequence=20 if model.startswith("clip") else 0 if images else size,
             image=size if images else 0,
             precision=precision,
-            checkpoint=_checkpointing(case) == "full",
+            checkpoint=checkpointing(case) == "full",
             attention="eager" if "eager attention" in case.text("framework") else None,
             optimizer="none" if "no optimizer" in case.text("note") else None,
         ),
@@ -150,7 +103,7 @@ def _single_gpu(case: Case) -> Plan:
 
 
 _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
-    (("torchtitan",), _torchtitan),
+    (("torchtitan",), plan_torchtitan),
     (("llm-foundry", "composer"), _mosaic),
     (("litgpt", "lit-gpt"), plan_litgpt),
     (("megatron", "nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),

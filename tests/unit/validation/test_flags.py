@@ -45,7 +45,7 @@ def test_selective_recomputation_names_its_modules(other: str, modules: list[str
     ("other", "reason"),
     [
         ("cuda-graph-impl=local", "the recipe has no CUDA graphs"),
-        ("optimizer=muon", "the recipe's optimizer is Adam, and the case's is muon"),
+        ("optimizer=lion", "the recipes' optimizers are Adam and Muon, and the case's is lion"),
     ],
 )
 def test_what_the_recipe_has_not_is_a_reason(other: str, reason: str) -> None:

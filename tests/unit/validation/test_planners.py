@@ -33,7 +33,7 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
         ({"gpu": ""}, "gpu is not given"),
         ({"n_layers": ""}, "n_layers is not given"),
         ({"precision": "int8"}, "the recipe computes in bf16 or float8, and the case in 'int8'"),
-        ({"pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
+        ({"framework": "Composer", "tp": "1", "pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
         ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
         ({"n_gpus": "12"}, "12 GPUs do not fill nodes of 8"),
         (

@@ -1,0 +1,54 @@
+"""Recipes of published runs that are more than a framework's own example: what a lone rank of each does."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Gemm
+from support.captured import ROOT, Job, run
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+
+RECIPES = ROOT / "validation" / "recipes"
+
+
+@pytest.mark.needs("torchtitan")
+def test_a_lone_stage_of_torchtitan_s_trainer_hands_on_what_its_neighbour_takes() -> None:
+    """The last of two stages of its smallest Llama, with half of the tensors and half of the data."""
+    layers, hidden, ffn, vocabulary, length, samples, micro, split = 3, 256, 768, 2048, 1024, 4, 2, 2
+    job = run(
+        *(str(RECIPES / "torchtitan_trainer.py"), "--family", "llama3", "--flavor", "debugmodel"),
+        *("--sequence", str(length), "--batch", str(samples), "--microbatch", str(micro), "--checkpoint", "full"),
+        *("--tensor-parallel", str(split), "--pipeline-parallel", "2"),
+        world_size=8,
+        rank=4,
+        steps=2,
+    )
+    layer = 4 * hidden**2 + 3 * hidden * ffn
+    assert job.gemm_flops(Phase.FORWARD) == 2 * length * samples * (layers * layer + vocabulary * hidden) // split
+    passed = [(one.kind, one.bytes) for one in job.collectives() if one.kind in ("send", "recv", "send_recv")]
+    activation = 2 * micro * length * hidden // split
+    assert passed == [("recv", activation), ("send_recv", activation), ("send", activation)]
+
+
+MEGATRON = (
+    *("--layers", "2", "--hidden", "256", "--ffn", "1024", "--heads", "4", "--kv-heads", "4", "--vocab", "1024"),
+    *("--sequence", "256", "--batch", "1", "--accumulate", "1", "--style", "gpt", "--engine", "local"),
+)
+
+
+def megatron(recipe: str, *own: str) -> Job:
+    return run(str(RECIPES / recipe), *own, *MEGATRON, world_size=2, steps=2)
+
+
+@pytest.mark.needs("megatron.core")
+def test_muon_keeps_one_momentum_of_a_matrix_and_makes_it_orthogonal_by_fifteen_products() -> None:
+    """Five iterations of three products; Adam keeps two moments. Embeddings and vectors stay with Adam."""
+    adam, muon = megatron("megatron_gpt.py"), megatron("megatron_variants.py", "--muon", "whole")
+    matrices = 2 * 12 * 256**2
+    kept = [job.held_after_step()[Category.OPTIMIZER_STATE] for job in (adam, muon)]
+    assert kept[0] - kept[1] == pytest.approx(4 * matrices, rel=0.01)
+    products = [one for one in muon.signatures(muon.work(Phase.OPTIMIZER)) if isinstance(one, Gemm)]
+    assert len(products) >= 15 * 2 * 4
+    assert len(products) % 15 == 0

@@ -1,0 +1,72 @@
+"""torchtitan's published runs become runs of PyTorch's FSDP2 alone or of its own trainer."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.planners import plan
+
+PIPELINE = {
+    "id": "x", "framework": "torchtitan", "model": "Llama3.1-405B", "gpu": "H100", "n_gpus": "512",
+    "gpus_per_node": "8", "precision": "bf16+float8", "seq_len": "8192", "global_batch": "256", "tp": "8", "pp": "8",
+    "act_ckpt": "full", "compile": "True", "other": "local_batch=32;Interleaved 1F1B;AsyncTP",
+}  # fmt: skip
+EXPERTS = {
+    "id": "y", "framework": "torchtitan graph_trainer", "model": "DeepSeek-V3 16B (torchtitan config)", "gpu": "H100",
+    "n_gpus": "8", "precision": "bf16", "seq_len": "4096", "micro_batch": "4", "global_batch": "32", "ep": "4",
+    "sharding": "FSDP (simple_fsdp) dp_shard=8", "act_ckpt": "memory_policy=full", "compile": "True",
+    "other": "MinimalAsyncEP+cudagraph;flex_attention",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the packages that planners are to find."""
+    names = {"torchtitan", "torchao"}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in names else None)
+    return names
+
+
+def test_a_pipeline_is_its_trainer_s_and_one_rank_a_stage_is_captured() -> None:
+    planned = plan(Case(PIPELINE))
+    words = " ".join(planned.args)
+    assert planned.recipe == "torchtitan_trainer.py"
+    assert planned.ranks == tuple(range(0, 512, 64))
+    assert "--family llama3 --flavor 405B" in words
+    assert "--schedule Interleaved1F1B" in words
+    assert "--float8 tensorwise" in words
+
+
+def test_a_pipeline_has_as_many_micro_batches_as_stages_where_the_row_does_not_say() -> None:
+    """torchtitan's default then."""
+    assert "--batch 32 --microbatch 4 --global-batch 256" in " ".join(plan(Case(PIPELINE)).args)
+    said = plan(Case({**PIPELINE, "micro_batch": "1"}))
+    assert "--batch 32 --microbatch 1" in " ".join(said.args)
+
+
+def test_experts_are_its_graph_trainer_s_where_the_row_says_so() -> None:
+    words = " ".join(plan(Case(EXPERTS)).args)
+    assert "--family deepseek_v3 --flavor 16B" in words
+    assert "--checkpoint full --chunked-loss" in words
+    assert "--exchange hybridep --traced --graphs" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "Llama-7B"}, "the recipe has no model 'Llama-7B'"),
+        ({"other": "local_batch=5"}, "a batch of 5 does not make 8 micro-batches"),
+        ({"precision": "fp16"}, "the recipe computes in bf16 or float8, and the case in 'fp16'"),
+    ],
+)
+def test_a_run_that_the_trainer_cannot_do_says_why(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        plan(Case({**PIPELINE, **change}))
+    assert str(raised.value) == reason
+
+
+def test_the_trainer_has_to_be_installed(installed: set[str]) -> None:
+    installed.clear()
+    with pytest.raises(CannotBuildError, match="torchtitan is not installed: make frameworks"):
+        plan(Case(PIPELINE))
