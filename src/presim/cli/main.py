@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from presim.cli import streams
+
+_BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {
     "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
@@ -71,6 +74,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code: 2 for input that cannot be used."""
+    streams.prepare()
     sys.exit(run(args))
 
 
@@ -80,6 +84,7 @@ def run(args: list[str] | None = None) -> int:
 
     try:
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
+        sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
         error.show()
@@ -90,14 +95,23 @@ def run(args: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("presim: interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        _silence_stdout()
-        return 141
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return _BROKEN_PIPE  # rich leaves so
+    except OSError as error:
+        return _stdout_failed(error)
 
 
-def _silence_stdout() -> None:
-    """Python flushes stdout at exit, which would complain about the closed pipe once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _stdout_failed(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        streams.silence()
+        return _BROKEN_PIPE
+    if error.errno in streams.FULL and error.filename is None:
+        streams.silence()
+        click.echo(f"presim: cannot write to standard output: {error.strerror}", err=True)
+        return 2
+    raise error
 
 
 if __name__ == "__main__":

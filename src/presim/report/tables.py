@@ -94,9 +94,11 @@ def _is_wrapper(module: Module, modules: list[Module]) -> bool:
 
 def _shorten(name: str, width: int) -> Text:
     """The end of a long name is what tells it from others: the middle goes."""
-    return Text(
-        name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}", no_wrap=True
-    )
+    return _name(name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}")
+
+
+def _name(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def collective_table(result: Result) -> RenderableType:
@@ -108,9 +110,9 @@ def collective_table(result: Result) -> RenderableType:
     )
     for row in result.collectives[:ROWS]:
         rate = f"{row.algorithm_GBps:.0f}" if row.algorithm_GBps else ""
-        group = f"{row.group} ({row.group_size})"
+        group = _name(f"{row.group} ({row.group_size})")
         figures = (gib(row.bytes), seconds(row.seconds), seconds(row.exposed_s), rate)
-        table.add_row(row.kind, group, str(row.count), *figures)
+        table.add_row(_name(row.kind), group, str(row.count), *figures)
     return Padding(table, (0, 0, 0, 2))
 
 
@@ -126,7 +128,8 @@ def held_table(result: Result) -> RenderableType:
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+        figures = justify == "right"  # where the width does not do, names are cut first
+        table.add_column(name, justify="right" if figures else "left", no_wrap=figures)
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,28 @@ def test_every_verb_has_its_line() -> None:
         command = main.cli.get_command(context, verb)
         assert command is not None
         assert command.name == verb
+
+
+def presim_in_a_shell(command: str, saved: Path) -> subprocess.CompletedProcess[bytes]:
+    """``presim`` of this interpreter with the saved trace as ``$JOB``."""
+    environment = {**os.environ, "JOB": str(saved), "PRESIM": f"{sys.executable} -m presim"}
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        (
+            "$PRESIM simulate $JOB --json - >/dev/full",
+            2,
+            b"presim: cannot write to standard output: No space left on device\n",
+        ),
+        ("$PRESIM simulate $JOB --json - >&-", 0, b""),
+        ("$PRESIM hardware list | true; exit ${PIPESTATUS[0]}", 141, b""),
+        ("PYTHONIOENCODING=ascii $PRESIM trace $JOB", 0, b""),
+    ],
+)
+def test_whatever_standard_output_is(command: str, code: int, says: bytes, saved: Path) -> None:
+    """Full, closed, read by one who leaves, or of an encoding without our signs: a sentence at most."""
+    ended = presim_in_a_shell(command, saved)
+    assert (ended.returncode, ended.stderr) == (code, says)
