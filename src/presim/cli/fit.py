@@ -10,6 +10,12 @@ import click
 @click.command("fit")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
 @click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is the cluster's file.")
+@click.option(
+    "--update",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="DATA are profiler traces of a job's ranks; the statistical model of this cluster's file learns from them.",
+)
 @click.option("--out", required=True, metavar="PATH", type=click.Path(path_type=Path), help="Where the result goes.")
 @click.option(
     "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, where the logs' name for it is unknown."
@@ -26,7 +32,16 @@ import click
     help="Use at most N rows of each kind in each table, the same ones every time; 0: all.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
-def command(data: tuple[Path, ...], nccl_tests: bool, out: Path, gpu: str, fabric: str, rows: int, quiet: bool) -> None:
+def command(
+    data: tuple[Path, ...],
+    nccl_tests: bool,
+    update: Path | None,
+    out: Path,
+    gpu: str,
+    fabric: str,
+    rows: int,
+    quiet: bool,
+) -> None:
     """Fit prices to the measurements in DATA.
 
     DATA are checkouts of public datasets of operators (aiconfigurator, NeuSight, vidur, Frontier, SimuMax), which
@@ -38,8 +53,16 @@ def command(data: tuple[Path, ...], nccl_tests: bool, out: Path, gpu: str, fabri
     model of collectives, fitted to the logs, and the measurements themselves. Each log is of one collective on so many
     ranks; give logs of one node and of several, as many as there are. Half of the sizes are kept aside to say how well
     the constants hold.
+
+    With --update the statistical model of such a file is moved towards the collectives that PyTorch's profiler saw on
+    two or more ranks of a job: the shortest time of all ranks is the collective's own, the rest is late ranks.
     """
-    lines = _cluster(data, out, gpu, fabric) if nccl_tests else _operators(data, out, rows, quiet)
+    if update and nccl_tests:
+        raise click.UsageError("--nccl-tests makes a cluster's file and --update moves one: call fit once for each")
+    if update:
+        lines = _updated(data, update, out)
+    else:
+        lines = _cluster(data, out, gpu, fabric) if nccl_tests else _operators(data, out, rows, quiet)
     if not quiet:
         for line in lines:
             click.echo(line)
@@ -49,6 +72,12 @@ def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str) -> list[s
     from presim.cost.collectives.cluster_file import described, write_cluster
 
     return list(described(write_cluster(data, out, gpu, fabric)))
+
+
+def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
+    from presim.cost.collectives.cluster_file import update_cluster
+
+    return update_cluster(data, file, out)
 
 
 def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,70 @@ def test_bad_logs_are_one_sentence_and_leave_no_file(
     assert message in said
     assert said.count("\n") == 1
     assert list(tmp_path.glob("*.toml*")) == []
+
+
+def traced(path: Path, calls: list[tuple[str, int, float]]) -> str:
+    """A trace of PyTorch's profiler with these calls (name, elements, us) among eight ranks."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
+    args = {"dtype": "Float", "Group size": 8, "Process Group Ranks": str(list(range(8)))}
+    events = [
+        {**kernel, "ts": at, "dur": us, "args": {**args, "Collective name": name, "In msg nelems": elements}}
+        for at, (name, elements, us) in enumerate(calls)
+    ]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return str(path)
+
+
+def statistical(tmp_path: Path) -> Path:
+    """A cluster's file whose statistical model prices it."""
+    out = tmp_path / "cluster.toml"
+    assert (
+        main.run(["fit", "--nccl-tests", str(nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)), "--out", str(out)])
+        == 0
+    )
+    out.write_text(out.read_text().replace('model = "white-box"', 'model = "statistical"'))
+    return out
+
+
+def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half as long again on the rank that comes last, and a fifth more than that on the one that waits."""
+    before, out = statistical(tmp_path), tmp_path / "moved.toml"
+    work, group = Collective("all_reduce", 4 << 22, "float32", 0), Group("all", tuple(range(8)), 8)
+
+    def us(file: Path) -> float:
+        price = collective_models(hardware.choose_cluster(cluster=file))[1].price(work, group, slow())
+        assert price is not None
+        return price.duration_ns / 1e3
+
+    own = 1.5 * us(before)
+    sizes = [("allreduce", 1 << 22, own)] * 40
+    traces = [
+        traced(tmp_path / f"rank{rank}.json", [("_unknown", 8, 1.0), *((n, e, t * late) for n, e, t in sizes)])
+        for rank, late in enumerate((1.2, 1.0))
+    ]
+    capsys.readouterr()
+    assert main.run(["fit", "--update", str(before), *traces, "--out", str(out)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["40 collectives on 2 ranks", "left out 2: _unknown, which is not read"]
+    assert said[3] == "late ranks make the third quartile 1.20 times as long in the median"
+    assert us(out) == pytest.approx(1.2 * own, rel=0.03)
+    assert hardware.choose_cluster(cluster=out).collectives["measured"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "count", "message"),
+    [
+        ([("allreduce", 8, 1.0)], 1, "give the traces of two or more"),
+        ([("broadcast", 8, 1.0)], 2, "none of 1 collectives of these traces is of a kind and of ranks that"),
+    ],
+)
+def test_traces_that_teach_nothing_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], calls: list[tuple[str, int, float]], count: int, message: str
+) -> None:
+    file, out = statistical(tmp_path), tmp_path / "moved.toml"
+    traces = [traced(tmp_path / f"rank{rank}.json", calls) for rank in range(count)]
+    assert main.run(["fit", "--update", str(file), *traces, "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()

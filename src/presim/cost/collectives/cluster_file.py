@@ -1,21 +1,35 @@
-"""From logs of nccl-tests to a cluster's file: constants of the models, and the measurements themselves."""
+"""From logs of nccl-tests to a cluster's file: constants of the models, and the measurements themselves.
+
+What a job's profiler saw later moves the statistical model of such a file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from presim.cost.collectives import seen
 from presim.cost.collectives.constants import FabricConstants, LinkConstants
 from presim.cost.collectives.fit import FABRIC, FEWEST, LINK, SWITCH, Fitted, Point, fit
 from presim.cost.collectives.measured import Row
 from presim.cost.collectives.nccl_tests import Log, read
-from presim.cost.collectives.statistical import Curve, Parameters, fit_statistical
+from presim.cost.collectives.statistical import (
+    Curve,
+    Parameters,
+    Statistical,
+    fit_statistical,
+    parameters_of,
+    updated,
+    with_stragglers,
+)
 from presim.errors import InputError
 from presim.hardware import Cluster, choose_cluster
+from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
 
@@ -56,14 +70,66 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit
 def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "") -> ClusterFit:
     """Fit to these logs and write the file, whole or not at all."""
     fitted = fit_logs([read(path) for path in paths], gpu, fabric)
+    _write(out, fitted.text)
+    return fitted
+
+
+def _write(out: Path, text: str) -> None:
     temporary = out.with_name(f".{out.name}.tmp")
     try:
-        temporary.write_text(fitted.text)
+        temporary.write_text(text)
         temporary.rename(out)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InputError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    return fitted
+
+
+def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
+    """Let the statistical model of a cluster's file learn from what a job's profiler saw; lines for a terminal.
+
+    Raises:
+        InputError: the file has no such model, the traces no collective of the cluster, or it cannot be written.
+    """
+    cluster = choose_cluster(cluster=file)
+    parameters = parameters_of(cluster)
+    found, left = seen.read(paths)
+    fits = [each for each in found if max(each.ranks) < cluster.world_size and each.kind in parameters.minimum]
+    if not fits:
+        raise InputError(
+            f"none of {len(found)} collectives of these traces is of a kind and of ranks that {file} has: "
+            f"{cluster.world_size} GPUs, {', '.join(sorted(parameters.minimum))}"
+        )
+    points = [
+        Point(Collective(each.kind, each.bytes, each.dtype, 0), each.ranks, cluster, each.own_us * 1e-6, "job")
+        for each in fits
+    ]
+    # Its weights are of the time with stragglers taken out, and the shortest of all ranks has none.
+    moved = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
+    moved = with_stragglers(moved, [(len(each.ranks), each.bytes, each.late) for each in fits])
+    kept = _without_statistical(file.read_text())
+    _write(out, "\n".join([kept, *_statistical(moved)]) + "\n")
+    ratio = sorted(each.late for each in fits)[len(fits) // 2]
+    return [
+        f"{len(fits)} collectives on {len(paths)} ranks",
+        *(f"left out {count}: {why}" for why, count in left.items()),
+        f"median error of the shortest times: {_error(parameters, points):.1%} before, {_error(moved, points):.1%} now",
+        f"late ranks make the third quartile {ratio:.2f} times as long in the median",
+    ]
+
+
+def _error(parameters: Parameters, points: Sequence[Point]) -> float:
+    model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)))
+    errors = []
+    for point in points:
+        price = model.price(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)
+        errors.append(abs((price.duration_ns if price else 0) / (point.seconds * 1e9) - 1))
+    return sorted(errors)[len(errors) // 2]
+
+
+def _without_statistical(text: str) -> str:
+    """A cluster's file without the tables of its statistical model."""
+    parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if not part.startswith("[collectives.statistical")).rstrip("\n")
 
 
 def described(fitted: ClusterFit) -> list[str]:
@@ -138,13 +204,16 @@ def _text(
         lines += _table("collectives.link", _fitted(link, link.link, names))
     if between:
         lines += _table("collectives.fabric", _fitted(between, between.fabric, names))
-    lines += _table("collectives.statistical.within", _figures(parameters.within))
-    lines += _table("collectives.statistical.between", _figures(parameters.between))
-    lines += _table("collectives.statistical.minimum", dict(parameters.minimum))
-    at = lines.index("[collectives.statistical.within]")
-    rest = {"straggler": parameters.straggler, "uncertainty": parameters.uncertainty}
-    lines[at - 1 : at - 1] = _table("collectives.statistical", rest)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_statistical(parameters)]) + "\n"
+
+
+def _statistical(parameters: Parameters) -> list[str]:
+    return [
+        *_table("collectives.statistical", {"straggler": parameters.straggler, "uncertainty": parameters.uncertainty}),
+        *_table("collectives.statistical.within", _figures(parameters.within)),
+        *_table("collectives.statistical.between", _figures(parameters.between)),
+        *_table("collectives.statistical.minimum", dict(parameters.minimum)),
+    ]
 
 
 def _fitted(fitted: Fitted, constants: LinkConstants | FabricConstants, names: str) -> dict[str, object]:

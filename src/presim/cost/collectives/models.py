@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, rows_of
 from presim.cost.collectives.model import CollectiveModel
-from presim.cost.collectives.statistical import Parameters, Statistical
+from presim.cost.collectives.statistical import Statistical, parameters_of
 from presim.errors import InputError
 from presim.hardware import Cluster
 
@@ -26,19 +24,9 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
         models.append(Measured(rows))
     chosen = said.get("model", "white-box")
     if chosen == "statistical":
-        models.append(Statistical(_parameters(said.get("statistical"))))
+        models.append(Statistical(parameters_of(cluster)))
     elif chosen != "white-box":
         raise InputError(
             f'the cluster\'s [collectives] has model = "{chosen}"; there are "white-box" and "statistical"'
         )
     return (*models, Hierarchical(nccl))
-
-
-def _parameters(table: object) -> Parameters:
-    try:
-        return msgspec.convert(table, Parameters)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"the cluster's [collectives.statistical] cannot be used: {error}; make it anew with "
-            "`presim fit --nccl-tests`"
-        ) from error

@@ -50,6 +50,21 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uncertainty: float = 0.3
 
 
+def parameters_of(cluster: Cluster) -> Parameters:
+    """Those of the cluster's file.
+
+    Raises:
+        InputError: it has none, or they cannot be read.
+    """
+    try:
+        return msgspec.convert(cluster.collectives.get("statistical"), Parameters)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"the cluster's [collectives.statistical] cannot be used: {error}; make it anew with "
+            "`presim fit --nccl-tests`"
+        ) from error
+
+
 class Statistical:
     """The `CollectiveModel` with these parameters."""
 
@@ -124,10 +139,19 @@ def fit_statistical(points: Sequence[Point]) -> Parameters:
 
 
 def with_stragglers(parameters: Parameters, seen: Sequence[tuple[int, int, float]]) -> Parameters:
-    """Equation 13, from (ranks, bytes, t75 / minimum) of collectives timed on every rank."""
+    """Equation 13, from (ranks, bytes, t75 / minimum) of collectives timed on every rank.
+
+    Where the line would begin below 1, or fall, as it may among few sizes, it begins at 1, or is level.
+    """
     features = [(1.0, ranks * math.log(max(size, 2))) for ranks, size, _ in seen]
-    weights = _least_squares(features, [ratio for _, _, ratio in seen], ridge=1e-9)
-    return msgspec.structs.replace(parameters, straggler=(max(weights[0], 1.0), max(weights[1], 0.0)))
+    ratios = [ratio for _, _, ratio in seen]
+    first, second = _least_squares(features, ratios, ridge=1e-9)
+    if second < 0:
+        first, second = max(sum(ratios) / len(ratios), 1.0), 0.0
+    elif first < 1:
+        above = _least_squares([one[1:] for one in features], [ratio - 1 for ratio in ratios], ridge=1e-9)
+        first, second = 1.0, max(above[0], 0.0)
+    return msgspec.structs.replace(parameters, straggler=(first, second))
 
 
 def updated(parameters: Parameters, seen: Sequence[Point], rate: float = 0.2) -> Parameters:

@@ -50,7 +50,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
 
 def trace_rows(path: Path) -> Iterator[Measurement | str]:
     """The rows of one trace: for each signature the median over its calls."""
-    trace = _load(path)
+    trace = load(path)
     gpu = _gpu(trace)
     if gpu is None:
         yield f"a GPU that the catalogue does not have: {_device_name(trace)}"
@@ -70,7 +70,12 @@ def trace_rows(path: Path) -> Iterator[Measurement | str]:
         )
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """A trace as its JSON has it.
+
+    Raises:
+        InputError: the file is none.
+    """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         trace = json.loads(raw)

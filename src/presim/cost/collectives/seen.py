@@ -1,0 +1,117 @@
+"""Collectives that PyTorch's profiler saw on several ranks of a job: what each took, and what late ranks added.
+
+A collective's kernel waits for the other ranks: on the rank that comes last it takes what the wires need, on the others
+longer. So the shortest time of all ranks is the collective's own, and the third quartile over it the straggler ratio
+(TorchSim, appendix F, equation 13).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from presim.cost.measured.importers import kineto
+from presim.errors import InputError
+from presim.trace.dtypes import dtype_bytes
+
+# PyTorch's names in a kernel's arguments -> ours, and which side has all of the bytes that `Collective` counts.
+_KINDS = {
+    "allreduce": ("all_reduce", "In"),
+    "_allgather_base": ("all_gather", "Out"),
+    "allgather": ("all_gather", "Out"),
+    "_reduce_scatter_base": ("reduce_scatter", "In"),
+    "reduce_scatter": ("reduce_scatter", "In"),
+    "broadcast": ("broadcast", "In"),
+    "reduce": ("reduce", "In"),
+    "all_to_all": ("all_to_all", "In"),
+}
+_DTYPES = {
+    "BFloat16": "bfloat16",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "Byte": "uint8",
+    "Char": "int8",
+    "Int": "int32",
+    "Long": "int64",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """One collective and its time on each rank that was profiled."""
+
+    kind: str
+    bytes: int
+    dtype: str
+    ranks: tuple[int, ...]  # of its group
+    microseconds: tuple[float, ...]  # ascending
+
+    @property
+    def own_us(self) -> float:
+        """What it takes once all ranks are there."""
+        return self.microseconds[0]
+
+    @property
+    def late(self) -> float:
+        """By how much the rank at the third quartile takes longer."""
+        return self.microseconds[int(0.75 * (len(self.microseconds) - 1) + 0.5)] / self.own_us
+
+
+_Key = tuple[str, int, str, tuple[int, ...]]
+
+
+def read(paths: Sequence[Path]) -> tuple[list[Seen], dict[str, int]]:
+    """The collectives of a job, one trace a rank; and what was left out, counted by reason.
+
+    Calls of one kind, size and group are matched by their order, so the traces have to be of the same steps.
+
+    Raises:
+        InputError: a file is no trace of PyTorch's profiler, or fewer than two are given.
+    """
+    if len(paths) < 2:
+        raise InputError("a collective's own time is that of the rank that comes last: give the traces of two or more")
+    found: dict[tuple[_Key, int], list[float]] = collections.defaultdict(list)
+    left: collections.Counter[str] = collections.Counter()
+    for path in paths:
+        counts: collections.Counter[_Key] = collections.Counter()
+        for row in _rows(path):
+            if isinstance(row, str):
+                left[row] += 1
+                continue
+            key, microseconds = row
+            found[key, counts[key]].append(microseconds)
+            counts[key] += 1
+    seen = [Seen(*key, tuple(sorted(times))) for (key, _), times in found.items() if len(times) > 1]
+    if alone := sum(len(times) == 1 for times in found.values()):
+        left["on one of the traces' ranks only"] += alone
+    return seen, dict(sorted(left.items()))
+
+
+def _rows(path: Path) -> Iterator[tuple[_Key, float] | str]:
+    events = [event for event in kineto.load(path)["traceEvents"] if event.get("cat") == "kernel"]
+    for event in sorted(events, key=lambda event: float(event.get("ts", 0))):
+        args = event.get("args", {})
+        if "Collective name" in args:
+            key = _key(args)
+            yield key if isinstance(key, str) else (key, float(event.get("dur", 0)))
+
+
+def _key(args: dict[str, Any]) -> _Key | str:
+    name = str(args["Collective name"])
+    if name not in _KINDS:
+        return f"{name}, which is not read"
+    kind, side = _KINDS[name]
+    dtype = _DTYPES.get(str(args.get("dtype", "")))
+    try:
+        ranks = tuple(int(rank) for rank in json.loads(args["Process Group Ranks"]))
+        elements = int(args[f"{side} msg nelems"])
+    except (KeyError, ValueError, TypeError):
+        return "without its ranks (the profiler cuts the list of large groups short) or size"
+    if dtype is None or elements < 1 or len(ranks) < 2:
+        return "of a data type or group that is not read"
+    return kind, elements * dtype_bytes(dtype), dtype, ranks
