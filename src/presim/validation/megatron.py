@@ -35,7 +35,7 @@ def plan_megatron(case: Case) -> Plan:
     case = encoders.completed(functional_tests.completed(tuned.completed(case)))
     recipe, own = _recipe(case)
     name = case.text("model").lower()
-    if recipe in (_RECIPE, variants.RECIPE) and (
+    if recipe not in (encoders.RECIPE, hybrids.RECIPE) and (
         family := next((word for word in _OTHER_FAMILIES if word in name), None)
     ):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
@@ -79,6 +79,10 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return hybrids.RECIPE, hybrids.arguments(pattern)
     if own := variants.arguments(case):
         return variants.RECIPE, own
+    if pieces := tuned.packed(case):
+        return "megatron_packed.py", ("--pieces", str(pieces))
+    if tuned_experts.fuses_experts(case, cluster_of(case).gpu.id):
+        return "megatron_fused_experts.py", ()
     return _RECIPE, ()
 
 

@@ -64,6 +64,21 @@ def fine_tuned_fields(case: Case) -> dict[str, object]:
     return {"activation_func_fp8_input_store": True, **weights}
 
 
+_SAMPLE = 256  # tokens of one of SQuAD's samples, as long as attention over all of them asks for; a round figure
+
+
+def packed(case: Case) -> int:
+    """Samples in each sequence of Bridge's and NeMo's fine-tuning (SQuAD, packed); 0 where they are not apart.
+
+    Each attends to itself alone. MLPerf's LoRA packs its documents, too, and attends to the whole.
+    """
+    tuned_on = is_tuned(case) and _MLPERF not in case.text("source")
+    kind = f"{case.text('model')} {case.text('sharding')}".lower()
+    if not tuned_on or not any(word in kind for word in ("lora", "sft")) or case.count("micro_batch", 1) > 1:
+        return 0
+    return case.count("seq_len") // _SAMPLE if case.count("seq_len") % _SAMPLE == 0 else 0
+
+
 _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     # model -> (GPU, precision, what each layer computes again); the first that begins so; "" is any
     "deepseekv3": (
@@ -85,8 +100,12 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
 
 
 def splits_overlap(case: Case, experts: bool) -> bool:
-    """Tensor parallel exchanges run beside products (userbuffers): dense models, where the axis is there at all."""
-    return is_tuned(case) and case.count("tp", 1) > 1 and not experts
+    """Tensor parallel exchanges run beside products (userbuffers): dense models, where the axis is there at all.
+
+    Not those of Bridge in NVFP4: its configurations turn it off there.
+    """
+    off = "Bridge" in case.text("framework") and "fp4" in case.text("precision").lower()
+    return is_tuned(case) and case.count("tp", 1) > 1 and not experts and not off
 
 
 def recomputed(model: str, gpu: str, precision: str) -> tuple[str, ...]:

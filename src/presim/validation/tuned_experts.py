@@ -3,9 +3,9 @@
 Facts from Megatron-Bridge's ``scripts/performance/configs`` at commits of 2025-11 to 2026-08 (gpt_oss, qwen, deepseek,
 kimi, nemotronh: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
 all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one graph for
-the whole iteration in MXFP8, exchanges beside the other micro-batch's products, and nothing computed again. What those
-runs had besides is not built: attention in FP8 (Megatron-core 0.16.1 has it with other recipes than MXFP8), and one
-kernel for all products of a rank's experts with their activation (cuDNN's grouped MLP).
+the whole iteration in MXFP8, exchanges beside the other micro-batch's products, nothing computed again, and one kernel
+for all products of a rank's experts with their activation (cuDNN's grouped MLP; ``megatron_fused_experts.py``). Not
+built: attention in FP8, which those runs had (Megatron-core 0.16.1 has it with other recipes than MXFP8).
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ _ATTENTION_GRAPHED: Rules = {  # and attention
 _WHOLE: Rules = {  # since 26.06: the iteration is one graph
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
     "gptoss120b": (("gb200", "mx"), ("gb300", "mx")),
+    "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+}
+_FUSED: Rules = {  # since 26.06: products and activation of experts are one kernel
+    "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
+    "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
     "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
 }
 _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
@@ -87,6 +92,11 @@ def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
 def keeps_all(case: Case, gpu: str) -> bool:
     """Nothing is computed again in the backward pass."""
     return _holds(_KEEPS_ALL, case, gpu, (26, 6))
+
+
+def fuses_experts(case: Case, gpu: str) -> bool:
+    """Products of a rank's experts and what is between them are one kernel."""
+    return _holds(_FUSED, case, gpu, (26, 6))
 
 
 def is_one_graph(case: Case, gpu: str) -> bool:

@@ -14,6 +14,7 @@ from presim.validation.tuned import (
     is_tuned,
     launched_as_graphs,
     offloaded,
+    packed,
     pipeline_layout,
     recomputed,
     scales_by_current_values,
@@ -76,6 +77,15 @@ def test_activations_wait_on_the_host_and_exchanges_run_beside_products() -> Non
     assert splits_overlap(Case({**BRIDGE, "tp": "4"}), experts=False)
     assert not splits_overlap(Case({**BRIDGE, "tp": "4"}), experts=True)
     assert not splits_overlap(Case({**BRIDGE, "tp": "1"}), experts=False)
+    assert not splits_overlap(Case({**BRIDGE, "tp": "4", "precision": "NVFP4"}), experts=False)
+
+
+def test_samples_are_apart_in_bridges_and_nemos_fine_tuning_only() -> None:
+    tuned = {**BRIDGE, "model": "LLAMA3_70B [SFT Performance]", "seq_len": "4096", "micro_batch": "1"}
+    assert packed(Case(tuned)) == 16
+    assert packed(Case({**tuned, "model": "LLAMA3_70B"})) == 0
+    assert packed(Case({**tuned, "source": "github:mlcommons/training_results_v5.1:x"})) == 0
+    assert packed(Case({**tuned, "seq_len": "4100"})) == 0
 
 
 def test_adapters_of_mlperf_are_on_all_of_attention() -> None:

@@ -49,6 +49,13 @@ def test_the_latest_keep_what_they_have_memory_for() -> None:
     assert not tuned_experts.keeps_all(case("26.08", precision="BF16"), "gb200")
 
 
+def test_experts_became_one_kernel_in_mxfp8_on_blackwell() -> None:
+    assert tuned_experts.fuses_experts(case("26.06"), "gb300")
+    assert not tuned_experts.fuses_experts(case("26.04"), "gb300")
+    assert not tuned_experts.fuses_experts(case("26.06", precision="BF16"), "gb300")
+    assert not tuned_experts.fuses_experts(case("26.06", precision="FP8"), "h100-sxm")
+
+
 @pytest.mark.parametrize(("ranks", "hybrid"), [("16", True), ("8", False)])
 def test_experts_over_two_hosts_of_h100_exchange_by_host(ranks: str, hybrid: bool) -> None:
     found = tuned_experts.exchange_fields(case("26.04", model="Qwen3_30B_a3B", precision="FP8", ep=ranks), "h100-sxm")

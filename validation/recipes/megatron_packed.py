@@ -1,0 +1,45 @@
+"""``megatron_gpt.py`` with samples packed into each sequence, which attend to themselves alone.
+
+``--pieces N``: each sequence of a batch is N samples of equal length. Only attention knows of it, as with the offsets
+that Megatron hands it for packed sequences; all else works on the whole sequence. Takes the options of
+``megatron_gpt.py`` besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import megatron_gpt
+import torch
+from megatron.core.extensions.transformer_engine import TEDotProductAttention
+
+
+def parse() -> argparse.Namespace:
+    """This recipe's own option; the others are left to ``megatron_gpt``."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, add_help=False)
+    parser.add_argument("--pieces", type=int, required=True, help="samples in each sequence")
+    own, others = parser.parse_known_args()
+    sys.argv[1:] = others
+    return own
+
+
+def attend_apart(pieces: int) -> None:
+    """Let attention take each sequence as a batch of so many."""
+    whole = TEDotProductAttention.forward
+
+    def forward(self, query, key, value, *args, **kwargs):
+        self.qkv_format = "bshd"
+        sequence, batch = query.shape[:2]
+        if batch > 1 or sequence % pieces:
+            raise ValueError(f"{pieces} pieces are cut from one sequence; here are {batch} of {sequence} tokens")
+        cut: list[torch.Tensor] = [each[:, 0].unflatten(0, (pieces, -1)) for each in (query, key, value)]
+        out = whole(self, *cut, *args, **kwargs)
+        return out.reshape(sequence, batch, -1)
+
+    TEDotProductAttention.forward = forward
+
+
+if __name__ == "__main__":
+    attend_apart(parse().pieces)
+    megatron_gpt.main()
