@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from presim.capture.launchers.launch import Launch
+from presim.capture.ranks.kept_forks import KeptForks
+from presim.capture.ranks.selection import Selection
+from presim.capture.run import Request, capture
+from presim.hardware.choose import choose_cluster
 from presim.trace import store
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, Trace
 from support.command import presim, processes_of, start
 
 pytestmark = pytest.mark.torch_cuda
@@ -116,3 +122,72 @@ def test_a_killed_launcher_takes_all_forks_along(tmp_path: Path) -> None:
     running.kill()
     running.communicate(timeout=60)
     assert processes_of(str(tmp_path)) == []
+
+
+PREPARES = """
+import os, sys, types
+import torch
+
+os.environ.setdefault("PRESIM_TEST_SAW", str(os.getpid()))
+stand_in = types.ModuleType("presim_test_stand_in")
+stand_in.width = lambda: 64
+sys.modules[stand_in.__name__] = stand_in
+"""
+IMPORTS = """
+import os
+import preparation
+import json.tool
+from presim_test_stand_in import width
+import torch
+from torch import nn
+assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+"""
+ALONE = """
+if __name__ == "__main__":
+    assert os.environ["PRESIM_TEST_SAW"] {} str(os.getpid())
+    model = nn.Sequential(nn.Linear(width(), 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        model(torch.ones(4, 64, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def captured(script: Path, kept: KeptForks | None) -> Trace:
+    cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
+    request = Request(Launch(str(script), ()), Selection((0,)), script_stdout=subprocess.DEVNULL)
+    forks = kept.of(script, cluster) if kept else None
+    (trace,) = capture(request, cluster, forks=forks).traces
+    assert trace.manifest.error == ""
+    return trace
+
+
+def asked(trace: Trace) -> list[str]:
+    mask = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    return [str(trace.signatures[at]) for at in trace.columns["signature"][mask]]
+
+
+def test_a_script_whose_imports_were_made_ahead_asks_for_the_same(tmp_path: Path) -> None:
+    """Its files run in the fork again, beside what they prepare for imports; the next capture is a fork of the same."""
+    (tmp_path / "preparation.py").write_text(PREPARES)
+    plain, forked = tmp_path / "plain.py", tmp_path / "forked.py"
+    plain.write_text(IMPORTS + ALONE.format("=="))
+    forked.write_text(IMPORTS + ALONE.format("!="))
+    kept = KeptForks()
+    try:
+        traces = [captured(plain, None), captured(forked, kept), captured(forked, kept)]
+    finally:
+        kept.close()
+    assert asked(traces[0]) == asked(traces[1]) == asked(traces[2])
+    assert traces[0].manifest.allocator == traces[1].manifest.allocator == traces[2].manifest.allocator
+
+
+def test_a_script_that_uses_the_device_as_it_is_imported_is_run_as_ever(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\ntorch.ones(3, device='cuda').sum()\n")
+    kept = KeptForks()
+    try:
+        assert asked(captured(script, kept)) == asked(captured(script, None))
+    finally:
+        kept.close()

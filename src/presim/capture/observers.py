@@ -49,15 +49,29 @@ class Ends(Protocol):
         ...
 
 
-class Observers:
-    """Those that are asked at the end what they saw."""
+class AtImport:
+    """Those that have to be there before a framework is imported: it takes what they change by names of its own."""
 
-    def __init__(self, control: Control, ends: Ends) -> None:
-        hook = Hook(Path(control.hook))
+    def __init__(self, hook: Path) -> None:
+        self.hook = Hook(hook)
+        self.deep_ep = DeepEp(self.hook)
+        self.deep_ep.install()
+        TransformerEngine(self.hook).install()
+
+
+class Observers:
+    """Those that are asked at the end what they saw.
+
+    ``there``: those that were installed already, where frameworks are imported already.
+    """
+
+    def __init__(self, control: Control, ends: Ends, there: AtImport | None = None) -> None:
+        there = there or AtImport(Path(control.hook))
+        hook = there.hook
         self.scopes = ModuleScopes(hook)
         self.steps = OptimizerSteps(self.scopes, control.steps, ends.stop)
         self.cpu_weights = CpuWeights()
-        self.symmetric_memory, self.deep_ep = SymmetricMemory(), DeepEp(hook)
+        self.symmetric_memory, self.deep_ep = SymmetricMemory(), there.deep_ep
         self.read_backs: ReadBacks | None = None  # where values are computed
         self._join_world(control, ends)
         process_groups.install(hook)
@@ -67,10 +81,8 @@ class Observers:
         compilation.install(hook)
         flex_attention.install()
         self.symmetric_memory.install()
-        self.deep_ep.install()
         vllm_kernels.install()
         TritonKernels(hook, values=control.values is not None).install()
-        TransformerEngine(hook).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
         self.steps.install()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.machinery
 import sys
@@ -62,12 +63,13 @@ def capture(
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     simulator: Callable[[Blocked], AbstractContextManager[Simulator]] | None = None,
+    forks: Forks | None = None,
 ) -> Capture:
     """Run the script on the emulated cluster and return what its ranks asked for.
 
     ``simulator`` makes one for each set of ranks that run together; without, the script sees this machine's clock, and
     durations between events are none of the device's. A script that raises or runs out of memory gives traces too:
-    `Manifest.exit` says how each ended.
+    `Manifest.exit` says how each ended. ``forks`` starts its ranks and stays with the caller.
 
     Raises:
         InputError: no such script, or no such rank.
@@ -79,7 +81,7 @@ def capture(
     if hook_path(torch) is None:
         progress("compiling the operator hook for this PyTorch (once)")
     hook = ensure_hook(torch)
-    with Forks() as forks:
+    with contextlib.nullcontext(forks) if forks else Forks() as forks:
         setting = Setting(
             request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, values, simulator, forks
         )

@@ -24,7 +24,7 @@ from presim.capture.script import whereabouts
 from presim.capture.script.control import Control, Outcome
 
 if TYPE_CHECKING:
-    from presim.capture.observers import Observers
+    from presim.capture.observers import AtImport, Observers
 
 _ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
 
@@ -37,11 +37,11 @@ class Runner:
         self.outcome = Outcome()
         self.observers: Observers | None = None
 
-    def prepare(self) -> None:
-        """Imports torch and installs what observes it."""
+    def prepare(self, there: AtImport | None = None) -> None:
+        """Imports torch and installs what observes it, but for what is ``there``."""
         from presim.capture.observers import Observers
 
-        self.observers = Observers(self.control, self)
+        self.observers = Observers(self.control, self, there)
 
     def run_script(self) -> None:
         """Runs the script as ``python script`` or ``python -m module`` would; notes how it ended."""
@@ -176,13 +176,13 @@ def leave_package_path() -> None:
         sys.path.pop(0)
 
 
-def run(path: Path) -> NoReturn:
-    """Be one rank: what its control file says."""
+def run(path: Path, there: AtImport | None = None) -> NoReturn:
+    """Be one rank: what its control file says. ``there``: observers that this process has installed already."""
     whereabouts.answer(path.parent)
     control = msgspec.json.decode(path.read_bytes(), type=Control)
     sys.argv = [control.script]
     runner = Runner(control)
-    runner.prepare()
+    runner.prepare(there)
     runner.run_script()
     raise AssertionError("run_script does not return")
 

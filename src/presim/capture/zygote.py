@@ -1,16 +1,18 @@
 """A process that has imported what every rank's process imports, and becomes ranks: a fork for each that is asked for.
 
 Most of what a rank holds is what it imports; forks share those pages until they write to them, and are there at once.
-Started by `presim.capture.ranks.forks` as ``python -m presim.capture.zygote FD``; FD is its end of a socket pair:
+Started by `presim.capture.ranks.forks` as ``python -m presim.capture.zygote FD [SCRIPT]``; FD is its end of a socket
+pair:
 
     zygote   -> launcher   "ready", once, when all is imported
     launcher -> zygote     a `Request` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
-Nothing of the script is imported or run here, and torch is imported before the script in any case (`runner`); what is
-different for each rank (variables, log, seeds) begins in the fork. Where something has started a thread already, which
-no fork would have, or has asked something of the device, the process ends without a word and ranks start by themselves.
+Torch is imported before the script in any case (`runner`). Nothing of the script is imported or run here, unless
+SCRIPT names one whose imports are to be there, too (`presim.capture.script.ahead`). What is different for each rank
+(variables, log, seeds) begins in the fork. Where something has started a thread already, which no fork would have, or
+has asked something of the device, the process ends without a word and ranks start by themselves.
 """
 
 from __future__ import annotations
@@ -23,13 +25,18 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from presim.capture import runner
 from presim.capture.ranks.process import end_with_parent
 from presim.capture.script.control import Request
+from presim.capture.setup.environment import require_torch
+from presim.capture.setup.hook_build import ensure_hook
+
+if TYPE_CHECKING:
+    from presim.capture.observers import AtImport
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
@@ -63,14 +70,23 @@ class _Children:
 
 
 def _is_fit() -> bool:
-    return len(os.listdir("/proc/self/task")) == 1 and bool(_shim().presim_is_unused())
+    alone = len(os.listdir("/proc/self/task")) == 1
+    return alone and bool(_shim().presim_is_unused()) and _fork_may_use_device()
+
+
+def _fork_may_use_device() -> bool:
+    """PyTorch forbids it to forks of a process that has asked it for devices, and says so in the fork only."""
+    process = os.fork()
+    if process == 0:
+        os._exit(sys.modules["torch"]._C._cuda_isInBadFork())
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
 def _shim() -> Any:
     return ctypes.CDLL("libpresim_shim.so")
 
 
-def serve(channel: socket.socket) -> NoReturn:
+def serve(channel: socket.socket, there: AtImport | None = None) -> NoReturn:
     """Fork for each request, until nobody asks any more."""
     zygote, children = os.getpid(), _Children()
     poll = select.poll()
@@ -89,7 +105,7 @@ def serve(channel: socket.socket) -> NoReturn:
             if process == 0:
                 children.forget()
                 channel.close()
-                _be_rank(zygote, msgspec.json.decode(message, type=Request), pipe, *output)
+                _be_rank(zygote, msgspec.json.decode(message, type=Request), (pipe, *output), there)
             for one in output:
                 os.close(one)
             if process is None:
@@ -106,8 +122,9 @@ def _fork() -> int | None:
         return None
 
 
-def _be_rank(zygote: int, request: Request, pipe: int, stdout: int, stderr: int) -> NoReturn:
+def _be_rank(zygote: int, request: Request, files: tuple[int, ...], there: AtImport | None) -> NoReturn:
     """In the fork."""
+    pipe, stdout, stderr = files
     try:
         os.setsid()
         end_with_parent(zygote)
@@ -120,7 +137,7 @@ def _be_rank(zygote: int, request: Request, pipe: int, stdout: int, stderr: int)
         _shim().presim_rank_begins()
         ctypes.CDLL("libnccl.so.2").presim_ranks_begin()
         _differ()
-        runner.run(Path(request.control))
+        runner.run(Path(request.control), there)
     except BaseException:  # noqa: BLE001 - a fork must not go on as the zygote
         traceback.print_exc()
     finally:
@@ -138,18 +155,29 @@ def _differ() -> None:
     sys.modules["torch"].default_generator.seed()
 
 
+def _import_for(script: Path) -> AtImport:
+    """What the script imports, with observers in place that have to be there first."""
+    from presim.capture.observers import AtImport
+    from presim.capture.script.ahead import import_ahead
+
+    there = AtImport(ensure_hook(require_torch()))
+    import_ahead(script)
+    return there
+
+
 def main() -> NoReturn:
-    """Entry point; the only argument is the number of the socket's descriptor."""
+    """Entry point; the arguments are the number of the socket's descriptor and, where there is one, the script."""
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
     import presim.capture.observers  # noqa: F401 - for the forks
 
+    there = _import_for(Path(sys.argv[2])) if len(sys.argv) > 2 else None
     if not _is_fit():
         os._exit(0)
     gc.collect()
     gc.freeze()  # collections pass over it, and so leave its pages shared
     channel.send(_READY)
-    serve(channel)
+    serve(channel, there)
 
 
 if __name__ == "__main__":

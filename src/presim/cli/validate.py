@@ -81,8 +81,8 @@ def command(
     cases = read_cases(table)
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
-    solved = solve_all(chosen, Captures(recipes, captures), jobs, Options(contention=not no_contention))
-    with progress() as say:
+    with progress() as say, Captures(recipes, captures) as kept:
+        solved = solve_all(chosen, kept, jobs, Options(contention=not no_contention))
         for number, (case, prediction) in enumerate(solved, start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")

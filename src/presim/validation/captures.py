@@ -12,6 +12,7 @@ import platformdirs
 
 import presim
 from presim.capture.launchers.launch import Launch
+from presim.capture.ranks.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import Request, capture
 from presim.capture.setup.environment import find_torch
@@ -38,6 +39,14 @@ class Captures:
         self.folder = folder or Path(platformdirs.user_cache_dir("presim")) / "captures"
         self.limit_s = limit_s
         self._code = _code_digest() if folder is None else ""
+        self._forks = KeptForks()
+
+    def __enter__(self) -> Captures:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the processes that are kept to capture with."""
+        self._forks.close()
 
     def traces(self, plan: Plan) -> list[Trace]:
         """The traces of the plan's ranks, captured where they are not kept yet."""
@@ -57,7 +66,8 @@ class Captures:
             return store.load(kept).traces[rank]
         program = Launch(str(script), plan.args)
         request = Request(program, Selection((rank,)), plan.steps, self.limit_s, subprocess.DEVNULL)
-        (trace,) = capture(request, plan.cluster).traces
+        forks = self._forks.of(script, plan.cluster)
+        (trace,) = capture(request, plan.cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:
             kept.mkdir(parents=True, exist_ok=True)
             store.save([trace], kept)

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 import msgspec
@@ -68,9 +69,14 @@ def _number(pipe: int, patience_s: float) -> int | None:
 
 
 class Forks:
-    """Starts ranks. What they are forks of is started when there are several, and lives as long as the context."""
+    """Starts ranks. What they are forks of is started when there are several, and lives as long as the context.
 
-    def __init__(self) -> None:
+    ``ahead``: a script whose imports are made before the fork as well (`presim.capture.script.ahead`); a rank that runs
+    alone is then a fork, too.
+    """
+
+    def __init__(self, ahead: Path | None = None) -> None:
+        self.ahead = ahead
         self._common: Mapping[str, str] = {}  # what the zygote was started with
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
@@ -82,16 +88,23 @@ class Forks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what ranks are forks of, and the ranks with it."""
         if self._channel is not None:
             self._channel.close()
         if self._zygote is not None:
             self._zygote.kill()
             self._zygote.wait()
+        self._channel = self._zygote = None
 
     def starter(self, starts: Sequence[Start]) -> Callable[[Start], Process]:
         """What starts each of these, which run together."""
+        if self._zygote is not None and self._channel is not None and self._zygote.poll() is not None:
+            self.close()  # it served until something ended it
         if self._zygote is None:
-            if len(starts) < 2:
+            if len(starts) < 2 and self.ahead is None:
                 return execute
             self._begin(starts[0])
         is_same = all(self._is_same(start) for start in starts)
@@ -100,10 +113,11 @@ class Forks:
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
+        ahead = () if self.ahead is None else (str(self.ahead),)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
-                python(first.python, "presim.capture.zygote", str(theirs.fileno())),
+                python(first.python, "presim.capture.zygote", str(theirs.fileno()), *ahead),
                 # The same device for all ranks, wherever its description lies.
                 env={**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")},
                 pass_fds=(theirs.fileno(),),
@@ -129,7 +143,8 @@ class Forks:
         listens, tells = os.pipe()
         variables = {name: value for name, value in start.variables.items() if self._common.get(name) != value}
         request = msgspec.json.encode(Request(str(start.control), variables))
-        files = [tells, 1 if start.stdout is None else start.stdout, 2 if start.stderr is None else start.stderr]
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        files = [tells, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
         try:
             socket.send_fds(self._channel, [request], files)
         except OSError:
@@ -137,11 +152,19 @@ class Forks:
             return execute(start)
         finally:
             os.close(tells)
+            os.close(nothing)
         forked = _Forked(listens)
         if forked.pid:
             return forked
         forked.close()
         return execute(start)
+
+
+def _output(asked: int | None, ours: int, nothing: int) -> int:
+    """The descriptor of a rank's output, from what `subprocess` would be given."""
+    if asked is None:
+        return ours
+    return nothing if asked == subprocess.DEVNULL else asked
 
 
 def _is_own(name: str) -> bool:

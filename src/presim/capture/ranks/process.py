@@ -55,9 +55,9 @@ def has_ended_within(process: Process, patience_s: float) -> bool:
     return bool(poll.poll(patience_s * 1000)) and process.poll() is not None
 
 
-def python(options: tuple[str, ...], module: str, argument: str) -> list[str]:
+def python(options: tuple[str, ...], module: str, *arguments: str) -> list[str]:
     """The command of a process that runs a module of ours with the script's interpreter."""
-    return [sys.executable, *options, "-m", module, argument]
+    return [sys.executable, *options, "-m", module, *arguments]
 
 
 def child_of(launcher: int) -> Callable[[], None]:

@@ -36,6 +36,11 @@ class Zygote:
         there._channel, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         there._zygote = self  # type: ignore[assignment]
 
+    code: int | None = None  # once it has ended
+
+    def poll(self) -> int | None:
+        return self.code
+
     def kill(self) -> None:
         self.channel.close()
 
@@ -69,6 +74,20 @@ def test_ranks_that_run_together_are_forks_and_so_are_those_after_them(zygote: Z
 def test_what_libraries_may_read_when_they_are_loaded_has_to_be_the_same(zygote: Zygote, other: Start) -> None:
     with Forks() as there:
         assert there.starter([start(0), other]) is execute
+
+
+def test_a_rank_alone_is_a_fork_where_its_imports_are_made_ahead(zygote: Zygote) -> None:
+    with Forks(Path("train.py")) as there:
+        assert there.starter([start(0)]) is not execute
+
+
+def test_what_ended_while_it_served_is_started_anew(zygote: Zygote) -> None:
+    with Forks() as there:
+        there.starter([start(0), start(1)])
+        zygote.code = -signal.SIGKILL
+        assert there.starter([start(0)]) is execute
+        assert there.starter([start(0), start(1)]) is not execute
+    assert len(zygote.begun) == 2
 
 
 def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:

@@ -1,0 +1,59 @@
+"""What is left of a script whose imports were made ahead of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from presim.capture.script.ahead import import_ahead
+
+PREPARES = """
+import sys, types
+def offer():
+    module = types.ModuleType("presim_test_stand_in")
+    module.multiply = lambda a, b: a * b
+    sys.modules.setdefault(module.__name__, module)
+"""
+TRAINS = """
+import json.tool
+import presim_test_helper
+presim_test_helper.offer()
+from presim_test_stand_in import multiply
+json.tool.presim_seen = __name__, multiply(2, 3)
+if __name__ == "__main__":
+    raise SystemExit(1)
+"""
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PyTorch's, in a process that has imported it and not ``json.tool``."""
+    made = SimpleNamespace(_lazy_init=lambda: None, current_device=lambda: 3, get_device_properties=lambda: None)
+    native = SimpleNamespace(_cuda_getDeviceCount=lambda: 8)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=made, _C=native))
+    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
+    return made
+
+
+def test_imports_stay_and_the_script_with_its_files_and_stand_ins_is_forgotten(
+    tmp_path: Path, cuda: SimpleNamespace
+) -> None:
+    (tmp_path / "presim_test_helper.py").write_text(PREPARES)
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS)
+    arguments, path = [*sys.argv], [*sys.path]
+    import_ahead(script)
+    assert sys.modules["json.tool"].presim_seen == ("presim_ahead", 6)
+    assert not {"presim_test_helper", "presim_test_stand_in", "presim_ahead"} & set(sys.modules)
+    assert (sys.argv, sys.path) == (arguments, path)
+
+
+def test_what_would_begin_to_use_the_device_raises(tmp_path: Path, cuda: SimpleNamespace) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nassert torch.cuda.current_device() == 0\ntorch.cuda._lazy_init()\n")
+    with pytest.raises(RuntimeError, match=r"^the device is used while modules are imported$"):
+        import_ahead(script)
+    assert cuda.current_device() == 3
