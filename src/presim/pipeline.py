@@ -10,7 +10,7 @@ import msgspec
 
 from presim.analysis.caveats import PEERS_READY
 from presim.analysis.flops import arithmetic_dtype
-from presim.analysis.ranks import fullest, pace, rank_figures
+from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
 from presim.cost.chain import price_trace
 from presim.cost.price import PricedTrace
@@ -64,7 +64,13 @@ def evaluate(
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    known = [*_who_is_known(chosen.manifest.world_size, representatives, checked), *notes, *pace(ranks), *result.notes]
+    known = [
+        *_who_is_known(chosen.manifest.world_size, representatives, checked),
+        *(unmatched(captured, representatives) if len(captured) > 1 else ()),
+        *notes,
+        *pace(ranks),
+        *result.notes,
+    ]
     most = fullest(captured)
     memory = (
         result.memory if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)

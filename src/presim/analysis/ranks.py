@@ -12,6 +12,8 @@ from presim.analysis.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.result import Rank
+from presim.trace.collate import Communicators
+from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective
 from presim.units import seconds
@@ -65,6 +67,23 @@ def pace(ranks: Sequence[Rank]) -> list[str]:
         f"Rank {busiest.rank} sets the pace with {work}; "
         f"rank {waiting.rank} waits most for others, {seconds(_waiting_s(waiting))}."
     ]
+
+
+def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list[str]:
+    """A group that a rank calls and that the one who stands for a member has not, as a sentence; empty: none."""
+    communicators = Communicators(traces, representatives)
+    for trace in traces:
+        rank, groups = trace.manifest.rank, trace.manifest.groups
+        called = {signature.group for signature in trace.signatures if isinstance(signature, Collective)}
+        for index in sorted(called & set(range(len(groups)))):
+            place = communicators.places(rank)[index]
+            found = communicators.unmatched(place) if place else None
+            if found:
+                return [
+                    f"Rank {rank} meets rank {found[0]} on {groups[index].name!r}, and rank {found[1]}, which stands "
+                    f"for it, has no such group: it is not waited for. Name ranks {rank} and {found[0]} with --ranks."
+                ]
+    return []
 
 
 def _waiting_s(rank: Rank) -> float:

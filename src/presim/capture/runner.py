@@ -79,7 +79,7 @@ class Runner:
             print(stop.code, file=sys.stderr)
 
     def _raised(self, error: BaseException, how: str, code: int = 1) -> None:
-        _print_own_traceback(error)
+        _print_own_traceback(error, f"rank {self.control.rank}:\n" if len(self.control.present) > 1 else "")
         self.outcome.exit = how
         self.outcome.code = code
         last = traceback.format_exception_only(error)[-1].strip()
@@ -155,13 +155,13 @@ class Runner:
             }
 
 
-def _print_own_traceback(error: BaseException) -> None:
-    """The traceback as the script's author would see it: without the runner's frames."""
+def _print_own_traceback(error: BaseException, heading: str) -> None:
+    """The traceback as the script's author would see it, without the runner's frames; in one piece, as ranks print."""
     frame = error.__traceback__
     own = (__file__, runpy.__file__, "<frozen runpy>")
     while frame is not None and frame.tb_frame.f_code.co_filename in own:
         frame = frame.tb_next
-    traceback.print_exception(type(error), error, frame)
+    sys.stderr.write(heading + "".join(traceback.format_exception(type(error), error, frame)))
 
 
 def _leave_the_others() -> None:

@@ -77,5 +77,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     outputs.deliver(evaluation)
     failed = evaluation.result.exit in ("raised", "exited", "killed")
     if failed and (outputs.quiet or outputs.json_file == "-"):  # no report says so
-        click.echo(f"presim: {evaluation.result.error}; the result covers what was captured until then", err=True)
+        result = evaluation.result
+        rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
+        click.echo(f"presim: {rank}{result.error}; the result covers what was captured until then", err=True)
     return 1 if failed else 0

@@ -82,6 +82,14 @@ class Communicators:
             return None
         return self._seats[place.communicator].get(voice)
 
+    def unmatched(self, place: Place) -> tuple[int, int] | None:
+        """A member and the captured rank that stands for it, where that one has no such communicator; else None."""
+        seats = self._seats[place.communicator]
+        for voice in np.unique(place.voices[place.voices >= 0]).tolist():
+            if voice != place.rank and voice not in seats:
+                return int(place.ranks[place.voices == voice][0]), voice
+        return None
+
     def seated(self, communicator: int, *positions: int) -> tuple[int, ...]:
         """The captured ranks at some positions."""
         return tuple(sorted(rank for rank, seat in self._seats[communicator].items() if seat in positions))

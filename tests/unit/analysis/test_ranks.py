@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from golden.scenarios import kernel
-from presim.analysis.ranks import fullest, pace
+from presim.analysis.ranks import fullest, pace, unmatched
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.result import Rank
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Manifest, Trace
+from presim.trace.representatives import Representatives
+from presim.trace.schema import Group, Manifest, Trace
+from presim.trace.signatures import Collective
 
 GIB = 1 << 30
 
@@ -65,3 +67,21 @@ def test_who_is_waited_for_is_named() -> None:
 def test_equal_ranks_are_not_worth_a_sentence() -> None:
     assert pace([line(0, 0.9), line(1, 0.895)]) == []
     assert pace([line(0, 0.9)]) == []
+
+
+def calling(rank: int, *groups: tuple[int, ...]) -> Trace:
+    named = tuple(Group(name=f"g{index}", ranks=ranks, size=len(ranks)) for index, ranks in enumerate(groups))
+    build = TraceBuilder(Manifest(world_size=4, rank=rank, gpu="", gpus_per_node=4, script="", groups=named))
+    for index in range(len(groups)):
+        build.work(Collective(kind="all_reduce", bytes=8, dtype="uint8", group=index))
+    return build.trace()
+
+
+def test_a_member_whose_representative_has_no_such_group_is_named() -> None:
+    """Rank 3 stands for 1 and 2, but only rank 1 shares a group with rank 0."""
+    everyone = (0, 1, 2, 3)
+    who = Representatives([0, 3], {3: [1, 2]})
+    (sentence,) = unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], who)
+    assert sentence.startswith("Rank 0 meets rank 1 on 'g1', and rank 3, which stands for it, has no such group")
+    assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone, (2, 3))], who) == []
+    assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], Representatives([0, 3])) == []

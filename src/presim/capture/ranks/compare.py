@@ -6,6 +6,10 @@ behind counts, as the memory that is allocated when the first forward begins.
 Of an entry counts what it does and where: kind, signature, stream (by order of first use), bytes of an allocation, and
 for collectives the group's name, its size and the message. Host time, addresses, module names and a rank's own place do
 not. What comes before the first forward pass does not count either: one rank reads or logs there what others do not.
+
+A large block may be larger than what was asked for: the caching allocator hands out a free one whole unless more than
+1 MiB would be left of it, and which ones are free depends on when other streams were done with them, so on the host's
+pace. Such sizes are compared beside the hash, with that much between them.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ _COUNTED = (
     *(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC, Kind.STREAM_SYNC),
     *(Kind.DEVICE_SYNC, Kind.ALLOC, Kind.STEP),
 )
-_GRAIN = 1 << 20  # bytes of set-up memory that count as a difference
+_LEFT_WHOLE = 1 << 20  # bytes: kSmallSize in PyTorch's CUDACachingAllocator, of smaller blocks and of what is left over
+_SET_UP_NOISE = 0.005  # of the memory that set-up left behind: what such blocks may add up to
 _ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STREAM_SYNC)
 
 
@@ -36,17 +41,21 @@ class Fingerprint:
     """What a rank did up to the end of a step."""
 
     words: Words  # by counted entry: what it does
+    sizes: NDArray[np.int64]  # by counted entry: bytes of a large allocation, else 0; the first: memory before it
     entries: NDArray[np.int64]  # by counted entry: its index in the trace
 
     @property
     def digest(self) -> bytes:
-        """Equal where ranks do the same."""
+        """Equal where ranks do the same, but for the sizes of large blocks."""
         return hashlib.blake2b(self.words.tobytes(), digest_size=16).digest()
 
     def first_difference(self, other: Fingerprint) -> int | None:
         """The first of our entries that the other has not at its place; None where all are alike."""
         common = min(len(self.words), len(other.words))
-        different = np.flatnonzero(self.words[:common] != other.words[:common])
+        apart = np.abs(self.sizes[:common] - other.sizes[:common])
+        enough = np.full(common, _LEFT_WHOLE)
+        enough[0] = max(_LEFT_WHOLE, int(_SET_UP_NOISE * self.sizes[0]))
+        different = np.flatnonzero((self.words[:common] != other.words[:common]) | (apart > enough))
         if len(different):
             return int(self.entries[different[0]])
         if len(self.words) == len(other.words):
@@ -68,10 +77,15 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     on_stream = np.isin(kind, np.array([int(one) for one in _ON_STREAM], np.uint64))
     stream = np.zeros(len(entries), np.uint64)
     stream[on_stream] = _by_appearance(trace.columns["stream"][entries][on_stream])
-    value = np.where(kind == Kind.ALLOC, trace.columns["value"][entries], 0).astype(np.uint64)
+    sizes = np.where(kind == Kind.ALLOC, trace.columns["value"][entries], 0).astype(np.int64)
+    is_large = sizes > _LEFT_WHOLE
+    value = np.where(is_large, 1, sizes).astype(np.uint64)  # no small block has one byte
     words = (signature * np.uint64(31) + kind) * np.uint64(0x9E3779B97F4A7C15) ^ stream ^ (value << np.uint64(8))
-    words = np.concatenate([[np.uint64(_allocated(trace, begin) // _GRAIN)], words]).astype(np.uint64)
-    return Fingerprint(words, np.concatenate([[begin], entries]).astype(np.int64))
+    return Fingerprint(
+        np.concatenate([np.zeros(1, np.uint64), words]),
+        np.concatenate([[_allocated(trace, begin)], np.where(is_large, sizes, 0)]).astype(np.int64),
+        np.concatenate([[begin], entries]).astype(np.int64),
+    )
 
 
 def _first_forward(trace: Trace, end: int) -> int:
