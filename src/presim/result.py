@@ -67,8 +67,13 @@ class Steps(msgspec.Struct, frozen=True):
 
     count: Annotated[int, says("Optimizer steps in the trace; 0 where it has none.")]
     times_s: Annotated[list[float], says("Seconds of each step, in order; one value, the whole run, without steps.")]
-    steady_index: Annotated[int, says("Index of the step that the figures describe: the median after the first.")]
-    steady: Annotated[bool, says("Whether that step comes after the first, so that it stands for all that follow.")]
+    steady_index: Annotated[
+        int,
+        says("Index of the step that the figures describe: the median of those after the first that set nothing up."),
+    ]
+    steady: Annotated[
+        bool, says("Whether it stands for all that follow: not the first, and no graph is recorded or compiled in it.")
+    ]
     setup_s: Annotated[float, says("Seconds before the first step's forward pass (imports on the host excluded).")]
 
 

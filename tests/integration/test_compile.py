@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from pathlib import Path
 
 import pytest
 
 from presim.trace.schema import Phase
 from presim.trace.signatures import Fused, Kernel
-from support.captured import run
+from support.captured import SCRIPTS, run
+from support.command import presim
 
 pytestmark = [
     pytest.mark.torch_cuda,
@@ -51,6 +54,21 @@ def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None
     gelu = next(one for one in fused if "gelu" in one.name)
     assert (gelu.bytes_read, gelu.bytes_written) == (2 * 512 * 1024, 2 * 512 * 1024)
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+
+
+def test_tuners_choose_alike_in_every_run_by_the_times_of_the_cluster(tmp_path: Path) -> None:
+    """Triton compiles one of its three choices; a tuner of the script's own sees what the products would take."""
+    found = []
+    for _ in range(2):
+        ended = presim("run", "--quiet", "--gpu", "h100-sxm", "--steps", "0", SCRIPTS / "tuners.py", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        found.append(json.loads(ended.stdout))
+    assert found[0] == found[1]
+    assert (found[0]["block"], found[0]["launches"]) == (64, 4)  # the first that works, and the script's three
+    small, large = found[0]["products_ms"].values()
+    assert large == pytest.approx(8 * small, rel=0.3)
+    at_peak = 1e3 * 2 * 4096**3 / 989e12  # ms
+    assert at_peak < large < 2.5 * at_peak
 
 
 def test_a_model_that_is_traced_first_is_captured_as_any_other() -> None:

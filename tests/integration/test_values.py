@@ -95,6 +95,14 @@ def test_scaling_clipping_overflow_checks_and_early_stopping_go_by_their_policie
     assert any(f"loss 3x ({line})" in note for note in result.notes)
 
 
+def test_a_loss_of_many_operators_is_a_loss() -> None:
+    """By the name of its autograd function, summed or not, in a CUDA graph; PyTorch's own for split vocabularies."""
+    result = result_of("split_loss.py", world_size=2, ranks="0")
+    answers = Counter(read.answer for read in result.read_backs)
+    assert answers["loss"] == 4
+    assert answers["number"] == 0
+
+
 def test_skewed_routing_takes_longer_than_balanced() -> None:
     """Rank 0 has the popular experts: more tokens arrive, and its products grow."""
     balanced = result_of("experts.py", world_size=8, host_time=False)

@@ -40,6 +40,11 @@ class Training:
         return [int(text.replace(",", "")) for text in re.findall(r"tps: ([\d,]+)", self.log)]
 
     @property
+    def losses(self) -> list[float]:
+        """By step, where each is logged."""
+        return [float(text) for text in re.findall(r"loss: +([-\d.]+)", self.log)]
+
+    @property
     def reserved_GiB(self) -> float:
         """The most memory that its allocator had reserved in the first step."""
         return float(re.search(r"memory: +([\d.]+)GiB", self.log)[1])  # type: ignore[index]

@@ -116,6 +116,11 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
     if not steps.counted:
         what = "no step was completed" if failed else "no optimizer step was seen"
         notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")
+    elif steps.sets_up:
+        shown = steps.steady_index + 1
+        notes.append(
+            f"Step {shown} is no steady one: {steps.sets_up} in it. More steps (--steps {shown + 2}) show one."
+        )
     elif not steps.is_steady:
         notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
     ranks = data_parallel_ranks(trace.manifest)

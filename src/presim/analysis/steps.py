@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from presim.engine.timeline import Timeline
-from presim.trace.schema import Kind, Phase, Trace
+from presim.trace.schema import COMPILING, Kind, Phase, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +31,17 @@ class Steps:
     steps: tuple[Step, ...]  # never empty
     steady_index: int
     counted: int  # optimizer steps in the trace
+    sets_up: str = ""  # what is done once in the step that the figures describe, in words; else empty
 
     @property
     def steady(self) -> Step:
-        """The step that the figures describe: the median of those after the first."""
+        """The step that the figures describe: the median of those after the first that set nothing up."""
         return self.steps[self.steady_index]
 
     @property
     def is_steady(self) -> bool:
-        """Whether that step comes after the first."""
-        return self.steady_index > 0
+        """Whether that step comes after the first, and does nothing that later ones do not."""
+        return self.steady_index > 0 and not self.sets_up
 
 
 def find_steps(trace: Trace, timeline: Timeline) -> Steps:
@@ -59,7 +60,23 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
         end = max(start, _last_end(timeline, device, entries.stop))
         steps.append(Step(entries, start, end))
         start = end
-    return Steps(tuple(steps), _median_index([step.duration_ns for step in steps]), len(slices))
+    done_once = _done_once(trace, slices)
+    shown = _median_index([step.duration_ns for step in steps], done_once)
+    return Steps(tuple(steps), shown, len(slices), done_once[shown])
+
+
+def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
+    """What each step after the first does that those after it will not, as far as a trace shows it."""
+    compiling = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
+    compiles = trace.columns["scope"] == compiling
+    replayed = trace.mask(Kind.WORK) & (trace.columns["value"] == 1)
+    replays = [bool(replayed[entries].any()) for entries in slices]
+    first_replay = replays.index(True) if True in replays else 0
+    found = ["CUDA graphs are recorded" * (index == first_replay > 0) for index in range(len(slices))]
+    for index, entries in enumerate(slices):
+        if index and compiles[entries].any():
+            found[index] = " and ".join(filter(None, ["torch.compile compiles", found[index]]))
+    return found
 
 
 def _first_forward(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
@@ -74,10 +91,14 @@ def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:
     return int(ends.max()) if len(ends) else 0
 
 
-def _median_index(durations: list[int]) -> int:
-    """Index of the (lower) median of the durations after the first; the later one of equals."""
+def _median_index(durations: list[int], done_once: list[str]) -> int:
+    """Index of the (lower) median of the durations after the first; the later one of equals.
+
+    Steps in which something is done once count where there are no others.
+    """
     if len(durations) == 1:
         return 0
-    rest = sorted(durations[1:])
-    median = rest[(len(rest) - 1) // 2]
-    return max(index for index, duration in enumerate(durations) if index and duration == median)
+    rest = range(1, len(durations))
+    later = [index for index in rest if not done_once[index]] or list(rest)
+    median = sorted(durations[index] for index in later)[(len(later) - 1) // 2]
+    return max(index for index in later if durations[index] == median)

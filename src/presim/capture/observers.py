@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, vllm_kernels
+from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, losses, vllm_kernels
 from presim.capture.adapters.deep_ep import DeepEp
 from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
@@ -92,6 +92,7 @@ class Observers:
         if control.values is not None:
             self.read_backs = ReadBacks(control.values, ends.end_loop)
             self.read_backs.install(hook)
+            losses.install(hook)
         torch.cuda._lazy_call(hook.track_memory)
 
     def _join_world(self, control: Control, ends: Ends) -> None:

@@ -110,7 +110,8 @@ _Cell = tuple[str, str, str, str]  # label, value, remark, style of the value
 def _step_cell(result: Result) -> _Cell:
     if result.step_time_s is None or result.step_time_low_s is None or result.step_time_high_s is None:
         return "step time", "unknown", "no step completed", ""
-    label = "step time" if result.steps.steady else "first step" if result.steps.count else "whole run"
+    shown = f"step {result.steps.steady_index + 1}" if result.steps.steady_index else "first step"
+    label = "step time" if result.steps.steady else shown if result.steps.count else "whole run"
     doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
     interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
     return label, seconds(result.step_time_s), interval, "bright_cyan"

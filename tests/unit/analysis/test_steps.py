@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.analysis.steps import find_steps
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Phase
+from presim.trace.schema import COMPILING, Phase
 from presim.trace.signatures import Gemm
 from support import fakes
 
@@ -53,6 +53,37 @@ def test_the_median_step_after_the_first_is_the_steady_one() -> None:
     steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
     assert steps.steady_index == 4
     assert steps.steady.duration_ns == duration_ns(200)
+
+
+def recorded_in_the_second(steps: int) -> TraceBuilder:
+    """The first step asks by itself, the second records a graph, and all from then on replay it."""
+    build = TraceBuilder()
+    for step in range(steps):
+        build.work(gemm(300 - 100 * (step > 1)))
+        build.work(gemm(100), replayed=step > 0)
+        build.step()
+    return build
+
+
+def test_a_step_that_records_a_graph_is_not_steady() -> None:
+    """Where there is no other, it is shown and said; the next one is steady."""
+    for count, steady in ((2, False), (3, True), (4, True)):
+        trace = recorded_in_the_second(count).trace()
+        steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
+        assert steps.is_steady == steady
+        assert steps.sets_up == ("" if steady else "CUDA graphs are recorded")
+        assert steps.steady_index == count - 1
+
+
+def test_a_step_that_compiles_is_not_steady() -> None:
+    build = TraceBuilder()
+    for scope in ("", COMPILING, "", ""):
+        build.work(gemm(100), scope=scope)
+        build.work(gemm(100))
+        build.step()
+    trace = build.trace()
+    steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
+    assert (steps.is_steady, steps.steady_index) == (True, 3)
 
 
 def test_work_after_the_last_step_belongs_to_none() -> None:

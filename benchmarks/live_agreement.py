@@ -1,0 +1,99 @@
+"""How well three step times agree: what a framework logs with `--live`, the same trace simulated, another capture.
+
+    python benchmarks/live_agreement.py [--runs N] [ROW...]
+
+Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs, one rank), megatron (a small GPT, two stages of two GPUs, a rank of
+each). Each runs with the host's CPU time and with `--host-time 0`, N times live and N times without; the live trace is
+saved and simulated again. Steps from the fourth on count: what is recorded once is over. A table has, for each run, the
+median step that the log has, and how far the other two lie from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PRESIM = [sys.executable, "-c", "from presim.cli.main import main; main()"]
+STEPS, SETTLED = 9, 3
+TOKENS = 8192  # of a rank's step, in the first row
+
+
+def torchtitan(folder: Path) -> tuple[list[str], Callable[[str], list[float]]]:
+    """The command behind presim's options, and the step times (s) in its log."""
+    if not (folder / "tokenizer").exists():
+        subprocess.run([sys.executable, EXAMPLES / "torchtitan_assets.py", str(folder)], check=True)
+    command = [
+        *("--gpu", "h100-sxm", "--ranks", "0", "--steps", str(STEPS), "--", "torchrun", "--nnodes", "16"),
+        *("--nproc-per-node", "8", "-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b"),
+        *("--metrics.log_freq", "1", "--hf_assets_path", str(folder / "tokenizer"), "--dataloader.dataset", "c4_test"),
+        *("--dataloader.dataset_path", str(folder / "c4_test"), "--training.steps", str(STEPS)),
+    ]
+    return command, lambda log: [TOKENS / float(tps.replace(",", "")) for tps in re.findall(r"tps: ([\d,]+)", log)]
+
+
+def megatron(_: Path) -> tuple[list[str], Callable[[str], list[float]]]:
+    """As above; both stages' first ranks run."""
+    command = [
+        *("--gpu", "h100-sxm", "--world-size", "4", "--check", "0", "--steps", "0", str(EXAMPLES / "megatron_gpt.py")),
+        *("--model", "tiny", "--micro-batches", "4", "--tensor-parallel", "2", "--pipeline-parallel", "2", "--log"),
+        *("--steps", str(STEPS)),
+    ]
+    return command, lambda log: [float(ms) / 1e3 for ms in re.findall(r"rank 2\] iteration .*?\(ms\): ([\d.]+)", log)]
+
+
+ROWS = {"torchtitan": torchtitan, "megatron": megatron}
+
+
+def step_s(path: Path) -> float:
+    """The median of a result's later steps."""
+    return statistics.median(json.loads(path.read_text())["steps"]["times_s"][SETTLED:])
+
+
+def presim(folder: Path, *options: str) -> str:
+    """What it prints; it has to end well."""
+    done = subprocess.run([*PRESIM, *options], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def row(name: str, runs: int, host: list[str], folder: Path) -> None:
+    """One line of the table a run."""
+    command, read = ROWS[name](folder)
+    for run in range(runs):
+        job = folder / f"{name}{run}{len(host)}"
+        live, again, apart = (folder / f"{kind}.json" for kind in ("live", "again", "apart"))
+        ours = ("run", "--quiet", *host)
+        logged = read(presim(folder, *ours, "--live", "--save", str(job), "--json", str(live), *command))
+        presim(folder, "simulate", str(job), "--quiet", *host, "--json", str(again))
+        presim(folder, *ours, "--json", str(apart), *command)
+        printed = statistics.median(logged[SETTLED:])
+        cells = [f"{100 * (step / printed - 1):+.3f} %" for step in (step_s(live), step_s(again), step_s(apart))]
+        load = f"{os.getloadavg()[0]:.0f}"
+        print("|", " | ".join((name, "no" if host else "yes", f"{1e3 * printed:.3f}", *cells, load)), "|", flush=True)
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{' or '.join(ROWS)}; all where none is named")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    print("| framework | host time | logged, ms | result of that run | its trace simulated | another capture | load |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.rows or ROWS:
+            for host in ([], ["--host-time", "0"]):
+                row(name, options.runs, host, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
