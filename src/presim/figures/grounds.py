@@ -1,0 +1,48 @@
+"""What the figures rest on and what bounds them: origins of prices, limits, values that were read back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from presim.figures.says import says
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How much of the step time rests on one origin, and how sure it is."""
+
+    name: Annotated[str, says("measured, interpolated, learned, analytic, or host (CPU time as it was captured).")]
+    estimators: Annotated[list[str], says("Names of the estimators that answered.")]
+    seconds: Annotated[float, says("Seconds of the step time.")]
+    share: Annotated[float, says("Share of the step time.")]
+    uncertainty: Annotated[float, says("Mean relative uncertainty (80 %) of these seconds.")]
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where the step time's numbers come from."""
+
+    by_origin: Annotated[list[Share], says("Share of the step time by origin of its prices.")]
+    method: Annotated[str, says("How the uncertainties were combined.")]
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Something that bounds the step time, and what would help."""
+
+    name: Annotated[str, says("compute, memory_bandwidth, communication, host, copies, recomputation or latency.")]
+    seconds: Annotated[float, says("Seconds of the step it accounts for.")]
+    share: Annotated[float, says("Share of the step time.")]
+    statement: Annotated[str, says("What was found, with its number.")]
+    advice: Annotated[str, says("What would help, and by how much at most.")]
+
+
+class ReadBack(msgspec.Struct, frozen=True):
+    """A place where the script read values of the device."""
+
+    line: Annotated[str, says("Where: ``file.py:12``, the innermost line that is neither Python's nor a package's.")]
+    what: Annotated[str, says("How: item, copy to host, or the operator that read (nonzero, unique, …).")]
+    answer: Annotated[
+        str,
+        says("Who answered: computed, or a policy: loss, gradient norm, finite, routing, sampling, number, zero."),
+    ]
+    times: Annotated[int, says("How often.")]
