@@ -1,4 +1,7 @@
-"""Train a Llama with DeepSpeed: ZeRO 1 to 3, offload to the host, activation checkpointing."""
+"""Train a Llama with DeepSpeed: ZeRO 1 to 3, offload to the host, activation checkpointing.
+
+presim run --gpu h100-sxm --nodes 4 examples/deepspeed_zero.py --model 8b --stage 3 --checkpoint
+"""
 
 import argparse
 

@@ -1,4 +1,7 @@
-"""Train a GPT-2 (124M) with DistributedDataParallel and autocast, as nanoGPT does."""
+"""Train a GPT-2 (124M) with DistributedDataParallel and autocast, as nanoGPT does.
+
+presim run --gpu h100-sxm --nodes 1 examples/gpt2_ddp.py
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""Train a graph attention network (PyTorch Geometric) on one random graph of the size of ogbn-arxiv."""
+"""Train a graph attention network (PyTorch Geometric) on one random graph of the size of ogbn-arxiv.
+
+presim run --gpu h100-sxm examples/graph_attention.py
+"""
 
 import argparse
 

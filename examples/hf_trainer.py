@@ -1,4 +1,7 @@
-"""Train a small Llama with the Trainer of transformers: DDP, FSDP2 or DeepSpeed, as accelerate sets them up."""
+"""Train a small Llama with the Trainer of transformers: DDP, FSDP2 or DeepSpeed, as accelerate sets them up.
+
+presim run --gpu h100-sxm --nodes 1 examples/hf_trainer.py --backend fsdp
+"""
 
 import argparse
 import tempfile

@@ -1,4 +1,7 @@
-"""Train a small GPT-2 with Lightning's Trainer: DDP, FSDP or one GPU."""
+"""Train a small GPT-2 with Lightning's Trainer: DDP, FSDP or one GPU.
+
+presim run --gpu h100-sxm --nodes 2 examples/lightning_gpt.py --strategy ddp
+"""
 
 import argparse
 import os

@@ -4,6 +4,8 @@ Hugging Face's LlamaForCausalLM with the shapes of the published models, fully s
 with fp32 master weights, activation checkpointing of every layer, fused AdamW. With ``--tensor-parallel`` the
 attention and MLP of each layer are split over the GPUs of a node by DTensor. It is an ordinary script: ``torchrun
 --nproc-per-node 8 examples/llama_fsdp2.py`` runs it on GPUs.
+
+presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 """
 
 import argparse

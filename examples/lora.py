@@ -1,4 +1,7 @@
-"""Fine-tune a Llama with LoRA adapters (PEFT), on weights in bf16 or quantised to 4 or 8 bits (bitsandbytes)."""
+"""Fine-tune a Llama with LoRA adapters (PEFT), on weights in bf16 or quantised to 4 or 8 bits (bitsandbytes).
+
+presim run --gpu l40s examples/lora.py --quantize 4bit
+"""
 
 import argparse
 

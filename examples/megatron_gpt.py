@@ -1,6 +1,6 @@
 """Train a GPT or a mixture of experts with Megatron-core: its parallelism, its optimizer, its schedules.
 
-torchrun --nnodes 12 --nproc-per-node 8 examples/megatron_gpt.py --model 175b --tensor-parallel 8 --pipeline-parallel 12
+presim run --gpu h100-sxm -- torchrun --nnodes 1 --nproc-per-node 8 examples/megatron_gpt.py --tensor-parallel 2
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""Train one of the usual models of images, of text, of both, or of diffusion, on random data."""
+"""Train one of the usual models of images, of text, of both, or of diffusion, on random data.
+
+presim run --gpu h100-sxm examples/model_zoo.py resnet50 --batch 256 --channels-last
+"""
 
 import argparse
 import itertools

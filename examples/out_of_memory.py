@@ -1,4 +1,7 @@
-"""An MLP whose training needs about 50 GiB: it runs out of memory on a 40 GB GPU and fits on an 80 GB one."""
+"""An MLP whose training needs about 50 GiB: it runs out of memory on a 40 GB GPU and fits on an 80 GB one.
+
+presim run --gpu a100-sxm4-40gb examples/out_of_memory.py
+"""
 
 import torch
 from torch import nn

@@ -2,6 +2,8 @@
 
 Each rank looks up its tables for everybody's samples; an all-to-all brings each sample's vectors to the rank that has
 the sample, and their gradients back.
+
+presim run --gpu h100-sxm --nodes 1 examples/recommender.py
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""Train a ViT-Huge/14 on one GPU in fp32, autocast or bf16, with or without activation checkpointing."""
+"""Train a ViT-Huge/14 on one GPU in fp32, autocast or bf16, with or without activation checkpointing.
+
+presim run --gpu h100-sxm examples/vit_huge.py
+"""
 
 import argparse
 

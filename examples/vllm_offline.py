@@ -1,4 +1,7 @@
-"""Serve a batch of prompts with vLLM's offline engine: Llama-3.1-8B's shapes with random weights, tokens as prompts."""
+"""Serve a batch of prompts with vLLM's offline engine: Llama-3.1-8B's shapes with random weights, tokens as prompts.
+
+presim run --gpu h100-sxm --steps 0 examples/vllm_offline.py --eager
+"""
 
 import argparse
 import os
