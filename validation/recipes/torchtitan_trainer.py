@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import tempfile
 
 import torch
@@ -17,6 +18,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._utils import _StageBackwardMeta, _StageForwardMeta, extract_tensor_meta
 from torchtitan.components.checkpoint import CheckpointManager
 from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.components.lora import LoRAConverter
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.components.optimizer import default_adamw
@@ -74,18 +76,58 @@ class RandomTokens(BaseDataLoader):
         pass
 
 
+def custom(shapes: list[int]) -> None:
+    """A flavor of Llama 3 with other shapes: layers, width, width of the FFN, heads, those of keys, vocabulary."""
+    from torchtitan.models import llama3
+    from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
+
+    layers, width, ffn, heads, kv_heads, words = shapes
+
+    def build(attn_backend: str, tp_gemm_backend="default"):
+        rope = ComplexRoPE.Config(dim=width // heads, max_seq_len=131072, theta=500000, scaling="llama")
+        return llama3.Llama3Model.Config(
+            dim=width,
+            vocab_size=words,
+            tok_embeddings=Embedding.Config(
+                num_embeddings=words, embedding_dim=width, param_init=llama3._EMBEDDING_INIT
+            ),
+            norm=RMSNorm.Config(normalized_shape=width, param_init=llama3._NORM_INIT),
+            lm_head=Linear.Config(in_features=width, out_features=words, param_init=llama3._output_linear_init(width)),
+            layers=llama3._build_llama3_layers(
+                n_layers=layers,
+                dim=width,
+                n_heads=heads,
+                n_kv_heads=kv_heads,
+                hidden_dim=ffn,
+                rope=rope,
+                attn_backend=attn_backend,
+                tp_gemm_backend=tp_gemm_backend,
+            ),
+        )
+
+    llama3.llama3_configs["custom"] = build
+
+
 def parse() -> argparse.Namespace:
     """The model and the way to train it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--family", required=True, help="module of torchtitan's models, e.g. llama3")
-    parser.add_argument("--flavor", required=True, help="of the family, e.g. 8B")
+    parser.add_argument("--flavor", default="custom", help="of the family, e.g. 8B")
+    parser.add_argument("--shapes", type=_counts, help="of a Llama: layers,width,FFN,heads,those of keys,vocabulary")
     for name in ("sequence", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("microbatch", "tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--global-batch", type=int, default=-1)
+    parser.add_argument("--accumulate", type=_counts, help="batches of each step: 4, or 1,2,6")
     parser.add_argument("--replicas", type=int, default=1, help="of what FSDP splits")
     parser.add_argument("--schedule", default="1F1B")
+    parser.add_argument("--layers-per-stage", type=int)
+    parser.add_argument("--ends-count-as", type=_counts, default=[1, 1], help="layers that embedding and output cost")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of what is trained")
+    parser.add_argument("--lora", type=int, help="rank of the adapters that are trained while the rest is frozen")
+    parser.add_argument("--lora-targets", default="wq,wk,wv,wqkv,wo,w1,w2,w3", help="what has them")
+    parser.add_argument("--offload", action="store_true", help="parameters, gradients and their updates to the CPU")
     parser.add_argument("--checkpoint", choices=tuple(_CHECKPOINTING), default="none")
     parser.add_argument("--chunked-loss", action="store_true", help="output layer and loss in eight pieces")
     parser.add_argument("--compile", action="store_true", help="block by block, and the loss")
@@ -99,10 +141,19 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _counts(text: str) -> list[int]:
+    return [int(count) for count in text.split(",")]
+
+
 def model_of(o: argparse.Namespace):
     """The specification of the family's model."""
     registry = importlib.import_module(f"torchtitan.models.{o.family}").model_registry
+    if o.shapes:
+        custom(o.shapes)
     converters = []
+    if o.lora:
+        targets = o.lora_targets.split(",")
+        converters.append(LoRAConverter.Config(rank=o.lora, alpha=2.0 * o.lora, target_modules=targets))
     if o.float8:
         converters.append(
             Float8LinearConverter.Config(
@@ -110,7 +161,7 @@ def model_of(o: argparse.Namespace):
             )
         )
     exchange = {"moe_comm_backend": o.exchange} if o.exchange else {}
-    if o.exchange == "hybridep":
+    if o.exchange == "hybridep" and "non_blocking_capacity_factor" in inspect.signature(registry).parameters:
         exchange["non_blocking_capacity_factor"] = 1.0  # room for a balanced exchange, so that no host waits for counts
     return registry(o.flavor, attn_backend="flex", converters=converters or None, **exchange)
 
@@ -133,6 +184,8 @@ def configure(o: argparse.Namespace) -> Trainer.Config:
             seq_len=o.sequence,
             steps=o.steps,
             disable_cuda_graphs=not o.graphs,
+            dtype=o.dtype,
+            enable_cpu_offload=o.offload,
         ),
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=o.replicas,
@@ -140,6 +193,9 @@ def configure(o: argparse.Namespace) -> Trainer.Config:
             pipeline_parallel_degree=o.pipeline_parallel,
             pipeline_parallel_schedule=o.schedule,
             pipeline_parallel_microbatch_size=o.microbatch,
+            pipeline_parallel_layers_per_stage=o.layers_per_stage,
+            pipeline_parallel_first_stage_less_layers=o.ends_count_as[0],
+            pipeline_parallel_last_stage_less_layers=o.ends_count_as[1],
             context_parallel_degree=o.context_parallel,
             expert_parallel_degree=o.expert_parallel,
             spmd_backend=o.backend,
@@ -185,12 +241,25 @@ def agree_on_shapes(o: argparse.Namespace, width: int) -> None:
     PipelineStage._send_meta = lambda stage, meta, neighbour: None
 
 
+def accumulate(trainer: Trainer, counts: list[int]) -> None:
+    """So many batches in the first step, in the second, in those that follow."""
+    step = trainer.train_step
+
+    def counted(batches) -> None:
+        trainer.gradient_accumulation_steps = counts[min(trainer.step, len(counts)) - 1]
+        step(batches)
+
+    trainer.train_step = counted
+
+
 def main() -> None:
     """A few steps."""
     o = parse()
     config = traced(o, configure(o)) if o.traced else configure(o)
     agree_on_shapes(o, config.model_spec.model.dim)
     trainer = config.build()
+    if o.accumulate:
+        accumulate(trainer, o.accumulate)
     trainer.train()
     torch.cuda.synchronize()
     trainer.close()

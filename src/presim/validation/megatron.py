@@ -39,8 +39,6 @@ def plan_megatron(case: Case) -> Plan:
         family := next((word for word in _OTHER_FAMILIES if word in name), None)
     ):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
-    if "automodel" in case.text("framework").lower():
-        raise CannotBuildError("the recipe is Megatron's, and AutoModel trains with PyTorch's FSDP2")
     if importlib.util.find_spec("megatron") is None:
         raise CannotBuildError("Megatron-core is not installed: pip install --no-deps megatron-core")
     refuse_unknown(flags_of(case))

@@ -51,6 +51,7 @@ _GPUS = {
     "h100 sxm 80gb": "h100-sxm",
     "h100 sxm 96gb hbm2e 2.4tb/s 500w (grand teton)": "h100-sxm-96gb",
     "h100 (95.07 gib)": "h100-sxm-96gb",
+    "a100": "a100-80gb-sxm",
     "a100 sxm 40gb": "a100-40gb-sxm",
     "a100 sxm 80gb": "a100-80gb-sxm",
     "a100 (dgx a100)": "a100-80gb-sxm",
@@ -81,6 +82,7 @@ def gpu_of(case: Case) -> str:
     name = case.text("gpu").lower()
     if not name:
         raise CannotBuildError("gpu is not given")
+    name = name if name in _GPUS else name.partition(" (")[0]
     plain = _GPUS.get(name, name.removeprefix("nvidia ").replace(" ", "-"))
     try:
         return find(Gpu, plain).id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+from presim.validation.borrowed import plan_automodel, plan_torchtune
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.litgpt import plan_litgpt
 from presim.validation.megatron import plan_megatron
@@ -105,6 +106,8 @@ def _single_gpu(case: Case) -> Plan:
 _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
     (("torchtitan",), plan_torchtitan),
     (("llm-foundry", "composer"), _mosaic),
+    (("automodel",), plan_automodel),
+    (("torchtune",), plan_torchtune),
     (("litgpt", "lit-gpt"), plan_litgpt),
     (("megatron", "nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),
     (("hf transformers", "hugging face"), _single_gpu),

@@ -14,7 +14,7 @@ from presim.validation.cases import CannotBuildError, Case
 from presim.validation.models import plain_name
 from presim.validation.plan import Plan, accumulation, checkpointing, cluster_of, decoder_shapes, options, steps_for
 
-_FSDP2, _TRAINER = "llama_fsdp2.py", "torchtitan_trainer.py"
+_FSDP2, RECIPE = "llama_fsdp2.py", "torchtitan_trainer.py"
 _FLAVORS = {  # as tables write a model -> module of its family, size
     "llama38b": ("llama3", "8B"),
     "llama318b": ("llama3", "8B"),
@@ -72,7 +72,7 @@ def _trainer(case: Case, cluster: Cluster) -> Plan:
     batch, micro, total = _batches(case, stages)
     traced = "graph_trainer" in case.text("framework")
     return Plan(
-        _TRAINER,
+        RECIPE,
         options(
             family=family,
             flavor=flavor,
@@ -107,10 +107,15 @@ def _flavor(case: Case) -> tuple[str, str]:
     return _FLAVORS[name]
 
 
+def batch_of(case: Case) -> int:
+    """Samples of one replica in a step, or in one of the parts whose gradients are summed."""
+    said = re.search(r"local_batch=(\d+)", case.text("other"))
+    return int(said[1]) if said else case.count("micro_batch")
+
+
 def _batches(case: Case, stages: int) -> tuple[int, int | None, int | None]:
     """Of one replica in a step or part of it, of a micro-batch of its pipeline, of all replicas together."""
-    said = re.search(r"local_batch=(\d+)", case.text("other"))
-    batch = int(said[1]) if said else case.count("micro_batch")
+    batch = batch_of(case)
     if stages == 1:
         return batch, None, case.count("global_batch", 0) or None
     micro = case.count("micro_batch", 0) or batch // stages
