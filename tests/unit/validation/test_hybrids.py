@@ -6,6 +6,7 @@ import pytest
 
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.planners import plan
+from support.plans import arguments
 
 NANO = {
     "id": "n", "framework": "Megatron-Bridge", "model": "Nemotron_3_Nano", "gpu": "H100", "n_gpus": "16",
@@ -38,7 +39,7 @@ def test_a_published_hybrid_has_its_layers_experts_and_what_is_computed_again(in
 
 
 def test_layers_of_a_test_are_counted_in_its_pattern(installed: set[str]) -> None:
-    words = " ".join(plan(Case(TEST)).args)
+    words = arguments(TEST)
     assert "--pattern M-M* --layers 4" in words
     assert "--style gpt --tied --positions learned" in words
     assert "--set is_hybrid_model=True" in words
@@ -46,7 +47,7 @@ def test_layers_of_a_test_are_counted_in_its_pattern(installed: set[str]) -> Non
 
 def test_nemotron_h_leaves_its_first_and_last_layers_out_of_fp8(installed: set[str]) -> None:
     row = {**NANO, "framework": "NeMo", "model": "Nemotron-H-56B", "tp": "8", "ep": "", "global_batch": "2"}
-    words = " ".join(plan(Case(row)).args)
+    words = arguments(row)
     assert "--layers 118" in words
     assert "--set fp8_recipe='tensorwise'" in words
     assert "--set num_layers_at_start_in_bf16=2" in words

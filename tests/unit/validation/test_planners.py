@@ -7,6 +7,7 @@ import pytest
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import Repeats
 from presim.validation.planners import plan
+from support.plans import arguments, refusal
 
 LLAMA = {
     "id": "x", "framework": "torchtitan", "gpu": "H100", "n_gpus": "64", "gpus_per_node": "8", "n_layers": "32",
@@ -44,9 +45,7 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
     ],
 )
 def test_a_case_that_cannot_be_built_says_why(change: dict[str, str], reason: str) -> None:
-    with pytest.raises(CannotBuildError) as raised:
-        plan(Case({**LLAMA, **change}))
-    assert str(raised.value) == reason
+    assert refusal({**LLAMA, **change}) == reason
 
 
 def test_memory_alone_needs_no_global_batch() -> None:
@@ -94,9 +93,7 @@ def test_a_pipeline_of_megatron_captures_one_rank_a_stage(installed: set[str]) -
 def test_what_only_transformer_engine_computes_needs_it(
     installed: set[str], change: dict[str, str], reason: str
 ) -> None:
-    with pytest.raises(CannotBuildError) as raised:
-        plan(Case({**MEGATRON, **change}))
-    assert str(raised.value) == (
+    assert refusal({**MEGATRON, **change}) == (
         f"the case has {reason}, which Megatron computes with Transformer Engine, and that is not installed"
     )
 
@@ -104,7 +101,7 @@ def test_what_only_transformer_engine_computes_needs_it(
 def test_fp8_of_tuned_runs_takes_transformer_engine_and_its_recipe(installed: set[str]) -> None:
     installed.add("transformer_engine")
     case = {**MEGATRON, "framework": "Megatron-Bridge", "precision": "FP8-MX", "cp": "2", "gpu": "B200"}
-    words = " ".join(plan(Case(case)).args)
+    words = arguments(case)
     assert "--engine te" in words
     assert "--context-parallel 2" in words
     assert "--gradients model" in words
@@ -115,8 +112,8 @@ def test_fp8_of_tuned_runs_takes_transformer_engine_and_its_recipe(installed: se
 def test_transformer_engine_is_taken_where_the_case_needs_it(installed: set[str]) -> None:
     installed.add("transformer_engine")
     local = {**MEGATRON, "other": "transformer-impl=local"}
-    assert "--engine local" in " ".join(plan(Case(local)).args)
-    assert "--engine te" in " ".join(plan(Case({**local, "n_experts": "8", "ep": "8"})).args)
+    assert "--engine local" in arguments(local)
+    assert "--engine te" in arguments({**local, "n_experts": "8", "ep": "8"})
 
 
 BRIDGE = {**MEGATRON, "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "GB200 (NVL72)", "gpus_per_node": "72"}
@@ -157,7 +154,7 @@ def test_of_many_micro_batches_two_steps_with_fewer_are_captured(installed: set[
 )
 def test_a_tuned_run_is_built_as_its_recipe_says(installed: set[str], change: dict[str, str], expected: str) -> None:
     installed.add("transformer_engine")
-    assert expected in " ".join(plan(Case({**BRIDGE, "global_batch": "256", "tp": "1", **change})).args)
+    assert expected in arguments({**BRIDGE, "global_batch": "256", "tp": "1", **change})
 
 
 def test_a_precision_that_names_two_is_not_chosen_from(installed: set[str]) -> None:
@@ -168,7 +165,7 @@ def test_a_precision_that_names_two_is_not_chosen_from(installed: set[str]) -> N
 
 def test_fp32_keeps_megatrons_own_attention_where_accelerate_ran_it(installed: set[str]) -> None:
     row = {**MEGATRON, "framework": "HF accelerate + Megatron-LM plugin", "precision": "fp32 (no TF32: sgemm kernels)"}
-    words = " ".join(plan(Case(row)).args)
+    words = arguments(row)
     assert "--precision fp32" in words
     assert "--attention unfused" in words
 
@@ -176,7 +173,7 @@ def test_fp32_keeps_megatrons_own_attention_where_accelerate_ran_it(installed: s
 def test_the_split_of_experts_may_stand_in_the_name(installed: set[str]) -> None:
     installed.add("transformer_engine")
     row = {**MEGATRON, "model": "moe/gpt3_te_8experts_etp1_ep4", "n_experts": "8", "ep": "4", "tp": "2"}
-    assert "--expert-tensor-parallel 1" in " ".join(plan(Case(row)).args)
+    assert "--expert-tensor-parallel 1" in arguments(row)
 
 
 def test_fp8_of_llm_foundry_needs_transformer_engine(installed: set[str]) -> None:
@@ -203,17 +200,16 @@ def test_only_the_measured_rank_runs_for_a_row_of_memory(installed: set[str]) ->
 
 
 def test_fp16_sums_gradients_in_fp16_as_megatron_does(installed: set[str]) -> None:
-    assert "--gradients model" in " ".join(plan(Case({**MEGATRON, "precision": "fp16"})).args)
-    assert "--gradients" not in " ".join(plan(Case(MEGATRON)).args)
+    assert "--gradients model" in arguments({**MEGATRON, "precision": "fp16"})
+    assert "--gradients" not in arguments(MEGATRON)
 
 
 def test_megatron_needs_the_number_of_gpus(installed: set[str]) -> None:
-    with pytest.raises(CannotBuildError) as raised:
-        plan(Case({**MEGATRON, "n_gpus": ""}))
-    assert str(raised.value) == "n_gpus is not given"
+    assert refusal({**MEGATRON, "n_gpus": ""}) == "n_gpus is not given"
 
 
 def test_other_families_of_megatron_are_named(installed: set[str]) -> None:
-    with pytest.raises(CannotBuildError) as raised:
-        plan(Case({**MEGATRON, "model": "mimo/mimo_vlm"}))
-    assert str(raised.value) == "the recipe builds decoders, and the case is of the kind 'mimo'"
+    assert (
+        refusal({**MEGATRON, "model": "mimo/mimo_vlm"})
+        == "the recipe builds decoders, and the case is of the kind 'mimo'"
+    )
