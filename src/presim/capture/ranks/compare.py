@@ -9,7 +9,9 @@ not. What comes before the first forward pass does not count either: one rank re
 
 A large block may be larger than what was asked for: the caching allocator hands out a free one whole unless more than
 1 MiB would be left of it, and which ones are free depends on when other streams were done with them, so on the host's
-pace. Such sizes are compared beside the hash, with that much between them.
+pace. Such sizes are compared beside the hash, with that much between them. So are the bytes that an optimizer's kernel
+over many tensors moves, with 1 % between them: Megatron's first tensor parallel rank has what all of them hold alike in
+its part of the gradients' norm, and the others have not.
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.trace.schema import COMPILING, Group, Kind, Phase, Trace
-from presim.trace.signatures import Collective, Signature
+from presim.trace.signatures import Collective, Optimizer, Signature
 
 Words = NDArray[np.uint64]
+Ints = NDArray[np.int64]
 _COUNTED = (
     *(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC, Kind.STREAM_SYNC),
     *(Kind.DEVICE_SYNC, Kind.ALLOC, Kind.STEP),
 )
 _LEFT_WHOLE = 1 << 20  # bytes: kSmallSize in PyTorch's CUDACachingAllocator, of smaller blocks and of what is left over
 _SET_UP_NOISE = 0.005  # of the memory that set-up left behind: what such blocks may add up to
+_PER_PARAMETERS = 0.01  # of an optimizer kernel's bytes; of small ones 1 MiB, which takes a third of a microsecond
 _ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STREAM_SYNC)
 
 
@@ -41,21 +45,21 @@ class Fingerprint:
     """What a rank did up to the end of a step."""
 
     words: Words  # by counted entry: what it does
-    sizes: NDArray[np.int64]  # by counted entry: bytes of a large allocation, else 0; the first: memory before it
+    amounts: Ints  # by counted entry: bytes of a large allocation or an optimizer's kernel, else 0; first: held before
+    slack: Ints  # by counted entry: how far another rank's amount may be away
     entries: NDArray[np.int64]  # by counted entry: its index in the trace
 
     @property
     def digest(self) -> bytes:
-        """Equal where ranks do the same, but for the sizes of large blocks."""
+        """Equal where ranks do the same, but for amounts."""
         return hashlib.blake2b(self.words.tobytes(), digest_size=16).digest()
 
     def first_difference(self, other: Fingerprint) -> int | None:
         """The first of our entries that the other has not at its place; None where all are alike."""
         common = min(len(self.words), len(other.words))
-        apart = np.abs(self.sizes[:common] - other.sizes[:common])
-        enough = np.full(common, _LEFT_WHOLE)
-        enough[0] = max(_LEFT_WHOLE, int(_SET_UP_NOISE * self.sizes[0]))
-        different = np.flatnonzero((self.words[:common] != other.words[:common]) | (apart > enough))
+        apart = np.abs(self.amounts[:common] - other.amounts[:common])
+        allowed = np.maximum(self.slack[:common], other.slack[:common])
+        different = np.flatnonzero((self.words[:common] != other.words[:common]) | (apart > allowed))
         if len(different):
             return int(self.entries[different[0]])
         if len(self.words) == len(other.words):
@@ -81,11 +85,21 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     is_large = sizes > _LEFT_WHOLE
     value = np.where(is_large, 1, sizes).astype(np.uint64)  # no small block has one byte
     words = (signature * np.uint64(31) + kind) * np.uint64(0x9E3779B97F4A7C15) ^ stream ^ (value << np.uint64(8))
+    moved = _moved_by_optimizers(trace)[trace.columns["signature"][entries].astype(np.int64)]
+    held = _allocated(trace, begin)
+    noise = np.concatenate([[_SET_UP_NOISE * held], _PER_PARAMETERS * moved])
     return Fingerprint(
         np.concatenate([np.zeros(1, np.uint64), words]),
-        np.concatenate([[_allocated(trace, begin)], np.where(is_large, sizes, 0)]).astype(np.int64),
+        np.concatenate([[held], np.where(is_large, sizes, moved)]).astype(np.int64),
+        _LEFT_WHOLE + noise.astype(np.int64),
         np.concatenate([[begin], entries]).astype(np.int64),
     )
+
+
+def _moved_by_optimizers(trace: Trace) -> Ints:
+    """Bytes by signature, and a zero for none."""
+    found = [one.bytes_read + one.bytes_written if isinstance(one, Optimizer) else 0 for one in trace.signatures]
+    return np.array([*found, 0], np.int64)
 
 
 def _first_forward(trace: Trace, end: int) -> int:
@@ -116,6 +130,8 @@ def _by_appearance(values: NDArray[np.generic]) -> Words:
 
 
 def _content(signature: Signature, trace: Trace) -> Hashable:
+    if isinstance(signature, Optimizer):
+        return signature.operator, signature.dtype
     if not isinstance(signature, Collective):
         return msgspec.json.encode(signature)
     groups = trace.manifest.groups

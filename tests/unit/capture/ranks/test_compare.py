@@ -11,7 +11,7 @@ from golden.scenarios import kernel
 from presim.capture.ranks.compare import describe_difference, fingerprint, spread
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COMPILING, Group, Manifest, Phase, Trace
-from presim.trace.signatures import Collective
+from presim.trace.signatures import Collective, Optimizer
 
 
 def trace(
@@ -92,6 +92,19 @@ def test_a_large_block_may_be_handed_out_whole(bytes_: int, others: int, same: b
 
 def test_set_up_may_have_taken_such_blocks() -> None:
     assert alike(set_up(kept=1 << 30, kernels=1), set_up(kept=(1 << 30) + (3 << 20), kernels=1))
+
+
+@pytest.mark.parametrize(("others", "same"), [(1_005_000_000, True), (1_030_000_000, False)])
+def test_an_optimizer_s_kernel_may_have_a_few_more_tensors(others: int, same: bool) -> None:
+    """Megatron's first tensor parallel rank counts in the gradients' norm what all hold alike."""
+    found = []
+    for moved, tensors in ((1_000_000_000, 7), (others, 13)):
+        build = TraceBuilder()
+        norm = Optimizer(bytes_read=moved, bytes_written=4, elements=moved // 4, dtype="float32", fused_tensors=tensors)
+        build.work(norm, phase=Phase.FORWARD)
+        build.step()
+        found.append(build.trace())
+    assert alike(*found) == same
 
 
 def test_streams_that_are_used_differently_make_one() -> None:
