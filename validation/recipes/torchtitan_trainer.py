@@ -24,7 +24,7 @@ from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.components.quantization import Float8LinearConverter
 from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.config import CompileConfig, DebugConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.trainer import Trainer
@@ -134,6 +134,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--async-tensor-parallel", action="store_true", help="needs --compile")
     parser.add_argument("--float8", choices=("tensorwise", "rowwise"), help="needs torchao")
     parser.add_argument("--exchange", help="of experts' tokens, e.g. hybridep; else all-to-all by NCCL")
+    parser.add_argument("--even", action="store_true", help="tokens go to experts in turn, whatever the gate says")
     parser.add_argument("--traced", action="store_true", help="by its graph trainer, as one graph")
     parser.add_argument("--graphs", action="store_true", help="forward and backward as one CUDA graph")
     parser.add_argument("--backend", default="spmd_types", help="of sharded tensors")
@@ -204,6 +205,7 @@ def configure(o: argparse.Namespace) -> Trainer.Config:
             enable=o.compile, enable_async_tensor_parallel=o.async_tensor_parallel, components=["model", "loss"]
         ),
         activation_checkpoint=_CHECKPOINTING[o.checkpoint](),
+        debug=DebugConfig(moe_force_load_balance=o.even),
         metrics=MetricsProcessor.Config(log_freq=1000),
         checkpoint=CheckpointManager.Config(enable=False),
     )

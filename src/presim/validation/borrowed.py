@@ -69,6 +69,7 @@ def plan_automodel(case: Case) -> Plan:
             compile=dense and stages == 1 and not alone,
             async_tensor_parallel=dense and split > 1 and stages == 1,
             exchange="hybridep" if experts > 1 else None,
+            even=not dense,
         ),
         cluster,
         tuple(range(0, cluster.world_size, cluster.world_size // stages)),

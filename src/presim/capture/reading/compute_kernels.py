@@ -82,7 +82,7 @@ def grouped_product(operator: Operator) -> Signature | None:
         return None
     left, right = matrices[0], matrices[1]
     groups = _groups(left, right, operator)
-    rows = left.elements // left.shape[-1]
+    rows = math.prod(left.shape[:-1])
     return GroupedGemm(groups, rows, right.shape[-1], left.shape[-1], left.dtype)
 
 
