@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from presim.validation.cases import Case
 
+RECIPE = "megatron_tests.py"
 _SOURCE = "Megatron-LM:tests/functional_tests/"
 _PLATFORM, _GPUS = "A100 (DGX A100)", "8"
 
@@ -23,3 +24,11 @@ def completed(case: Case) -> Case:
     if not case.text("n_gpus") and "GB200" not in case.text("gpu"):  # its hosts have four: its recipes say how many
         row["n_gpus"] = _GPUS
     return Case(row)
+
+
+def is_timed(case: Case) -> bool:
+    """Whether the case is a test whose steps were timed, which wait for what the trainer checks and logs in each.
+
+    Where memory alone was measured that is left out: it changes when hosts wait, and not what is kept.
+    """
+    return _SOURCE in case.text("source") and case.number("step_time_s") is not None

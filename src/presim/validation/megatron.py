@@ -81,7 +81,7 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_packed.py", ("--pieces", str(pieces))
     if tuned_experts.fuses_experts(case, cluster_of(case).gpu.id):
         return "megatron_fused_experts.py", ()
-    return _RECIPE, ()
+    return (functional_tests.RECIPE if functional_tests.is_timed(case) else _RECIPE), ()
 
 
 def _shapes_of(case: Case) -> Shapes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import Case
-from presim.validation.functional_tests import completed
+from presim.validation.functional_tests import completed, is_timed
 
 FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
 ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}
@@ -26,3 +26,15 @@ ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source
 def test_empty_cells_are_the_defaults_of_the_tests_recipes(change: dict[str, str], gpu: str, gpus: str) -> None:
     case = completed(Case({**ROW, **change}))
     assert (case.text("gpu"), case.text("n_gpus")) == (gpu, gpus)
+
+
+@pytest.mark.parametrize(
+    ("change", "timed"),
+    [
+        ({"step_time_s": "0.1"}, True),
+        ({"step_time_s": ""}, False),
+        ({"step_time_s": "0.1", "source": "github:somebody/else.json"}, False),
+    ],
+)
+def test_steps_of_tests_wait_for_what_is_logged(change: dict[str, str], timed: bool) -> None:
+    assert is_timed(Case({**ROW, **change})) == timed

@@ -1,0 +1,35 @@
+"""The recipe of Megatron-LM's own tests: in each step the host waits for all that is checked and logged."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from presim.trace.schema import Kind
+from support.captured import ROOT, run
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("megatron.core"), pytest.mark.slow]
+
+RECIPE = ROOT / "validation" / "recipes" / "megatron_tests.py"
+MICRO_BATCHES, STEPS = 3, 2
+
+
+def test_the_host_waits_for_every_loss_and_for_what_a_step_logs() -> None:
+    job = run(
+        *(str(RECIPE), "--engine", "local", "--style", "gpt", "--tied", "--positions", "learned", "--layers", "2"),
+        *("--hidden", "64", "--ffn", "256", "--heads", "4", "--kv-heads", "4", "--vocab", "512", "--sequence", "64"),
+        *("--batch", "1", "--accumulate", str(MICRO_BATCHES), "--distributed-optimizer"),
+        world_size=2,
+        steps=STEPS,
+    )
+    read = Counter[str]()
+    for each in job.trace.manifest.read_backs:
+        if "megatron_tests.py" in each.line:
+            read[each.line] += each.times
+    checks, *logged = sorted(read.values(), reverse=True)
+    assert checks == 2 * MICRO_BATCHES * STEPS  # a number, and finite
+    assert sum(logged) >= 5 * (STEPS - 1)
+    second = job.trace.columns["kind"][job.trace.steps()[1]]
+    assert (second == Kind.STREAM_SYNC).sum() >= 2 * MICRO_BATCHES + 5
+    assert (second == Kind.DEVICE_SYNC).sum() == 1  # the timer's
