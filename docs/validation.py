@@ -72,10 +72,15 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: str) -> None:
     ends: list[float] = []
-    for name in sorted({source(row) for row in rows}):
+    for index, name in enumerate(sorted({source(row) for row in rows})):
         points = [(row[measured], row[predicted]) for row in rows if source(row) == name]
         both = [(float(x), float(y)) for x, y in points if x and y]
-        axes.plot([x for x, _ in both], [y for _, y in both], "o", markersize=4, alpha=0.7, label=name)
+        style = {
+            "color": f"C{index % 10}",
+            "marker": "o^s"[index // 10],
+            "linestyle": "none",
+        }  # ten colours, then shapes
+        axes.plot([x for x, _ in both], [y for _, y in both], **style, markersize=4, alpha=0.7, label=name)
         ends = [*ends, *(x for x, _ in both)]
     ends = [0.8 * min(ends), 1.25 * max(ends)] if ends else [1, 10]
     axes.plot(ends, ends, color="black", linewidth=0.8)

@@ -50,6 +50,7 @@ def svg(result: Result, width: int = WIDTH) -> str:
         record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False, color_system="truecolor"
     )
     write(result, console=console)
+    console.print()  # the picture's frame cuts into its last line
     return console.export_svg(title="presim")
 
 
