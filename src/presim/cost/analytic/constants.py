@@ -75,7 +75,7 @@ _GENERATIONS = {
     "ada": ("ada", "ampere"),
     "hopper": ("hopper", "ampere"),
     "blackwell": ("blackwell", "hopper"),
-    "blackwell-ultra": ("blackwell", "hopper"),
+    "blackwell-ultra": ("blackwell-ultra", "blackwell", "hopper"),
     "blackwell-rtx": ("ada", "ampere"),
     "cdna3": ("hopper",),
     "cdna4": ("blackwell", "hopper"),
@@ -87,6 +87,12 @@ BORROWED = 2.0  # widens the uncertainty of constants borrowed from another gene
 def table() -> dict[str, Any]:
     """The whole file as nested dicts."""
     return tomllib.loads(resources.files("presim.cost.analytic").joinpath("efficiency.toml").read_text())
+
+
+def sustained(gpu: str) -> float | None:
+    """What a GPU keeps of its generation's share of the peak; None where no published step says."""
+    found = table()["sustained"].get(gpu)
+    return None if found is None else float(found["share"])
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from presim.cost.analytic.constants import sustained as _sustained
 from presim.hardware import Gpu
 
 _PRECISIONS = {
@@ -72,7 +73,8 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     is for kernels that run by themselves, which is how the tables were made that the constants are fitted to.
 
     A GPU with less power for its peak than the one its generation was measured on sustains less. The exponent was
-    chosen between an A100 PCIe (SimuMax) and an L4 (NeuSight): doubt stays.
+    chosen between an A100 PCIe (SimuMax) and an L4 (NeuSight): doubt stays. Where steps on two GPUs were published,
+    `sustained` in the table says what they tell.
     """
     peaks = {kind: gpu.peak(kind) for kind in ("fp16", "bf16", "fp32", "fp64", "tf32", "fp8", "int8", "fp4")}
     known = {kind: peak for kind, peak in peaks.items() if peak}
@@ -89,7 +91,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         l2_bytes=gpu.l2_bytes,
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
-        sustained=1.0 if measured else share,
+        sustained=_sustained(gpu.id) or (1.0 if measured else share),
         burst=burst,
         doubt=1.0 if measured else _DOUBT,
     )

@@ -67,3 +67,10 @@ def test_precision_by_type_and_accumulation() -> None:
     assert precision("float32", "tf32") == "tf32"
     assert precision("float8_e5m2") == "fp8"
     assert precision("int64") == "fp32"
+
+
+def test_what_steps_on_two_gpus_tell_is_kept_of_the_peak() -> None:
+    """GB300 has GB200's FP8 peak, and a fifth more of it is left in a step; B200 is what the tables are of."""
+    shares = {name: device_of(hardware.gpu(name)).sustained for name in ("b200", "gb200", "gb300")}
+    assert shares["b200"] == 1.0
+    assert shares["gb300"] / shares["gb200"] == pytest.approx(1.22, abs=0.01)
