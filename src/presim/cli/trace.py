@@ -20,6 +20,8 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
     chosen = _range(entries)
     job = store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
+    if chosen is not None and chosen.start >= len(trace):
+        raise click.BadParameter(f"{entries!r} begins behind the last of {len(trace)} entries", param_hint="--entries")
     if as_json:
         sys.stdout.buffer.write(trace_view.encode(trace, chosen))
     else:

@@ -87,7 +87,7 @@ def builtin_path(kind: type[Sourced], name: str) -> Path:
     if plain and "/" not in plain and path.is_file():
         return path
     near = nearest(name, (kind,))
-    hint = f"did you mean {', '.join(near)}? " if near else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise InputError(
         f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
         f"a path ending in .toml is read as a description of your own."

@@ -73,14 +73,15 @@ def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
         return find(kind, described)
     if isinstance(described, Mapping):
         return read(kind, described, f"{where} [{kind.__name__.lower()}]")
-    raise InputError(f"{where}: {kind.__name__.lower()} = {described!r} must be a name, a path or a table; correct it.")
+    place = f"{where}: " if where else ""
+    raise InputError(f"{place}{kind.__name__.lower()} = {described!r} must be a name, a path or a table; correct it.")
 
 
 def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | None) -> tuple[int, int]:
     """Nodes and GPUs per node; what is not said follows from the rest."""
     for name, value in (("--nodes", nodes), ("--gpus-per-node", per_node), ("--world-size", world)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}: it must be at least 1.")
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise InputError(f"{name} is {value!r}: it must be a whole number of at least 1.")
     if per_node is None:
         per_node = _per_node(node, nodes, world)
     if per_node > node.domain:

@@ -167,7 +167,7 @@ def test_trace_shows_entries(saved: Path, capsysbinary: pytest.CaptureFixture[by
     assert "aten::embedding" in text
 
 
-@pytest.mark.parametrize("text", ["5", "a:b", "9:2", "-3:2"])
+@pytest.mark.parametrize("text", ["5", "a:b", "9:2", "-3:2", "99999999:"])
 def test_a_bad_range_is_explained(saved: Path, text: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """What a range looks like stands in the message, or what is wrong with its ends."""
     code, _, err = called(capsysbinary, "trace", saved, f"--entries={text}")

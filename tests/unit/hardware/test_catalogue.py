@@ -118,7 +118,7 @@ ENDING = "`presim hardware list` shows all; a path ending in .toml is read as a 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie, a100-pcie, h100, a100-pcie-40gb? "),
+        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or a100-pcie or h100 or a100-pcie-40gb? "),
         ("", "unknown GPU '': "),
         ("data/gpus/t4", "unknown GPU 'data/gpus/t4': "),
     ],

@@ -64,7 +64,9 @@ def test_what_is_not_said_follows_from_the_rest(options: dict[str, int], nodes: 
             {"gpu": "h100", "nodes": 2, "gpus_per_node": 8, "world_size": 32},
             "2 nodes x 8 GPUs per node are 16 ranks, not a world size of 32: leave one of the three out.",
         ),
-        ({"gpu": "h100", "nodes": 0}, "--nodes is 0: it must be at least 1."),
+        ({"gpu": "h100", "nodes": 0}, "--nodes is 0: it must be a whole number of at least 1."),
+        ({"gpu": "h100", "nodes": "2"}, "--nodes is '2': it must be a whole number of at least 1."),
+        ({"gpu": 7}, "gpu = 7 must be a name, a path or a table; correct it."),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused_with_its_numbers(options: dict[str, Any], message: str) -> None:

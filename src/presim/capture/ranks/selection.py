@@ -32,8 +32,10 @@ def select(text: str, world_size: int, checks: int | None = None) -> Selection:
         else tuple(sorted({rank for part in text.split(",") for rank in _part(part, text)}))
     )
     if ranks[-1] >= world_size:
-        last = f"0 to {world_size - 1}" if world_size > 1 else "0"
-        raise InputError(f"rank {ranks[-1]} is not in a world of {world_size}: choose among {last}")
+        hint = (
+            f"choose among 0 to {world_size - 1}" if world_size > 1 else "it has rank 0 alone; --nodes makes it larger"
+        )
+        raise InputError(f"rank {ranks[-1]} is not in a world of {world_size}: {hint}")
     if len(ranks) > MOST_TOGETHER:
         raise InputError(
             f"--ranks {text} are {len(ranks)} processes at once, more than {MOST_TOGETHER}; leave the choice to "
