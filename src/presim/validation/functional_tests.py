@@ -26,9 +26,10 @@ def completed(case: Case) -> Case:
     return Case(row)
 
 
-def is_timed(case: Case) -> bool:
-    """Whether the case is a test whose steps were timed, which wait for what the trainer checks and logs in each.
+def is_one(case: Case) -> bool:
+    """Whether the case is such a test: its steps wait for what the trainer checks and logs in each.
 
-    Where memory alone was measured that is left out: it changes when hosts wait, and not what is kept.
+    That changes when hosts wait, and not what is kept; where memory alone was measured it runs all the same, so that a
+    test's rows in a table of times and in one of memory share captures.
     """
-    return _SOURCE in case.text("source") and case.number("step_time_s") is not None
+    return _SOURCE in case.text("source")

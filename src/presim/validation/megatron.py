@@ -81,7 +81,7 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_packed.py", ("--pieces", str(pieces))
     if tuned_experts.fuses_experts(case, cluster_of(case).gpu.id):
         return "megatron_fused_experts.py", ()
-    return (functional_tests.RECIPE if functional_tests.is_timed(case) else _RECIPE), ()
+    return (functional_tests.RECIPE if functional_tests.is_one(case) else _RECIPE), ()
 
 
 def _shapes_of(case: Case) -> Shapes:
@@ -136,6 +136,8 @@ def _parallelism(case: Case) -> tuple[str, ...]:
 
 def _split_of_experts(case: Case) -> int | None:
     """Its own column, or what only a published case's name says: ``te_8experts_etp1_ep4``; tuned runs split none."""
+    if "num_moe_experts" not in _shapes_of(case).fields and case.count("n_experts", 0) < 2:
+        return None
     if case.text("etp"):
         return case.count("etp")
     if tuned.is_tuned(case) and case.count("ep", 1) > 1 and case.count("tp", 1) > 1:
