@@ -11,7 +11,15 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from presim.capture.adapters import autotuning, compilation, deepspeed, flex_attention, losses, vllm_kernels
+from presim.capture.adapters import (
+    autotuning,
+    compilation,
+    deepspeed,
+    flex_attention,
+    losses,
+    vllm_kernels,
+    vllm_workers,
+)
 from presim.capture.adapters.deep_ep import DeepEp
 from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
@@ -82,6 +90,7 @@ class Observers:
         flex_attention.install()
         self.symmetric_memory.install()
         vllm_kernels.install()
+        vllm_workers.install(ends.refuse)
         TritonKernels(hook, values=control.values is not None).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.scopes.install()
