@@ -14,6 +14,7 @@ from presim.validation import tuned_experts
 from presim.validation.cases import Case
 
 _MLPERF = "training_results"
+_NODE = 8  # GPUs that share a host's links: what is split stays within them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +32,25 @@ def is_tuned(case: Case) -> bool:
 
 
 def completed(case: Case) -> Case:
-    """MLPerf's rows with what their empty cells follow from: FP8 (its common configuration), the micro-batch."""
+    """MLPerf's rows with what their empty cells follow from: FP8 (its common configuration), micro-batch, split.
+
+    Where both configurations were shipped, Hopper ran the one in FP8: it has no FP4. LoRA's micro-batch is one sample
+    in each configuration that was shipped, and a node that does not hold as many replicas splits its layers.
+    """
     if _MLPERF not in case.text("source"):
         return case
     row = dict(case.row)
     row["precision"] = case.text("precision") or "FP8"
-    samples, steps = case.count("global_batch", 0), case.count("grad_accum", 0) * case.count("dp", 0)
+    if " or " in row["precision"] and any(chip in case.text("gpu") for chip in ("H100", "H200")):
+        row["precision"] = "FP8"
+    samples, rounds = case.count("global_batch", 0), case.count("grad_accum", 0)
+    steps = rounds * case.count("dp", 0)
     if not case.text("micro_batch") and steps and samples % steps == 0:
         row["micro_batch"] = str(samples // steps)
+    gpus = case.count("n_gpus", 0)
+    told = any(case.text(axis) for axis in ("tp", "pp", "cp", "dp"))
+    if adapters(case) and not told and rounds and gpus * rounds % max(samples, 1) == 0 and gpus <= _NODE:
+        row |= {"micro_batch": "1", "tp": str(gpus * rounds // samples)}
     return Case(row)
 
 

@@ -112,6 +112,18 @@ def test_empty_cells_of_mlperf_follow_from_the_others() -> None:
     assert completed(Case(BRIDGE)).text("precision") == ""
 
 
+def test_a_node_that_holds_fewer_replicas_than_gpus_splits_its_layers() -> None:
+    """Eight samples in four rounds are two replicas, of four GPUs each; a row that tells its split keeps it."""
+    row = {**BRIDGE, "source": "github:mlcommons/training_results_v4.0:x", "model": "Llama2-70B [LoRA r16]"}
+    row |= {"gpu": "H200-SXM5-141GB", "precision": "FP4 or FP8 (both)", "n_gpus": "8", "global_batch": "8"}
+    found = completed(Case({**row, "grad_accum": "4"})).row
+    assert (found["micro_batch"], found["tp"], found["precision"]) == ("1", "4", "FP8")
+    assert completed(Case({**row, "grad_accum": "1"})).row["tp"] == "1"
+    assert "micro_batch" not in completed(Case({**row, "grad_accum": "4", "cp": "2"})).row
+    assert "micro_batch" not in completed(Case({**row, "grad_accum": "1", "n_gpus": "64"})).row
+    assert " or " in completed(Case({**row, "grad_accum": "1", "gpu": "B200"})).row["precision"]
+
+
 def test_fp8_of_mlperf_is_scaled_by_current_values_but_for_lora() -> None:
     row = {**BRIDGE, "framework": "NVIDIA Release 25.09", "source": "github:mlcommons/training_results_v5.1:x"}
     assert scales_by_current_values(Case(row))
