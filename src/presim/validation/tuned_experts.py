@@ -83,6 +83,7 @@ def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
     two_hosts = plain_name(case).startswith("qwen330ba3b") and gpu == "h100-sxm" and case.count("ep", 1) == 16
     if _holds(_HYBRID, case, gpu, (26, 2)) or (two_hosts and release_of(case) >= (26, 2)):
         fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+        fields["moe_hybridep_num_sms"] = 32  # scripts/performance/utils/overrides.py
         fields["moe_shared_expert_overlap"] = False  # Megatron's flexible dispatcher has no place for it
     if _holds(_OVERLAPPED, case, gpu, (26, 6)):
         fields |= {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}
