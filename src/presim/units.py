@@ -87,12 +87,3 @@ def rate(bytes_per_s: float) -> str:
     if bytes_per_s >= 999.5e9:
         return f"{three_digits(bytes_per_s / 1e12)} TB/s"
     return f"{three_digits(bytes_per_s / 1e9)} GB/s" if bytes_per_s else "0 GB/s"
-
-
-def flop_rate(flops_per_s: float) -> str:
-    """Floating-point operations per second, in TFLOP/s.
-
-    >>> flop_rate(989.4e12), flop_rate(1.25e12)
-    ('989 TFLOP/s', '1.25 TFLOP/s')
-    """
-    return f"{three_digits(flops_per_s / 1e12)} TFLOP/s"
