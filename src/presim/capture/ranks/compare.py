@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.trace.schema import COMPILING, Group, Kind, Phase, Trace
-from presim.trace.signatures import Collective, Optimizer, Signature
+from presim.trace.signatures import Collective, Optimizer, Signature, family
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -158,7 +158,21 @@ def describe_difference(one: Trace, other: Trace, entry: int) -> str:
         return f"{ranks[0]} goes on where {ranks[1]} ends its first step"
     scope = int(one.columns["scope"][entry])
     place = f" in {one.scopes[scope]}" if scope >= 0 else ""
-    return f"{ranks[0]} does not as {ranks[1]} does from entry {entry}{place} on"
+    return f"{ranks[0]} does not as {ranks[1]} does from entry {entry} ({_doing(one, entry)}){place} on"
+
+
+def _doing(trace: Trace, entry: int) -> str:
+    """What an entry is, in a word or two."""
+    columns = trace.columns
+    index, operator = int(columns["signature"][entry]), int(columns["operator"][entry])
+    signature = trace.signatures[index] if index >= 0 else None
+    if isinstance(signature, Collective):
+        return f"{signature.kind} of {signature.bytes} bytes"
+    if columns["kind"][entry] == Kind.ALLOC:
+        return f"allocation of {columns['value'][entry]} bytes"
+    if signature is not None:
+        return trace.operators[operator] if operator >= 0 else family(signature)
+    return Kind(int(columns["kind"][entry])).name.lower().replace("_", " ")
 
 
 def spread(count: int, samples: int) -> Sequence[int]:

@@ -121,7 +121,13 @@ def test_the_first_difference_is_named() -> None:
     one, other = trace(0), trace(3, message=16)
     entry = fingerprint(one).first_difference(fingerprint(other))
     assert entry == 2
-    assert describe_difference(one, other, entry) == "rank 3 does not as rank 0 does from entry 2 on"
+    assert (
+        describe_difference(one, other, entry)
+        == "rank 3 does not as rank 0 does from entry 2 (all_reduce of 8 bytes) on"
+    )
+    assert describe_difference(one, other, 0).endswith("from entry 0 (allocation of 64 bytes) on")
+    assert describe_difference(one, other, 1).endswith("from entry 1 (kernel) in layer 0 on")
+    assert describe_difference(one, other, 3).endswith("from entry 3 (step) on")
     longer = fingerprint(trace(steps=1)).first_difference(fingerprint(trace(3)))
     assert longer == -1
 
