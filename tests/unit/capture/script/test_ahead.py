@@ -57,3 +57,14 @@ def test_what_would_begin_to_use_the_device_raises(tmp_path: Path, cuda: SimpleN
     with pytest.raises(RuntimeError, match=r"^the device is used while modules are imported$"):
         import_ahead(script)
     assert cuda.current_device() == 3
+
+
+def test_what_compilers_read_once_a_process_is_read(
+    tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    code = SimpleNamespace(torch_key=lambda: read.append("torch"), triton_key=lambda: read.append("triton"))
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", code)
+    (tmp_path / "train.py").write_text("")
+    import_ahead(tmp_path / "train.py")
+    assert read == ["torch", "triton"]
