@@ -61,7 +61,11 @@ def _comes_from(folder: str, module: types.ModuleType) -> bool:
 def _device_unused() -> Iterator[None]:
     """Of the emulated device only what it is can be asked, and PyTorch neither uses it nor takes it for used."""
     torch: Any = sys.modules["torch"]
-    asked = {"_lazy_init": _refuse, "current_device": lambda: 0, "get_device_properties": _properties}
+    asked: dict[str, Callable[..., Any]] = {
+        "_lazy_init": _refuse,
+        "current_device": lambda: 0,
+        "get_device_properties": _properties,
+    }
     with _answered(torch.cuda, asked), _answered(torch._C, {"_cuda_getDeviceCount": _count}):
         yield
     interface: Any = sys.modules.get("torch._dynamo.device_interface")
