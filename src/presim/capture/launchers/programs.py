@@ -57,9 +57,9 @@ def why_not(words: Sequence[str], is_command: Callable[[str], bool]) -> str | No
     if known is None and not shutil.which(words[0]):
         return None
     if known is None:
-        return f"presim runs Python scripts, modules (-m) and launchers, and {name!r} is none: give it one of these"
+        return f"{name!r} is neither a Python script nor a launcher: give presim the command that starts Python"
     return (
-        f"presim does not follow {' '.join(words[:known])!r} in front of a command: leave it out, and begin with "
+        f"{' '.join(words[:known])!r} in front of a command is not followed: leave it out, and begin with "
         f"{words[known]!r}"
     )
 

@@ -85,7 +85,10 @@ def test_a_command_says_what_runs_and_how_often(command: str, shape: Shape, star
         ("torchrun --no-python bash train.sh", "torchrun starts 'bash', which presim cannot run"),
         ("srun -N 2 bash train.sh", "`bash train.sh` is a script of the shell, which presim does not follow"),
         ("A=1 sh train.sh", "put `presim run … --` in front of the command that starts Python"),
-        ("srun -N 2 numactl -N 0 python train.py", "'numactl -N 0' in front of a command: leave it out"),
+        (
+            "srun -N 2 numactl -N 0 python train.py",
+            "'numactl -N 0' in front of a command is not followed: leave it out",
+        ),
         ("env -i python train.py", "presim understands `env NAME=value … COMMAND` only"),
         ("deepspeed --include host:0-7 train.py", "must name GPUs by numbers, as in host:0,1,2"),
         (
@@ -250,7 +253,9 @@ def test_programs_that_are_no_scripts_are_answered_with_what_to_do(tmp_path: Pat
     shell.write_text("#!/usr/bin/env bash\npython train.py\n")
     with pytest.raises(InputError, match="script of the shell"):
         check_script([str(shell)])
-    with pytest.raises(InputError, match="'nohup' in front of a command: leave it out, and begin with 'torchrun'"):
+    with pytest.raises(
+        InputError, match="'nohup' in front of a command is not followed: leave it out, and begin with 'torchrun'"
+    ):
         check_script(["nohup", "torchrun", "train.py"])
     check_script(["train.py", "torchrun"])
     check_script(["missing"])  # there is no such script, which is said where scripts are looked for
