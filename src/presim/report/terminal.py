@@ -82,7 +82,7 @@ def render(result: Result) -> RenderableType:
 def _title(result: Result) -> RenderableType:
     job = result.job
     where = f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
-    line = Table.grid(expand=True)
+    line = Table.grid(expand=True, padding=(0, 2, 0, 0))
     line.add_column()
     line.add_column(justify="right")
     line.add_row(Text.assemble(("presim ", "bold"), job.script or "trace"), Text(where))
