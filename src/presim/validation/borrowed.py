@@ -24,18 +24,18 @@ _MODELS: Mapping[str, _Model] = {
     "llama3170b": ("llama3", "70B", (80,)),
     "qwen2532b": ("llama3", None, (64, 5120, 27648, 40, 8, 152064)),  # without the biases of its queries
     "qwen2532b2node": ("llama3", None, (64, 5120, 27648, 40, 8, 152064)),
-    "qwen3moe30b": ("qwen3", "30B-A3B", (48,)),
-    "gptoss120b": ("gpt_oss", "120b", (36,)),
-    "deepseekv3671b": ("deepseek_v3", "671B", (61,)),
 }
+_EXPERTS = ("moe", "gptoss", "deepseek")
 
 
 def plan_automodel(case: Case) -> Plan:
-    """AutoModel's benchmarks: weights in bf16, gates that deal tokens out evenly, adapters on all layers.
+    """AutoModel's benchmarks of dense models: weights in bf16, adapters on all layers.
 
     Raises:
-        CannotBuildError: another model.
+        CannotBuildError: another model, or one of experts.
     """
+    if any(word in plain_name(case) for word in _EXPERTS):
+        raise CannotBuildError("AutoModel's experts run fused kernels of Transformer Engine, which the recipe has not")
     family, flavor, shapes = _model(case)
     cluster = cluster_of(case)
     stages, split = case.count("pp", 1), case.count("tp", 1)
@@ -43,11 +43,8 @@ def plan_automodel(case: Case) -> Plan:
     replicas = cluster.world_size // (stages * split * case.count("cp", 1))
     step = accumulation(Case({**case.row, "micro_batch": str(batch)}), replicas)
     repeats = repeats_for(step, 1)
-    experts = case.count("ep", 1)
-    if family == "gpt_oss" and experts == 1:  # the table leaves out what its recipe says
-        experts = min(64, cluster.world_size)
-    dense, lora = family == "llama3", "[lora]" in case.text("model").lower()
-    alone = cluster.world_size == 1  # its recipe of one GPU neither compiles nor computes again
+    lora = "[lora]" in case.text("model").lower()
+    alone = cluster.world_size == 1  # its recipe of one GPU computes nothing again
     return Plan(
         RECIPE,
         options(
@@ -61,15 +58,12 @@ def plan_automodel(case: Case) -> Plan:
             tensor_parallel=split,
             pipeline_parallel=stages,
             context_parallel=case.count("cp", 1),
-            expert_parallel=experts,
             **_stages(case, shapes[0]),
             dtype="bfloat16",
             lora=16 if lora else None,
             checkpoint="none" if alone else "full",
-            compile=dense and stages == 1 and not alone,
-            async_tensor_parallel=dense and split > 1 and stages == 1,
-            exchange="hybridep" if experts > 1 else None,
-            even=not dense,
+            compile=stages == 1,  # which puts together what Transformer Engine's kernels do there
+            async_tensor_parallel=split > 1 and stages == 1,
         ),
         cluster,
         tuple(range(0, cluster.world_size, cluster.world_size // stages)),
@@ -124,6 +118,8 @@ def _stages(case: Case, layers: int) -> dict[str, object]:
         return {}
     each = -(-layers // count)
     spare = each * count - layers
+    if spare > each:
+        raise CannotBuildError(f"{layers} layers do not go to {count} stages in equal numbers")
     return {
         "schedule": "Interleaved1F1B" if case.count("vp", 1) > 1 else "1F1B",
         "layers_per_stage": each,

@@ -97,6 +97,8 @@ def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
     stage = measured // each
     if not -1 <= stage < stages:
         raise CannotBuildError(f"rank {measured} was measured, of {world_size}")
+    if measured == -1 and variants.muon(case) == "by-layer":  # each rank keeps the state of other layers
+        return (world_size - 1,)
     return (first[stage],)
 
 
