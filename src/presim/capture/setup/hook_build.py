@@ -54,7 +54,7 @@ def build_hook(torch: Torch, directory: Path) -> Path:
     """Compile the hook for this PyTorch into a directory.
 
     Raises:
-        CaptureError: there is no compiler, or it failed.
+        CaptureError: there is no compiler, it failed, or there is no place for the hook.
     """
     compiler = find_compiler()
     if compiler is None:
@@ -62,7 +62,7 @@ def build_hook(torch: Torch, directory: Path) -> Path:
             "the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`"
         )
     target = directory / _file_name(torch)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make(directory)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
     try:
         errors = _compile(_command(compiler, torch, temporary), _unit())
@@ -73,6 +73,19 @@ def build_hook(torch: Torch, directory: Path) -> Path:
         temporary.unlink(missing_ok=True)
     first = next((line for line in errors.splitlines() if "error" in line), errors.strip()[:300])
     raise CaptureError(f"the operator hook does not compile against PyTorch {torch.version}: {first}")
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(directory, os.W_OK) else "not writable"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise CaptureError(
+            f"the operator hook has to be compiled for this PyTorch and kept in {directory} ({reason}): "
+            "`export XDG_CACHE_HOME=DIR` names another folder for caches"
+        )
 
 
 def _unit() -> str:

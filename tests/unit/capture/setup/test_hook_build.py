@@ -61,6 +61,15 @@ def test_without_a_compiler_the_remedy_is_named(shim: Path, monkeypatch: pytest.
         hook_build.ensure_hook(TORCH)
 
 
+def test_without_a_place_for_it_another_is_asked_for(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_build, "find_compiler", lambda: "g++")
+    (shim / "cache").write_text("a file")
+    with pytest.raises(
+        CaptureError, match=r"kept in .*/cache \(File exists\): `export XDG_CACHE_HOME=DIR` names another"
+    ):
+        hook_build.ensure_hook(TORCH)
+
+
 def test_a_compiler_that_fails_leaves_nothing_behind(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first error is the message."""
     compiler = shim / "g++"
