@@ -68,6 +68,7 @@ def command(
     or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
     """
     out = out or Path(f"{table.stem}.predicted.csv")
+    _check_writable(out, report, captures)
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.cli.progress import progress
@@ -92,6 +93,18 @@ def command(
     known = [row for row in rows if row["error"]]
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
     return 0
+
+
+def _check_writable(out: Path, report: Path | None, captures: Path | None) -> None:
+    """Raise now what would be raised after minutes of work."""
+    from presim.report.files import check_writable
+    from presim.trace import store
+
+    for path in (out, report):
+        if path is not None:
+            check_writable(path)
+    if captures is not None:
+        store.check_writable(captures)
 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:

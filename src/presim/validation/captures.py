@@ -69,7 +69,6 @@ class Captures:
         forks = self._forks.of(script, plan.cluster)
         (trace,) = capture(request, plan.cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:
-            kept.mkdir(parents=True, exist_ok=True)
             store.save([trace], kept)
         return trace
 

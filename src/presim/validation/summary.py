@@ -15,7 +15,6 @@ _LARGE = 10  # figures of a source that has a line of its own in the README
 
 def write_summary(rows: Sequence[Row], path: Path) -> None:
     """Write the summary as Markdown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, summary(rows).encode())
 
 

@@ -52,3 +52,19 @@ def test_again_predicts_what_is_there_already(asked: list[str]) -> None:
     main.run(["validate", "cases.csv", "--only", "A100"])
     main.run(["validate", "cases.csv", "--only", "A100", "--again"])
     assert asked == ["b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--out", "no/out.csv"), "cannot write no/out.csv: there is no such directory; choose another path"),
+        (("--report", "no/page.md"), "cannot write no/page.md: there is no such directory; choose another path"),
+        (("--captures", "cases.csv/x"), "cannot save the trace to cases.csv/x: "),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_runs(
+    options: tuple[str, str], says: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["validate", "cases.csv", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"presim: {says}")
+    assert asked == []
