@@ -32,13 +32,13 @@ def is_tuned(case: Case) -> bool:
 
 
 def completed(case: Case) -> Case:
-    """MLPerf's rows with what their empty cells follow from: FP8 (its common configuration), micro-batch, split.
+    """Rows with what their empty cells follow from; MLPerf's: FP8 (its common configuration), micro-batch, split.
 
     Where both configurations were shipped, Hopper ran the one in FP8: it has no FP4. LoRA's micro-batch is one sample
     in each configuration that was shipped, and a node that does not hold as many replicas splits its layers.
     """
     if _MLPERF not in case.text("source"):
-        return case
+        return _staged(case)
     row = dict(case.row)
     row["precision"] = case.text("precision") or "FP8"
     if " or " in row["precision"] and any(chip in case.text("gpu") for chip in ("H100", "H200")):
@@ -52,6 +52,17 @@ def completed(case: Case) -> Case:
     if adapters(case) and not told and rounds and gpus * rounds % max(samples, 1) == 0 and gpus <= _NODE:
         row |= {"micro_batch": "1", "tp": str(gpus * rounds // samples)}
     return Case(row)
+
+
+def _staged(case: Case) -> Case:
+    """NeMo's fine-tuning in pipelines, whose tables have no column for virtual stages, with those of its recipes.
+
+    They are those of Llama 3 70B in ``scripts/performance/recommended_model_configs``: 20 with LoRA, 5 without.
+    """
+    tuned_on = "nemo" in case.text("framework").lower() and ("[SFT]" in case.text("model") or adapters(case))
+    if not tuned_on or case.text("vp") or case.count("pp", 1) == 1:
+        return case
+    return Case({**case.row, "vp": "20" if adapters(case) else "5"})
 
 
 def scales_by_current_values(case: Case) -> bool:

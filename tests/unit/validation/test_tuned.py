@@ -124,6 +124,15 @@ def test_a_node_that_holds_fewer_replicas_than_gpus_splits_its_layers() -> None:
     assert " or " in completed(Case({**row, "grad_accum": "1", "gpu": "B200"})).row["precision"]
 
 
+@pytest.mark.parametrize(
+    ("model", "pp", "expected"), [("[LoRA]", "4", "20"), ("[SFT]", "4", "5"), ("[SFT]", "1", None)]
+)
+def test_fine_tuning_with_nemo_has_the_virtual_stages_of_its_recipes(model: str, pp: str, expected: str | None) -> None:
+    row = {"id": "x", "gpu": "H100", "framework": "NeMo (Megatron-Core)", "model": f"LLAMA2-70B {model}", "pp": pp}
+    assert completed(Case(row)).row.get("vp") == expected
+    assert completed(Case({**row, "framework": "Megatron-LM"})).row.get("vp") is None
+
+
 def test_fp8_of_mlperf_is_scaled_by_current_values_but_for_lora() -> None:
     row = {**BRIDGE, "framework": "NVIDIA Release 25.09", "source": "github:mlcommons/training_results_v5.1:x"}
     assert scales_by_current_values(Case(row))
