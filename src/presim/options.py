@@ -27,7 +27,7 @@ class EvaluationOptions(ClusterOptions):
 
     rank: int | None = None  # of a saved trace: the one to report on; of a run: the one to capture
     contention: bool = True  # what runs at the same time slows each other
-    host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: a typical server's
+    host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: its node's
     host_time: bool = True  # False: the host takes no time
     prices: Sequence[str | os.PathLike[str]] = ()  # folders with tables or models that go before presim's own
 

@@ -19,9 +19,11 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
+from presim.hardware.host import host_factor
 from presim.result import Memory, Result
+from presim.trace.recurring import steadied
 from presim.trace.representatives import Representatives
-from presim.trace.schema import Trace
+from presim.trace.schema import Manifest, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,22 +45,26 @@ def evaluate(
     checked: Sequence[int] = (),
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
+    as_it_came: bool = False,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
-    know of the ranks. ``prices``: folders with measured tables and learned models.
+    know of the ranks. ``prices``: folders with measured tables and learned models. ``as_it_came``: host time keeps what
+    disturbed it, as a live clock has shown it.
     """
     captured = [traces] if isinstance(traces, Trace) else list(traces)
+    captured = captured if as_it_came else [steadied(trace) for trace in captured]
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
-    options = options or Options()
+    given = options or Options()
+    options = _for_host(given, cluster, chosen.manifest)
     priced = {trace.manifest.rank: price_trace(trace, cluster, prices=prices) for trace in captured}
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
-    device = device_of(cluster, chosen, options)
+    device = device_of(cluster, chosen, options, host=_whose(given, cluster, as_it_came))
     result = summarise(mine, timeline, device)
     ranks = [
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
@@ -100,8 +106,26 @@ def _who_is_known(world_size: int, representatives: Representatives, checked: Se
     return [f"{world_size} ranks: {captured} captured{proof}{rest}."]
 
 
-def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
-    """The facts about a cluster that the figures are held against."""
+def _for_host(options: Options, cluster: Cluster, manifest: Manifest) -> Options:
+    """With the factor of the cluster's hosts, where none is given."""
+    if options.host_factor is not None:
+        return options
+    factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
+    return dataclasses.replace(options, host_factor=factor)
+
+
+def _whose(options: Options, cluster: Cluster, live: bool) -> str:
+    """Where the factor of host time comes from, in words."""
+    if live:
+        return "as for the live clock"
+    if options.host_factor is not None:
+        return "as --host-factor says"
+    node = cluster.node
+    return f"as for hosts of {node.id}" if node.host_factor else "as for a typical GPU server"
+
+
+def device_of(cluster: Cluster, trace: Trace, options: Options, host: str = "") -> Device:
+    """The facts about a cluster that the figures are held against; ``host``: where the factor of host time is from."""
     gpu = cluster.gpu
     dtypes = {dtype for signature in trace.signatures if (dtype := arithmetic_dtype(signature))}
     peaks = {dtype: peak for dtype in sorted(dtypes) if (peak := gpu.peak(dtype))}
@@ -117,6 +141,7 @@ def device_of(cluster: Cluster, trace: Trace, options: Options) -> Device:
         peak_flops=peaks,
         contention=options.contention,
         host_factor=options.host_factor_of(trace.manifest),
+        host=host,
         launch_overhead_ns=options.launch_overhead_ns,
         launch_latency_ns=options.launch_latency_ns,
     )

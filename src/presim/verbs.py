@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presim.capture.ranks.blocked import Blocked
     from presim.capture.run import Capture
     from presim.hardware import Gpu
-    from presim.hardware.cluster import Cluster
+    from presim.hardware.cluster import Cluster, Node
     from presim.trace.schema import Trace
     from presim.trace.store import JobManifest
 
@@ -52,7 +52,7 @@ def run_and_evaluate(
     folders = options.price_folders
     card = _card(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
-    options = _on_one_clock(options) if options.live else options
+    options = _on_one_clock(options, target.node) if options.live else options
     job = _capture(launch, target, options, stdout, progress)
     if options.save is not None:
         store.save(job.traces, options.save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
@@ -68,6 +68,7 @@ def run_and_evaluate(
         checked=job.checked,
         notes=job.notes,
         prices=[folder for folder in folders if holds_prices(folder)],
+        as_it_came=options.live,
     )
 
 
@@ -128,13 +129,13 @@ def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progres
     profile(wanted, folder, _PROFILE_S, card, progress)
 
 
-def _on_one_clock(options: RunOptions) -> RunOptions:
+def _on_one_clock(options: RunOptions, node: Node) -> RunOptions:
     """What a live clock needs: host time counts alike while the script runs and after it, and no rank ends early.
 
     Raises:
         InputError: other ranks are to be looked at, which end after their first step.
     """
-    from presim.hardware.host import host_factor
+    from presim.hardware.host import live_factor
 
     if options.checks:
         raise InputError(
@@ -144,7 +145,7 @@ def _on_one_clock(options: RunOptions) -> RunOptions:
     return dataclasses.replace(
         options,
         checks=0,
-        host_factor=host_factor(reference_host=True) if options.host_factor is None else options.host_factor,
+        host_factor=live_factor(node.host_factor) if options.host_factor is None else options.host_factor,
     )
 
 

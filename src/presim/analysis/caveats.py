@@ -80,14 +80,14 @@ def _lengths(trace: Trace) -> list[str]:
     return [f"Attention over cached keys takes every sequence to be as long as the longest of its batch{replayed}."]
 
 
-def host_note(breakdown: Breakdown, step: Step, factor: float) -> list[str]:
+def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> list[str]:
     """What the host's time was multiplied with, where the device waits for it and it matters."""
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
     if factor == 1 or waits < _WORTH_A_NOTE * max(step.duration_ns, 1):
         return []
     return [
-        f"The device waits {seconds(waits / 1e9)} for the host, whose captured time counts {factor:g} times: what a "
-        "typical GPU server takes. --host-factor says otherwise."
+        f"The device waits {seconds(waits / 1e9)} for the host, whose captured time counts {factor:g} times, {source}; "
+        "--host-factor changes it."
     ]
 
 

@@ -39,6 +39,7 @@ class Device:
     peak_flops: dict[str, float]  # dense peak per second by dtype
     contention: bool = True  # whether the simulation let overlapping work slow each other
     host_factor: float = 1.0  # what captured host time was multiplied with
+    host: str = ""  # where that comes from, in words
     launch_overhead_ns: int = 0  # CPU time of a launch beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
@@ -82,7 +83,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         read_backs=[ReadBack(read.line, read.what, read.answer, read.times) for read in trace.manifest.read_backs],
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
-        notes=[*reader_notes(trace, steps, flops, memory), *host_note(parts, step, device.host_factor)],
+        notes=[*reader_notes(trace, steps, flops, memory), *host_note(parts, step, device.host_factor, device.host)],
     )
 
 

@@ -48,7 +48,8 @@ def engine_options(function: _Function) -> _Function:
                 "--host-factor",
                 type=click.FloatRange(0),
                 metavar="X",
-                help="Time that the cluster's hosts take over presim's reference host; default: a typical GPU server.",
+                help="Time that the cluster's hosts take over presim's reference host; default: the node type's, else "
+                "a typical GPU server's.",
             ),
             click.option(
                 "--host-time",

@@ -17,7 +17,7 @@ class Options:
     5.7 us in the tenth percentile and 6.5 us in the median, and 3.3 us for the call, with the tracer's own cost in it.
     """
 
-    host_factor: float | None = None  # host time on the target / in the trace; None: a typical GPU server's
+    host_factor: float | None = None  # host time on the target / in the trace; None: a typical server's
     launch_overhead_ns: int = 2_000  # CPU time of a real launch call, which the emulated one does not spend
     event_overhead_ns: int = 500  # the same for recording an event and making a stream wait
     launch_latency_ns: int = 3_000  # from a launch to its earliest start on the device

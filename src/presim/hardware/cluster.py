@@ -32,6 +32,9 @@ class Node(Sourced, frozen=True, kw_only=True):
     nics: Annotated[int, figure("nics", 1, "Network ports for traffic between GPUs.")]
     sockets: Annotated[int, figure("sockets", 1, "CPU sockets.", 1)]
     cores: Annotated[int, figure("cores", 1, "CPU cores of all sockets.", 1)]
+    host_factor: Annotated[
+        float, figure("host_factor", 1.0, "Time of its CPU over presim's reference host; 0: not known, a typical one.")
+    ] = 0.0
     host_memory_bytes: Annotated[int, figure("host_memory_GiB", GIB, "Memory of the host.", 1)]
 
     def __post_init__(self) -> None:

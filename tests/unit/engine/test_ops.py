@@ -12,7 +12,7 @@ from presim.engine import loop
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.hardware.host import REFERENCE_PROBE_NS, TYPICAL_FACTOR
+from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Collective, Copy
 
@@ -43,7 +43,7 @@ def test_host_time_is_scaled_and_rounded_entry_by_entry_before_the_overheads_are
     ("known", "factor"),
     [
         ({"reference_host": True}, TYPICAL_FACTOR),
-        ({"host_probe_ns": REFERENCE_PROBE_NS // 2}, 2 * TYPICAL_FACTOR),
+        ({"host_probe_ns": REFERENCE_PROBE_NS // 2}, 2 * TYPICAL_FACTOR / ORDINARY),
         ({}, 1.0),
     ],
 )

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from presim.hardware.host import REFERENCE_PROBE_NS, TYPICAL_FACTOR, host_factor
+from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR, host_factor, live_factor
 
 
-def test_time_of_the_reference_host_is_scaled_to_a_typical_server() -> None:
+def test_time_of_the_reference_host_is_scaled_to_the_server_s() -> None:
+    assert host_factor(reference_host=True, server=1.9) == 1.9
     assert host_factor(reference_host=True) == TYPICAL_FACTOR
 
 
 def test_of_older_captures_a_machine_twice_as_fast_counts_its_time_twice() -> None:
-    assert host_factor(False, REFERENCE_PROBE_NS) == TYPICAL_FACTOR
-    assert host_factor(False, REFERENCE_PROBE_NS // 2) == pytest.approx(2 * TYPICAL_FACTOR, rel=1e-3)
+    assert host_factor(False, REFERENCE_PROBE_NS) == pytest.approx(TYPICAL_FACTOR / ORDINARY, rel=1e-3)
+    assert host_factor(False, REFERENCE_PROBE_NS // 2) == pytest.approx(2 * TYPICAL_FACTOR / ORDINARY, rel=1e-3)
+
+
+def test_time_as_it_comes_has_more_in_it_and_counts_less() -> None:
+    assert live_factor(1.9) == pytest.approx(1.9 / ORDINARY, rel=1e-3)
+    assert live_factor() == pytest.approx(TYPICAL_FACTOR / ORDINARY, rel=1e-3)
 
 
 def test_without_either_time_counts_as_it_is() -> None:

@@ -1,0 +1,83 @@
+"""Host time of stretches that recur, without what disturbed them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from presim.trace.recurring import steadied, undisturbed
+from presim.trace.schema import Trace
+from support import workloads
+
+TIMES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10**7)), min_size=1, max_size=200)
+
+
+def llama(host_ns: NDArray[np.int64] | None = None) -> Trace:
+    """Four steps of eight layers on the reference host."""
+    trace = workloads.llama_8b(steps=4, layers=8)
+    columns = trace.columns if host_ns is None else {**trace.columns, "host_ns": host_ns}
+    manifest = msgspec.structs.replace(trace.manifest, reference_host=True)
+    return dataclasses.replace(trace, columns=columns, manifest=manifest)
+
+
+@given(TIMES)
+def test_no_stretch_takes_longer_than_the_mean_of_its_times_or_less_than_its_shortest(
+    times: list[tuple[int, int]],
+) -> None:
+    named, took = (np.array(column, np.int64) for column in zip(*times))
+    stretch = np.unique(named, return_inverse=True)[1]
+    result = undisturbed(took, stretch)
+    for each in np.unique(stretch):
+        own, before = result[stretch == each], took[stretch == each]
+        if len(before) < 8:
+            assert own.tolist() == before.tolist()
+            continue
+        assert len(set(own.tolist())) == 1
+        assert before.min() <= own[0] <= round(before.mean()) or own[0] == before.min()
+
+
+@given(st.integers(0, 10**6), st.integers(0, 50))
+def test_times_that_are_equal_stay_and_one_that_was_disturbed_becomes_as_the_others(each: int, others: int) -> None:
+    stretch = np.zeros(20 + others, np.int64)
+    took = np.full(len(stretch), each)
+    assert undisturbed(took, stretch).tolist() == took.tolist()
+    disturbed = took.copy()
+    disturbed[7] += 10**9
+    assert undisturbed(disturbed, stretch).max() <= 1.25 * each + 1
+
+
+@given(st.permutations(range(40)))
+def test_which_time_came_first_makes_no_difference(order: list[int]) -> None:
+    took, stretch = np.arange(40, dtype=np.int64) ** 2, np.arange(40, dtype=np.int64) % 3
+    assert undisturbed(took[order], stretch[order]).tolist() == undisturbed(took, stretch)[order].tolist()
+
+
+def test_steps_without_disturbances_take_what_they_took() -> None:
+    trace = llama()
+    assert steadied(trace).columns["host_ns"].tolist() == trace.columns["host_ns"].tolist()
+
+
+def test_a_disturbance_in_a_layer_vanishes_and_one_in_the_first_step_stays() -> None:
+    trace = llama()
+    host_ns = trace.columns["host_ns"].astype(np.int64)
+    setup, second, *_ = trace.steps()
+    scopes = np.array([*trace.scopes, ""])[trace.columns["scope"].astype(np.int64)]
+    in_layers = np.flatnonzero(np.char.find(scopes, "layers.3") >= 0)
+    first = int(in_layers[in_layers < setup.stop][4])
+    later = int(in_layers[in_layers >= second.start][4])
+    host_ns[[first, later]] += 50_000_000
+    after = steadied(llama(host_ns)).columns["host_ns"]
+    assert after[first] == host_ns[first]
+    assert after[later] < 1_000_000
+
+
+def test_a_trace_without_steps_or_of_an_unknown_host_is_left_alone() -> None:
+    once = workloads.llama_8b(steps=1, layers=2)
+    assert steadied(once) is once
+    elsewhere = workloads.llama_8b(steps=3, layers=2)
+    assert steadied(elsewhere) is elsewhere
