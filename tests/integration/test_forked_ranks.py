@@ -48,7 +48,7 @@ def test_a_rank_is_a_process_like_any_other(tmp_path: Path) -> None:
     script = tmp_path / "looks.py"
     script.write_text(LOOKS)
     ended = presim("run", *WORLD, "--ranks", "all", script, "--batch", "2")
-    assert ended.stderr.startswith("presim: the script exited with 3;"), ended.stderr
+    assert ended.stderr.startswith("presim: rank 1: the script exited with 3;"), ended.stderr
     one, other = sorted((json.loads(line) for line in ended.stdout.splitlines()), key=lambda seen: seen["rank"])
     drawn = [one.pop("drawn"), other.pop("drawn")]
     assert all(mine != theirs for mine, theirs in zip(*drawn, strict=True))

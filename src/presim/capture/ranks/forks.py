@@ -121,6 +121,7 @@ class Forks:
                 # The same device for all ranks, wherever its description lies.
                 env={**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")},
                 pass_fds=(theirs.fileno(),),
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what it has to say each rank says
                 start_new_session=True,
                 preexec_fn=child_of(os.getpid()),
