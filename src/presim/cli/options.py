@@ -97,7 +97,7 @@ class Outputs:
 
     def check(self) -> None:
         """Raise where a file could not be written, before any work is done for it."""
-        from presim.report.files import check_writable
+        from presim.files import check_writable
 
         for path in (self.json_file, self.perfetto, self.memory_snapshot):
             if path and path != "-":

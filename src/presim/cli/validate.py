@@ -97,7 +97,7 @@ def command(
 
 def _check_writable(out: Path, report: Path | None, captures: Path | None) -> None:
     """Raise now what would be raised after minutes of work."""
-    from presim.report.files import check_writable
+    from presim.files import check_writable
     from presim.trace import store
 
     for path in (out, report):
@@ -108,7 +108,7 @@ def _check_writable(out: Path, report: Path | None, captures: Path | None) -> No
 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
-    from presim.report.files import write_file
+    from presim.files import write_file
     from presim.validation.collectives import COLLECTIVES
     from presim.validation.operators import OPERATORS
 

@@ -16,6 +16,7 @@ import msgspec
 from presim.cost.measured import table
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
+from presim.files import check_folder, make_folder
 from presim.hardware import Gpu, catalogue
 from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
@@ -68,6 +69,7 @@ def profile(
     Raises:
         InputError: there is no GPU, or the measuring process ended early with nothing measured.
     """
+    check_folder(out)
     path = out / f"{gpu.id}{table.SUFFIX}"
     before = list(table.read([path]).rows) if path.exists() else []
     planned = plan(wanted, {row.signature for row in before}, gpu)
@@ -112,7 +114,7 @@ def _kept(lines: Sequence[dict[str, Any]], before: list[Measurement], planned: P
     intake = Intake(list(before))
     intake.rejected.update(planned.left_out)
     intake.take(row_of(line, gpu.id) for line in lines[1:])
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     table.write(intake.accepted, path, {key: str(value) for key, value in (lines[0] if lines else {}).items()})
     measured = len(intake.accepted) - len(before)
     left = len(planned.work) - max(len(lines) - 1, 0)

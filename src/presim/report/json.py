@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from presim.errors import InputError
-from presim.report.files import write_file
+from presim.files import write_file
 from presim.result import SCHEMA_VERSION, Result
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")

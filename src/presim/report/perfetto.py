@@ -21,7 +21,7 @@ from presim.analysis.memory import device_clock_ns
 from presim.analysis.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.report.files import write_file
+from presim.files import write_file
 from presim.report.flows import find_flows
 from presim.report.slices import Slice, host_slices, module_slices, phase_slices, step_slices, stream_slices, streams
 from presim.trace.schema import Category, Kind

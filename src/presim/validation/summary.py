@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from presim.report.files import write_file
+from presim.files import write_file
 
 Row = Mapping[str, str]
 _WORST = 15

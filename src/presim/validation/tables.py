@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
-from presim.report.files import write_file
+from presim.files import write_file
 
 
 def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str, str]]:

@@ -28,6 +28,7 @@ from presim.cost.collectives.statistical import (
     with_stragglers,
 )
 from presim.errors import InputError
+from presim.files import write_file
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
@@ -70,18 +71,8 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit
 def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "") -> ClusterFit:
     """Fit to these logs and write the file, whole or not at all."""
     fitted = fit_logs([read(path) for path in paths], gpu, fabric)
-    _write(out, fitted.text)
+    write_file(out, fitted.text.encode())
     return fitted
-
-
-def _write(out: Path, text: str) -> None:
-    temporary = out.with_name(f".{out.name}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.rename(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
 
 
 def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
@@ -107,7 +98,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     moved = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
     moved = with_stragglers(moved, [(len(each.ranks), each.bytes, each.late) for each in fits])
     kept = _without_statistical(file.read_text())
-    _write(out, "\n".join([kept, *_statistical(moved)]) + "\n")
+    write_file(out, ("\n".join([kept, *_statistical(moved)]) + "\n").encode())
     ratio = sorted(each.late for each in fits)[len(fits) // 2]
     return [
         f"{len(fits)} collectives on {len(paths)} ranks",

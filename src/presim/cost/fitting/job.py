@@ -13,6 +13,7 @@ from presim.cost.learned.schema import Model, Source
 from presim.cost.measured.importers.find import commit, digest, reader_of
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
+from presim.files import check_folder, make_folder
 
 _BOUND_ALIKE = ("grouped-gemm", "attention-forward", "attention-backward")  # a machine slow in products is in these too
 
@@ -55,6 +56,7 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
     Raises:
         InputError: no class has enough rows, a folder is unknown, or LightGBM is missing.
     """
+    check_folder(out)
     rows, sources = gather(folders, limit, say)
     models, refused = [], []
     machines: dict[str, dict[str, float]] = {}
@@ -69,7 +71,7 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
             machines[gpu] = levels
     if not models:
         raise InputError(f"too little to fit: {'; '.join(refused) or 'no row of a class that can be corrected'}")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for model in models:
         schema.write(model, out / f"{model.kind}.{model.gpu}.json")
     return Outcome(tuple(models), tuple(refused), tuple(sources))

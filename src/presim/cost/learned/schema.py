@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
+from presim.files import write_file
 
 FORMAT, VERSION = "presim-learned-prices", 1
 LEAF_UNIT = 1e-4  # leaves are whole numbers of this much logarithm of a ratio
@@ -96,10 +97,7 @@ def read(path: str | os.PathLike[str]) -> Model:
 def write(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model: same model, same bytes. Appears whole or not at all."""
     lines = [f'"{name}":{_encode(getattr(model, name))}' for name in sorted(model.__struct_fields__)]
-    target = Path(path)
-    scratch = target.with_name(target.name + ".part")
-    scratch.write_text("{" + ",\n".join(lines) + "}\n")
-    scratch.replace(target)
+    write_file(path, ("{" + ",\n".join(lines) + "}\n").encode())
 
 
 def _encode(value: object) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
+from presim.files import write_file
 from presim.trace.signatures import Signature
 
 FORMAT, VERSION = "presim-measured-prices", 1
@@ -48,9 +49,9 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
     types |= {"samples": pa.int64(), "source": pa.string()}
     header = json.dumps({"format": FORMAT, "version": VERSION, "origin": origin}, sort_keys=True)
     schema = pa.schema([(name, types[name]) for name in _COLUMNS], metadata={_KEY: header.encode()})
-    scratch = Path(f"{os.fspath(path)}.part")
-    pq.write_table(pa.table(columns, schema=schema), scratch, compression="zstd")
-    scratch.replace(path)
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=schema), content, compression="zstd")
+    write_file(path, content.getvalue().to_pybytes())
 
 
 def read(paths: Sequence[Path]) -> Table:

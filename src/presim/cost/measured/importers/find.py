@@ -22,6 +22,7 @@ from presim.cost.measured.importers import (
 )
 from presim.cost.measured.rows import Intake
 from presim.errors import InputError
+from presim.files import check_folder, make_folder
 
 READERS: dict[str, ModuleType] = {
     "presim": own,
@@ -82,8 +83,9 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     """Write one table for each GPU that the folders measured; returns what came of it, in words.
 
     Raises:
-        InputError: a folder is of no known kind, or nothing in them can be used.
+        InputError: a folder is of no known kind, nothing in them can be used, or the tables cannot be written.
     """
+    check_folder(out)
     intake = Intake()
     for folder in folders:
         _, reader = reader_of(folder)
@@ -91,7 +93,7 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     alone = [row for row in intake.accepted if not row.beside]
     if not alone:
         raise InputError(f"no row can be used: {dict(intake.rejected) or 'there are none'}")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     origin = {folder.name: commit(folder) for folder in folders}
     said = []
     for gpu in sorted({row.gpu for row in alone}):

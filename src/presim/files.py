@@ -53,3 +53,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     if not _is_stream(target) and not os.access(folder, os.W_OK):
         why = "there is no such directory" if not folder.is_dir() else "its directory is not writable"
         raise InputError(f"cannot write {target}: {why}; choose another path")
+
+
+def make_folder(path: Path) -> None:
+    """A folder with all its parents."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}; choose another folder") from error
+
+
+def check_folder(path: Path) -> None:
+    """Raise now what `make_folder` would raise later."""
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        why = "is not writable" if nearest.is_dir() else "is a file"
+        raise InputError(f"cannot write to {path}: {nearest} {why}; choose another folder")
