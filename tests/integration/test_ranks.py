@@ -95,7 +95,8 @@ def test_a_rank_that_fails_is_named_and_the_others_are_stopped(tmp_path: Path) -
     script.write_text(FAILS)
     ended = presim("run", *WORLD, "-q", "--ranks", "0-2", "--json", report, script, MARK=str(tmp_path / "mark"))
     assert ended.returncode == 1
-    assert "RuntimeError: rank 2 has no data" in ended.stderr
+    assert "rank 2:\nTraceback" in ended.stderr
+    assert "presim: rank 2: RuntimeError: rank 2 has no data; the result covers" in ended.stderr
     result = json.loads(report.read_text())
     assert (result["job"]["rank"], result["exit"], result["error"]) == (2, "raised", "RuntimeError: rank 2 has no data")
     assert not processes_of(str(tmp_path))
