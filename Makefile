@@ -20,7 +20,7 @@ FRAMEWORKS := $(VENV)/.frameworks
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs upgrade clean
+.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -115,6 +115,9 @@ upgrade: $(PRESIM)  ## write the versions that are installed now into requiremen
 	@{ sed -n '/^#/p' requirements/constraints.txt; \
 	   $(BIN)/python -m pip freeze --all --exclude-editable | grep -viE '^(torch|triton|pip|presim|cmake|ninja)\b'; } >build/constraints.txt
 	@mv build/constraints.txt requirements/constraints.txt
+
+benchmarks: $(PRESIM) $(LIBRARIES)  ## how long whole commands take: a quiet machine, half an hour, tables into benchmarks/results
+	$(BIN)/python benchmarks/every.py
 
 clean:  ## what was built; .venv stays
 	rm -rf build $(SHIM)/lib
