@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -38,3 +39,13 @@ def test_the_figures_of_the_readme_are_those_of_the_predictions() -> None:
     page = script("validation")
     rows = page.read([str(page.RESULTS / "predictions.csv")])
     assert page.with_figures(page.README.read_text(), rows) == page.README.read_text()
+
+
+def test_the_report_in_the_readme_is_described_as_it_is() -> None:
+    """``docs/picture.py`` draws it anew; what stands for it in words has the same figures."""
+    picture = (ROOT / "docs" / "pictures" / "report.svg").read_text().replace("&#160;", " ")
+    words = re.search(r"step time (.+?), MFU (.+?) %, memory (.+?),", (ROOT / "README.md").read_text())
+    assert words is not None
+    step, mfu, memory = words.groups()
+    for figure in (step, f"{mfu}%", memory):
+        assert f">{figure}" in picture
