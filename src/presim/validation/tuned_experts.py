@@ -48,6 +48,7 @@ _FUSED: Rules = {  # since 26.06: products and activation of experts are one ker
     "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
 }
 _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
+    "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
     "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
     "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
 }
