@@ -1,4 +1,4 @@
-"""Host time is CPU time: what else the machine does makes no difference to a prediction."""
+"""Host time is CPU time without what disturbs it: what else a machine does makes little difference to a prediction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ def capture() -> Evaluation:
 
 
 def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
-    """Four times as many busy processes as cores: the wall clock is several times slower, the step is not."""
+    """Four times as many busy processes as cores: the wall clock is five times slower.
+
+    A step that waits for its device is the same. The host's own time is not that of a quiet machine, whose caches and
+    cores are not shared: up to twice was seen, while time that also counted the wait for a core would be five times.
+    """
     pytest.importorskip("transformers")
     quiet = capture()
     with busy(4 * (os.cpu_count() or 1)):
@@ -50,4 +54,4 @@ def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
     assert quiet.result.step_time_s is not None
     assert loaded.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=0.01)
     spent = [int(item.priced.trace.columns["host_ns"].sum()) for item in (quiet, loaded)]
-    assert spent[1] < 2 * spent[0]  # caches and hyperthreads are shared; waiting for a core is not counted
+    assert spent[1] < 3 * spent[0]

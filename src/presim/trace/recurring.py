@@ -2,7 +2,7 @@
 
 A steady step holds the same stretch of host work many times: in each layer, micro-batch and step. Its times differ
 where other processes had the caches or the core, where pages were brought in or a garbage collector ran. A stretch is
-taken to need the mean of its times, but no more than somewhat above the tenth of them that were shortest.
+taken to need the mean of its times, each of which counts half above the shortest tenth of them at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 _LEAST_TIMES = 8  # what recurs less often is taken as it came: it may do something else each time
 _UNDISTURBED = 0.1  # the share of its times within which a stretch was not disturbed
-_ABOVE = 1.25  # of the longest of those: what the mean of a quiet machine's may be (docs/decisions/host-time.md)
+_MOST = 1.5  # of the longest of those: more is a disturbance (docs/decisions/host-factor.md)
 
 
 def steadied(trace: Trace) -> Trace:
@@ -44,8 +44,7 @@ def undisturbed(times: Ints, stretch: Ints) -> Ints:
     first = np.cumsum(counts) - counts
     ordered = times[np.lexsort((times, stretch))]
     shortest = ordered[first + (_UNDISTURBED * (counts - 1)).astype(np.int64)]
-    mean = np.bincount(stretch, times) / counts
-    needs = np.rint(np.minimum(mean, _ABOVE * shortest)).astype(np.int64)
+    needs = np.rint(np.bincount(stretch, np.minimum(times, _MOST * shortest[stretch])) / counts).astype(np.int64)
     result: Ints = np.where(counts[stretch] >= _LEAST_TIMES, needs[stretch], times)
     return result
 

@@ -38,7 +38,7 @@ def test_no_stretch_takes_longer_than_the_mean_of_its_times_or_less_than_its_sho
             assert own.tolist() == before.tolist()
             continue
         assert len(set(own.tolist())) == 1
-        assert before.min() <= own[0] <= round(before.mean()) or own[0] == before.min()
+        assert before.min() <= own[0] <= round(before.mean())
 
 
 @given(st.integers(0, 10**6), st.integers(0, 50))
@@ -48,7 +48,7 @@ def test_times_that_are_equal_stay_and_one_that_was_disturbed_becomes_as_the_oth
     assert undisturbed(took, stretch).tolist() == took.tolist()
     disturbed = took.copy()
     disturbed[7] += 10**9
-    assert undisturbed(disturbed, stretch).max() <= 1.25 * each + 1
+    assert undisturbed(disturbed, stretch).max() <= each + 0.5 * each / 20 + 1
 
 
 @given(st.permutations(range(40)))

@@ -1,0 +1,56 @@
+"""Which host time counts, from traces to a result."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from presim.engine.options import Options
+from presim.hardware.choose import choose_cluster
+from presim.hardware.host import TYPICAL_FACTOR
+from presim.pipeline import Evaluation, evaluate
+from presim.trace.schema import Trace
+from support import workloads
+
+
+def trace(disturbed_ns: int = 0) -> Trace:
+    """Of the reference host, which was disturbed once in the third step."""
+    made = workloads.launch_bound(steps=3)
+    host_ns = made.columns["host_ns"].astype(np.int64)
+    host_ns[made.steps()[2].start + 50] += disturbed_ns
+    manifest = msgspec.structs.replace(made.manifest, reference_host=True)
+    return dataclasses.replace(made, columns={**made.columns, "host_ns": host_ns}, manifest=manifest)
+
+
+def evaluated(captured: Trace, gpu: str, factor: float | None = None, as_it_came: bool = False) -> Evaluation:
+    return evaluate(captured, choose_cluster(gpu=gpu, world_size=1), Options(host_factor=factor), as_it_came=as_it_came)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "factor", "said"),
+    [
+        ("a100-80gb-sxm", 1.9, "counts 1.9 times, as for hosts of dgx-a100"),
+        ("h100-sxm", 1.34, "counts 1.34 times, as for hosts of hgx-h100"),
+        ("l4", TYPICAL_FACTOR, "counts 1.6 times, as for a typical GPU server"),
+    ],
+)
+def test_host_time_counts_as_the_node_type_says(gpu: str, factor: float, said: str) -> None:
+    item = evaluated(trace(), gpu)
+    assert item.result.step_time_s == evaluated(trace(), gpu, factor).result.step_time_s
+    assert any(said in note for note in item.result.notes)
+
+
+def test_a_factor_that_is_given_goes_before_the_node_s() -> None:
+    item = evaluated(trace(), "a100-80gb-sxm", 3.0)
+    assert any("counts 3 times, as --host-factor says" in note for note in item.result.notes)
+
+
+def test_what_disturbed_the_capture_counts_only_where_a_live_clock_has_shown_it() -> None:
+    quiet, busy = trace(), trace(disturbed_ns=30_000_000)
+    expected = evaluated(quiet, "h100-sxm").result.steps.times_s
+    assert evaluated(busy, "h100-sxm").result.steps.times_s == pytest.approx(expected, rel=0.01)
+    shown = evaluated(busy, "h100-sxm", 1.0, as_it_came=True).result.steps.times_s
+    assert shown[2] > shown[1] + 0.02
