@@ -32,6 +32,20 @@ def test_a_lone_stage_of_torchtitan_s_trainer_hands_on_what_its_neighbour_takes(
     assert passed == [("recv", activation), ("send_recv", activation), ("send", activation)]
 
 
+@pytest.mark.needs("torchtitan")
+def test_of_adapters_alone_torchtitan_s_trainer_keeps_moments() -> None:
+    """Two of each adapter's numbers in bf16, beside attention's fused input, its output and three products."""
+    layers, hidden, ffn, heads, kv_heads, rank = 2, 256, 512, 4, 2, 64
+    job = run(
+        *(str(RECIPES / "torchtitan_trainer.py"), "--family", "llama3", "--dtype", "bfloat16", "--lora", str(rank)),
+        *("--shapes", f"{layers},{hidden},{ffn},{heads},{kv_heads},1024", "--sequence", "256", "--batch", "1"),
+        steps=2,
+    )
+    fused = hidden + 2 * kv_heads * (hidden // heads)
+    adapters = layers * rank * ((hidden + fused) + 2 * hidden + 3 * (hidden + ffn))
+    assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 2 * adapters, rel=0.05)
+
+
 MEGATRON = (
     *("--layers", "2", "--hidden", "256", "--ffn", "1024", "--heads", "4", "--kv-heads", "4", "--vocab", "1024"),
     *("--sequence", "256", "--batch", "1", "--accumulate", "1", "--style", "gpt", "--engine", "local"),
