@@ -29,7 +29,7 @@ PRODUCT = (
 )  # fmt: skip
 ATTENTION = (
     "analytic_us", "sequences", "q_tiles", "k_tiles", "head_dim", "v_head_dim", "shared_heads", "is_causal", "seen",
-    "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half",
+    "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half", "batch", "window",
 )  # fmt: skip
 MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
 
@@ -86,7 +86,8 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
         waves = np.ceil(q_len / tile) * batch * heads / device.sms
         columns += [np.log(waves), waves / np.ceil(waves)]
     columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved * device.memory_Bps / peaks)]
-    return np.stack([*columns, np.log(moved / device.l2_bytes), size == 2], axis=1)
+    columns += [np.log(moved / device.l2_bytes), size == 2, np.log(batch), np.log1p(window)]
+    return np.stack(columns, axis=1)
 
 
 def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Array, device: Device) -> Array:
