@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from presim.cost.analytic.estimator import AnalyticEstimator
@@ -18,13 +19,14 @@ from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
-from presim.trace.signatures import Signature
+from presim.trace.signatures import Gemm, Signature
 
 # Whose models correct a GPU that has none of its own: its generation's. Between generations nothing was gained
 # (docs/decisions/learned-prices.md).
 _RELATIVE = {"blackwell-ultra": "blackwell"}
 TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
 _WIDEST = 0.9
+_SHORT_NS = 100_000  # products are so short where trees can say that more work takes less time
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
@@ -60,8 +62,26 @@ class LearnedEstimator:
                 places = [place for place in covered if features.variant(signatures[place]) in model.variants]
             if not places:
                 continue
-            for place, price in zip(places, self._price_kind(kind, [signatures[place] for place in places])):
+            chosen = [signatures[place] for place in places]
+            for place, price in zip(places, self._no_cheaper_than_halves(kind, chosen)):
                 prices[place] = price
+        return prices
+
+    def _no_cheaper_than_halves(self, kind: str, signatures: list[Signature]) -> list[Price]:
+        """Eight times the work is never cheaper: a short product takes what one of half its sides does, at least."""
+        prices = self._price_kind(kind, signatures)
+        chains = {
+            place: _halves(signature)
+            for place, (signature, price) in enumerate(zip(signatures, prices))
+            if isinstance(signature, Gemm) and price.duration_ns < _SHORT_NS
+        }
+        smaller: list[Signature] = list(dict.fromkeys(half for chain in chains.values() for half in chain))
+        if smaller:
+            least = {half: price.duration_ns for half, price in zip(smaller, self._price_kind(kind, smaller))}
+            for place, chain in chains.items():
+                duration = max((least[half] for half in chain), default=0)
+                if duration > prices[place].duration_ns:
+                    prices[place] = msgspec.structs.replace(prices[place], duration_ns=duration)
         return prices
 
     def _price_kind(self, kind: str, signatures: list[Signature]) -> list[Price]:
@@ -88,6 +108,16 @@ class LearnedEstimator:
         duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
         return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
+
+
+def _halves(product: Gemm) -> list[Gemm]:
+    """Products of half the sides, of a quarter, and so on, as long as all sides are even."""
+    halves = []
+    while not (product.m % 2 or product.n % 2 or product.k % 2) and min(product.m, product.n, product.k):
+        sides = {side: getattr(product, side) // 2 for side in ("m", "n", "k")}
+        product = msgspec.structs.replace(product, **sides)
+        halves.append(product)
+    return halves
 
 
 def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
