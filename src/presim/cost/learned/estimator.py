@@ -26,7 +26,7 @@ from presim.trace.signatures import Gemm, Signature
 _RELATIVE = {"blackwell-ultra": "blackwell"}
 TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
 _WIDEST = 0.9
-_SHORT_NS = 100_000  # products are so short where trees can say that more work takes less time
+_SHORT_NS = 20_000  # products are so short where trees can say that more work takes less time
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
