@@ -165,18 +165,16 @@ def model_of(o: argparse.Namespace):
     if o.exchange == "hybridep" and "non_blocking_capacity_factor" in inspect.signature(registry).parameters:
         exchange["non_blocking_capacity_factor"] = 1.0  # room for a balanced exchange, so that no host waits for counts
     model = registry(o.flavor, attn_backend="flex", converters=converters or None, **exchange)
-    return dataclasses.replace(model, parallelize_fn=keep_frozen(model.parallelize_fn)) if o.lora else model
+    return dataclasses.replace(model, parallelize_fn=only_adapters(model.parallelize_fn)) if o.lora else model
 
 
-def keep_frozen(parallelize):
+def only_adapters(parallelize):
     """Splitting makes parameters anew, which would all be trained again."""
 
     def split(model, **settings):
-        frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
         model = parallelize(model, **settings)
         for name, parameter in model.named_parameters():
-            if name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "") in frozen:
-                parameter.requires_grad_(False)
+            parameter.requires_grad_(".lora_" in name)
         return model
 
     return split

@@ -67,6 +67,10 @@ def _trainer(case: Case, cluster: Cluster) -> Plan:
     """Its own trainer; one rank of each pipeline stage is captured."""
     if importlib.util.find_spec("torchtitan") is None:
         raise CannotBuildError("torchtitan is not installed: make frameworks")
+    if "asyncep" in case.text("other").lower():
+        raise CannotBuildError(
+            "the case has MinimalAsyncEP, which writes into other GPUs' memory: that is not emulated"
+        )
     family, flavor = _flavor(case)
     stages, other = case.count("pp", 1), case.text("other").lower()
     batch, micro, total = _batches(case, stages)
@@ -86,12 +90,10 @@ def _trainer(case: Case, cluster: Cluster) -> Plan:
             expert_parallel=case.count("ep", 1),
             schedule=_schedule(other),
             checkpoint=_kept(case),
-            chunked_loss="chunkedce" in other or "asyncep" in other,
+            chunked_loss="chunkedce" in other,
             compile=case.text("compile").lower() == "true",
             async_tensor_parallel="asynctp" in other,
             float8=_float8(case),
-            # MinimalAsyncEP writes into other GPUs' memory, which is not emulated; HybridEP waits for no host either
-            exchange="hybridep" if "minimalasyncep" in other else None,
             traced=traced,
             graphs="cudagraph" in other,
         ),

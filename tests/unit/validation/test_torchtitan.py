@@ -17,7 +17,7 @@ EXPERTS = {
     "id": "y", "framework": "torchtitan graph_trainer", "model": "DeepSeek-V3 16B (torchtitan config)", "gpu": "H100",
     "n_gpus": "8", "precision": "bf16", "seq_len": "4096", "micro_batch": "4", "global_batch": "32", "ep": "4",
     "sharding": "FSDP (simple_fsdp) dp_shard=8", "act_ckpt": "memory_policy=full", "compile": "True",
-    "other": "MinimalAsyncEP+cudagraph;flex_attention",
+    "other": "ChunkedCELoss 8+cudagraph;flex_attention",
 }  # fmt: skip
 
 
@@ -50,7 +50,12 @@ def test_experts_are_its_graph_trainer_s_where_the_row_says_so() -> None:
     words = arguments(EXPERTS)
     assert "--family deepseek_v3 --flavor 16B" in words
     assert "--checkpoint full --chunked-loss" in words
-    assert "--exchange hybridep --traced --graphs" in words
+    assert "--traced --graphs" in words
+
+
+def test_an_exchange_in_other_gpus_memory_is_refused() -> None:
+    with pytest.raises(CannotBuildError, match="MinimalAsyncEP, which writes into other GPUs' memory"):
+        plan(Case({**EXPERTS, "other": "MinimalAsyncEP;step10"}))
 
 
 @pytest.mark.parametrize(
