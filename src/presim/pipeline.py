@@ -54,12 +54,13 @@ def evaluate(
     know of the ranks. ``prices``: folders with measured tables and learned models. ``as_it_came``: host time keeps what
     disturbed it, as a live clock has shown it.
     """
-    captured = [traces] if isinstance(traces, Trace) else list(traces)
-    captured = captured if as_it_came else [steadied(trace) for trace in captured]
+    given_traces = [traces] if isinstance(traces, Trace) else list(traces)
+    captured = given_traces if as_it_came else [steadied(trace) for trace in given_traces]
+    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, given_traces))
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     given = options or Options()
-    options = _for_host(given, cluster, chosen.manifest)
+    options = _for_host(given, cluster, chosen.manifest, undisturbed)
     priced = {trace.manifest.rank: price_trace(trace, cluster, prices=prices) for trace in captured}
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
@@ -106,11 +107,12 @@ def _who_is_known(world_size: int, representatives: Representatives, checked: Se
     return [f"{world_size} ranks: {captured} captured{proof}{rest}."]
 
 
-def _for_host(options: Options, cluster: Cluster, manifest: Manifest) -> Options:
+def _for_host(options: Options, cluster: Cluster, manifest: Manifest, undisturbed: bool) -> Options:
     """With the factor of the cluster's hosts, where none is given."""
     if options.host_factor is not None:
         return options
-    factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
+    server = cluster.node.host_factor
+    factor = host_factor(manifest.reference_host, manifest.host_probe_ns, server, undisturbed=undisturbed)
     return dataclasses.replace(options, host_factor=factor)
 
 

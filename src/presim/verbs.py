@@ -135,7 +135,7 @@ def _on_one_clock(options: RunOptions, node: Node) -> RunOptions:
     Raises:
         InputError: other ranks are to be looked at, which end after their first step.
     """
-    from presim.hardware.host import live_factor
+    from presim.hardware.host import host_factor
 
     if options.checks:
         raise InputError(
@@ -145,7 +145,9 @@ def _on_one_clock(options: RunOptions, node: Node) -> RunOptions:
     return dataclasses.replace(
         options,
         checks=0,
-        host_factor=live_factor(node.host_factor) if options.host_factor is None else options.host_factor,
+        host_factor=host_factor(reference_host=True, server=node.host_factor, undisturbed=False)
+        if options.host_factor is None
+        else options.host_factor,
     )
 
 

@@ -17,20 +17,16 @@ REFERENCE_PROBE_NS = 545_000
 _LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different
 
 
-def host_factor(reference_host: bool, probe_ns: int = 0, server: float = 0.0) -> float:
+def host_factor(reference_host: bool, probe_ns: int = 0, server: float = 0.0, *, undisturbed: bool = True) -> float:
     """What host time is multiplied with to be a server's.
 
     ``reference_host``: it is the reference host's already. Else ``probe_ns`` is the loop's time where it was captured;
     where that was not taken either, time counts as it is. ``server``: the factor of its node; 0: not known.
+    ``undisturbed``: what disturbs recurring stretches is taken out; else time is as it comes, and has more in it.
     """
     factor = server or TYPICAL_FACTOR
     if reference_host:
-        return factor
+        return factor if undisturbed else round(factor / ORDINARY, 3)
     if probe_ns <= 0:
         return 1.0
     return round(min(max(factor / ORDINARY * REFERENCE_PROBE_NS / probe_ns, _LEAST), _MOST), 3)
-
-
-def live_factor(server: float = 0.0) -> float:
-    """The same for time as it comes, with what disturbs it: a live clock cannot know what will recur."""
-    return round((server or TYPICAL_FACTOR) / ORDINARY, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR, host_factor, live_factor
+from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR, host_factor
 
 
 def test_time_of_the_reference_host_is_scaled_to_the_server_s() -> None:
@@ -18,8 +18,8 @@ def test_of_older_captures_a_machine_twice_as_fast_counts_its_time_twice() -> No
 
 
 def test_time_as_it_comes_has_more_in_it_and_counts_less() -> None:
-    assert live_factor(1.9) == pytest.approx(1.9 / ORDINARY, rel=1e-3)
-    assert live_factor() == pytest.approx(TYPICAL_FACTOR / ORDINARY, rel=1e-3)
+    assert host_factor(True, server=1.9, undisturbed=False) == pytest.approx(1.9 / ORDINARY, rel=1e-3)
+    assert host_factor(True, undisturbed=False) == pytest.approx(TYPICAL_FACTOR / ORDINARY, rel=1e-3)
 
 
 def test_without_either_time_counts_as_it_is() -> None:
