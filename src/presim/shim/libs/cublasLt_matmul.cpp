@@ -1,4 +1,5 @@
 // cuBLASLt: the choice of an algorithm (there is one) and the product, with its epilogue and scaling modes.
+#include "core/values.h"
 #include "libs/cublasLt.h"
 #include "libs/gemm.h"
 
@@ -120,7 +121,7 @@ PRESIM_EXPORT int cublasLtMatmulAlgoCapGetAttribute(const Algo*, int, void* valu
 
 PRESIM_EXPORT int cublasLtMatmul(void*, const lt::MatmulDesc* desc, const void*, const void*, const lt::MatrixLayout* a,
                                  const void*, const lt::MatrixLayout* b, const void* beta, const void*,
-                                 const lt::MatrixLayout* c, void*, const lt::MatrixLayout* d, const Algo*, void*,
+                                 const lt::MatrixLayout* c, void* out, const lt::MatrixLayout* d, const Algo*, void*,
                                  size_t, void* stream) {
   if (desc == nullptr || a == nullptr || b == nullptr || d == nullptr) return lt::kInvalidValue;
   if (!consistent(*desc, *a, *b, *d)) return lt::kInvalidValue;
@@ -128,6 +129,8 @@ PRESIM_EXPORT int cublasLtMatmul(void*, const lt::MatmulDesc* desc, const void*,
     log_grouped(*a, *b, *d, stream);
     return 0;
   }
+  // An operator of PyTorch's says afterwards what it knows of its result; what an extension had filled before is gone.
+  if (out != nullptr) presim::forget(out, size_t(d->rows * d->cols * data_type(d->type).bits / 8));
   Shape s = shape(*desc, *a, *d);
   Gemm key{s.m, s.n, s.k, d->batch_count, int32_t(a->type), int32_t(b->type), int32_t((c ? c : d)->type),
            int32_t(d->type), desc->compute, desc->transa, desc->transb};
