@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import runpy
 import sys
 import types
@@ -75,12 +76,23 @@ def _device_unused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _answered(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """Modules that are imported meanwhile may keep such a function: once all are, it is PyTorch's own."""
     before = {name: getattr(module, name) for name in answers}
-    vars(module).update(answers)
+    now = dict(answers)
+    vars(module).update({name: _whichever(now, name, before[name]) for name in answers})
     try:
         yield
     finally:
+        now.clear()
         vars(module).update(before)
+
+
+def _whichever(now: dict[str, Callable[..., Any]], name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return now.get(name, own)(*args, **kwargs)
+
+    return call
 
 
 def _refuse() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,18 @@ def test_what_would_begin_to_use_the_device_raises(tmp_path: Path, cuda: SimpleN
     with pytest.raises(RuntimeError, match=r"^the device is used while modules are imported$"):
         import_ahead(script)
     assert cuda.current_device() == 3
+
+
+def test_a_module_that_keeps_what_was_answered_ahead_has_the_devices_own_answers_later(
+    tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As inductor keeps `torch.cuda.current_device` and `get_device_properties`, and Megatron `_lazy_init`."""
+    monkeypatch.setattr(json, "presim_kept", None, raising=False)
+    script = tmp_path / "train.py"
+    script.write_text("import json\nfrom torch import cuda\njson.presim_kept = cuda.current_device, cuda._lazy_init\n")
+    import_ahead(script)
+    current_device, lazy_init = json.presim_kept  # type: ignore[attr-defined]
+    assert (current_device(), lazy_init()) == (3, None)
 
 
 def test_what_compilers_read_once_a_process_is_read(
