@@ -30,17 +30,14 @@ def evaluated(captured: Trace, gpu: str, factor: float | None = None, as_it_came
 
 
 @pytest.mark.parametrize(
-    ("gpu", "factor", "said"),
-    [
-        ("a100-80gb-sxm", 1.9, "counts 1.9 times, as for hosts of dgx-a100"),
-        ("h100-sxm", 1.34, "counts 1.34 times, as for hosts of hgx-h100"),
-        ("l4", TYPICAL_FACTOR, "counts 1.6 times, as for a typical GPU server"),
-    ],
+    ("gpu", "whose"),
+    [("a100-80gb-sxm", "hosts of dgx-a100"), ("h100-sxm", "hosts of hgx-h100"), ("l4", "a typical GPU")],
 )
-def test_host_time_counts_as_the_node_type_says(gpu: str, factor: float, said: str) -> None:
+def test_host_time_counts_as_the_node_type_says(gpu: str, whose: str) -> None:
+    factor = choose_cluster(gpu=gpu, world_size=1).node.host_factor or TYPICAL_FACTOR
     item = evaluated(trace(), gpu)
     assert item.result.step_time_s == evaluated(trace(), gpu, factor).result.step_time_s
-    assert any(said in note for note in item.result.notes)
+    assert any(f"counts {factor:g} times, as for {whose}" in note for note in item.result.notes)
 
 
 def test_a_factor_that_is_given_goes_before_the_node_s() -> None:
@@ -54,3 +51,12 @@ def test_what_disturbed_the_capture_counts_only_where_a_live_clock_has_shown_it(
     assert evaluated(busy, "h100-sxm").result.steps.times_s == pytest.approx(expected, rel=0.01)
     shown = evaluated(busy, "h100-sxm", 1.0, as_it_came=True).result.steps.times_s
     assert shown[2] > shown[1] + 0.02
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.2, False), (0.6, True)])
+def test_a_busy_machine_is_named_where_the_device_waits_for_the_host(share: float, said: bool) -> None:
+    made = trace()
+    captured = dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, neighbours=share))
+    notes = evaluated(captured, "h100-sxm").result.notes
+    assert any("used 60.0% of this machine's CPUs" in note for note in notes) == said
+    assert not any("machine's CPUs" in note for note in evaluated(captured, "h100-sxm", 0.0).result.notes)

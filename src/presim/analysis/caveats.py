@@ -15,6 +15,7 @@ from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
+_BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
 PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
@@ -83,12 +84,27 @@ def _lengths(trace: Trace) -> list[str]:
 def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> list[str]:
     """What the host's time was multiplied with, where the device waits for it and it matters."""
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
-    if factor == 1 or waits < _WORTH_A_NOTE * max(step.duration_ns, 1):
+    if factor == 1 or not _is_worth_a_note(waits, step):
         return []
     return [
         f"The device waits {seconds(waits / 1e9)} for the host, whose captured time counts {factor:g} times, {source}; "
         "--host-factor changes it."
     ]
+
+
+def busy_note(breakdown: Breakdown, step: Step, share: float) -> list[str]:
+    """That the machine was busy while host time was measured, where the device waits for it."""
+    waits = breakdown.spent_ns[Instant.HOST_BOUND]
+    if share < _BUSY or not _is_worth_a_note(waits, step):
+        return []
+    return [
+        f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and host time "
+        f"comes out longer beside them: on an idle machine the device may wait for less than {seconds(waits / 1e9)}."
+    ]
+
+
+def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
+    return spent_ns >= _WORTH_A_NOTE * max(step.duration_ns, 1)
 
 
 def _policies(trace: Trace) -> list[str]:

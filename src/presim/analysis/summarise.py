@@ -8,7 +8,7 @@ import msgspec
 
 from presim.analysis.beyond import beyond_allocator
 from presim.analysis.breakdown import Breakdown, Instant, break_down
-from presim.analysis.caveats import host_note, not_modelled, reader_notes
+from presim.analysis.caveats import busy_note, host_note, not_modelled, reader_notes
 from presim.analysis.flops import count_flops, utilisation
 from presim.analysis.limits import find_limits
 from presim.analysis.memory import analyse_memory
@@ -83,7 +83,11 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         read_backs=[ReadBack(read.line, read.what, read.answer, read.times) for read in trace.manifest.read_backs],
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
-        notes=[*reader_notes(trace, steps, flops, memory), *host_note(parts, step, device.host_factor, device.host)],
+        notes=[
+            *reader_notes(trace, steps, flops, memory),
+            *host_note(parts, step, device.host_factor, device.host),
+            *busy_note(parts, step, trace.manifest.neighbours),
+        ],
     )
 
 

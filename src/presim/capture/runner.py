@@ -22,6 +22,7 @@ import msgspec
 from presim.capture.adapters import extensions, versions
 from presim.capture.script import whereabouts
 from presim.capture.script.control import Control, Outcome
+from presim.capture.script.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from presim.capture.observers import AtImport, Observers
@@ -36,6 +37,7 @@ class Runner:
         self.control = control
         self.outcome = Outcome()
         self.observers: Observers | None = None
+        self.neighbours = Neighbours()
 
     def prepare(self, there: AtImport | None = None) -> None:
         """Imports torch and installs what observes it, but for what is ``there``."""
@@ -135,6 +137,7 @@ class Runner:
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
         outcome.steps = observers.steps.count
+        outcome.neighbours = self.neighbours.share()
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],

@@ -138,6 +138,7 @@ class Manifest(msgspec.Struct, frozen=True):
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
     reference_host: bool = False  # host_ns is the reference host's (hardware/host.py), else CPU time where captured
+    neighbours: float = 0.0  # share of that machine's CPUs that other processes used meanwhile
     host_probe_ns: int = 0  # of older captures: CPU time of a fixed piece of Python where captured; 0: not taken
     read_backs: tuple[ReadBack, ...] = ()
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen

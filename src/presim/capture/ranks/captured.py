@@ -91,6 +91,7 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         model=model,
         nccl=outcome.nccl,
         reference_host=True,
+        neighbours=outcome.neighbours,
         read_backs=outcome.read_backs,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,

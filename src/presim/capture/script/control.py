@@ -39,6 +39,7 @@ class Outcome(msgspec.Struct):
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     notes: tuple[str, ...] = ()  # sentences about what the script used
     nccl: dict[str, str] = {}  # NCCL's environment variables
+    neighbours: float = 0.0  # share of the machine's CPUs that other processes used meanwhile
     read_backs: tuple[ReadBack, ...] = ()
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them
 
