@@ -42,3 +42,10 @@ def test_in_short_large_sources_have_a_line_and_the_others_one_together() -> Non
         "| others |  | 2 | 30.0% | 0.0% | 100.0% | 0 |  |",
         "| all |  | 12 | 10.0% | 83.3% | 100.0% | 10 | 2.0% |",
     ]
+
+
+def test_in_short_noisy_tests_are_also_left_out() -> None:
+    noisy = [{**ROW, "source": "github:NVIDIA/Megatron-LM:tests", "error": "-0.5"} for _ in range(10)]
+    *_, all_of_them, the_others = in_short([*noisy, {**ROW, "error": "0.1"}]).splitlines()
+    assert all_of_them.startswith("| all |  | 11 | 50.0% |")
+    assert the_others.startswith("| all but Megatron-LM |  | 1 | 10.0% |")
