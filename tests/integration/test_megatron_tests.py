@@ -27,9 +27,9 @@ def test_the_host_waits_for_every_loss_and_for_what_a_step_logs() -> None:
     for each in job.trace.manifest.read_backs:
         if "megatron_tests.py" in each.line:
             read[each.line] += each.times
-    checks, *logged = sorted(read.values(), reverse=True)
-    assert checks == 2 * MICRO_BATCHES * STEPS  # a number, and finite
-    assert sum(logged) >= 5 * (STEPS - 1)
+    checks = 2 * MICRO_BATCHES * STEPS  # a number, and finite
+    assert checks in read.values()
+    assert read.total() - checks >= 5 * (STEPS - 1)  # without Transformer Engine and Apex norms are read one by one
     second = job.trace.columns["kind"][job.trace.steps()[1]]
     assert (second == Kind.STREAM_SYNC).sum() >= 2 * MICRO_BATCHES + 5
     assert (second == Kind.DEVICE_SYNC).sum() == 1  # the timer's
