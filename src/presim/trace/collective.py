@@ -20,7 +20,6 @@ COLLECTIVE_KINDS = (
     "scatter",
     "barrier",
 )
-ROUTED_KINDS = ("dispatch", "combine")  # of a library for mixtures of experts; they carry `Routed`
 
 
 class Splits(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collectiv
     send and recv, each token once for dispatch and combine.
     """
 
-    kind: str  # one of COLLECTIVE_KINDS or, where it is routed, ROUTED_KINDS
+    kind: str  # one of COLLECTIVE_KINDS; dispatch or combine where it is `routed`
     bytes: int
     dtype: str
     group: int  # index into the manifest's process groups

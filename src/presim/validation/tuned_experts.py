@@ -55,7 +55,6 @@ _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
 _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
     "gptoss120b": (("gb", "mx"), ("b300", "mx")),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
-_GRAPHED_MODULES = ("mixer", "input_layernorm", "self_attention", "pre_mlp_layernorm", "router")  # a mixer is Mamba's
 
 # Modules, and their classes: those are the scopes where layers of two micro-batches run beside each other.
 _ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
