@@ -195,6 +195,7 @@ def test_a_queue_is_emptied_in_order_and_is_no_key() -> None:
         waiting.send(Query.WAIT, keys("queue"))
         for value in (b"first", b"second"):
             pushing.send(Query.QUEUE_PUSH, text("queue"), vector(value))
+        assert pushing.ping() == b"abcd"  # both have arrived
         assert waiting.byte() == STOP_WAITING
         for length, value in ((2, b"first"), (1, b"second")):
             waiting.send(Query.QUEUE_LEN, text("queue"))
