@@ -28,11 +28,12 @@ from presim.trace.schema import Manifest, Trace
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What reports are made of: one rank's priced trace, its timeline, and the figures."""
+    """What reports are made of: one rank's priced trace, its timeline, and the figures; all ranks' timelines."""
 
     priced: PricedTrace
     timeline: Timeline
     result: Result
+    timelines: Mapping[int, Timeline]  # of every rank that was captured
 
 
 def evaluate(
@@ -86,7 +87,7 @@ def evaluate(
     whole = msgspec.structs.replace(
         result, memory=memory, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out
     )
-    return Evaluation(mine, timeline, whole)
+    return Evaluation(mine, timeline, whole, timelines)
 
 
 def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device) -> Memory:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from presim.analysis.blocks import allocated_bytes, reserved_bytes
 from presim.analysis.steps import find_steps
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
@@ -36,9 +37,9 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
         planned = plan(case)
         traces = [as_graphs(trace, planned.graphed) for trace in captures.traces(planned)]
         options = _hosts(planned, options)
-        found = [evaluate(traces, planned.cluster, options, rank=rank) for rank in planned.ranks]
-        prediction = _prediction(case, planned, [each.result for each in found])
-        prediction = _repeated(planned, found, prediction)
+        found = evaluate(traces, planned.cluster, options, rank=planned.ranks[0])
+        prediction = _prediction(case, planned, traces, found.result)
+        prediction = _repeated(planned, traces, found, prediction)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
@@ -46,18 +47,18 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 
-def _prediction(case: Case, plan: Plan, results: Sequence[Result]) -> Prediction:
-    """From the results of the ranks that were captured: the first one's time, the measured one's memory."""
-    failed = next((result for result in results if result.exit not in ("ok", "stopped")), None)
+def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result) -> Prediction:
+    """Of the ranks that were captured: the first one's time, the measured one's memory."""
+    manifests = [trace.manifest for trace in traces]
+    failed = next((manifest for manifest in manifests if manifest.exit not in ("ok", "stopped")), None)
     if failed is not None and failed.exit == "out_of_memory":
         reason = f"out of memory in the emulation: {_one_line(failed.error)}"
         return Prediction(outcome="out_of_memory", reason=reason)
     if failed is not None:
         return Prediction(reason=f"the recipe failed: {_one_line(failed.error)}")
-    result = results[0]
     return Prediction(
         step_time_s=result.step_time_s,
-        peak_mem_gib=_measured_peak(case, plan, results) / GIB,
+        peak_mem_gib=_measured_peak(case, plan, traces) / GIB,
         low_step_time_s=result.step_time_low_s,
         high_step_time_s=result.step_time_high_s,
         outcome="ok",
@@ -72,12 +73,12 @@ def _hosts(plan: Plan, options: Options | None) -> Options | None:
     return dataclasses.replace(options or Options(), host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0)
 
 
-def _repeated(plan: Plan, found: Sequence[Evaluation], prediction: Prediction) -> Prediction:
+def _repeated(plan: Plan, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:
     """With the step's time for all of its micro-batches, where fewer were captured."""
-    times = found[0].result.steps.times_s if plan.repeats and prediction.step_time_s else []
+    times = found.result.steps.times_s if plan.repeats and prediction.step_time_s else []
     if plan.repeats is None or prediction.step_time_s is None or len(times) < 3:
         return prediction
-    busy_s = max(further_work_s(each.priced.trace, each.timeline) for each in found)
+    busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
     step = plan.repeats.step_time(times[1], times[2], busy_s)
     low, high = (
         bound and bound * step / prediction.step_time_s
@@ -86,18 +87,17 @@ def _repeated(plan: Plan, found: Sequence[Evaluation], prediction: Prediction) -
     return dataclasses.replace(prediction, step_time_s=step, low_step_time_s=low, high_step_time_s=high)
 
 
-def _measured_peak(case: Case, plan: Plan, results: Sequence[Result]) -> int:
-    """Bytes of the rank that was measured, for which the captured one at or below it stands; else of the fullest."""
-    peaks = [_peak(each, case.measured_memory()[1]) for each in results]
+def _measured_peak(case: Case, plan: Plan, traces: Sequence[Trace]) -> int:
+    """Bytes of the rank that was measured, for which the captured one at or below it stands; else of the fullest.
+
+    From the ranks' own traces: a job's result has the memory of its fullest rank, whichever it reports on.
+    """
+    held = reserved_bytes if case.measured_memory()[1] == "reserved" else allocated_bytes
+    peaks = [int(held(trace).max(initial=0)) for trace in traces]
     rank = case.measured_rank()
     if rank is None:
         return max(peaks)
     return peaks[-1] if rank < 0 else peaks[max(0, bisect.bisect_right(plan.ranks, rank) - 1)]
-
-
-def _peak(result: Result, kind: str) -> int:
-    memory = result.memory
-    return memory.peak_reserved_bytes if kind == "reserved" else memory.peak_allocated_bytes
 
 
 def further_work_s(trace: Trace, timeline: Timeline) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from presim import pipeline
+from golden.scenarios import kernel
 from presim.engine.options import Options
 from presim.errors import CaptureError
-from presim.pipeline import Evaluation
-from presim.trace.schema import Trace
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Manifest, Trace
 from presim.units import GIB
 from presim.validation.captures import Captures
 from presim.validation.cases import Case
@@ -29,16 +28,17 @@ ROW = {
 
 
 class Kept(Captures):
-    """Hands out one trace, or raises one error."""
+    """Hands out traces, or raises an error."""
 
-    def __init__(self, outcome: Trace | Exception) -> None:
+    def __init__(self, *outcomes: Trace | Exception) -> None:
         super().__init__(Path("recipes"), Path("nowhere"))
-        self.outcome = outcome
+        self.outcomes = outcomes
 
     def traces(self, plan: Plan) -> list[Trace]:
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return [self.outcome]
+        for outcome in self.outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in self.outcomes if isinstance(outcome, Trace)]
 
 
 @pytest.fixture(scope="module")
@@ -72,21 +72,23 @@ def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, mo
 @pytest.mark.parametrize(
     ("said", "stage"), [("rank 70", 2), ("rank 31", 0), ("rank 32", 1), ("last rank", 2), ("max over ranks", 1)]
 )
-def test_memory_is_that_of_the_rank_that_was_measured(
-    said: str, stage: int, trace: Trace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_that_of_the_rank_that_was_measured(said: str, stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three stages of 32 ranks, the second one fullest."""
     planned = dataclasses.replace(plan(Case(ROW)), ranks=(0, 32, 64))
     sizes = {0: 20, 32: 30, 64: 10}
-
-    def evaluate(traces: object, cluster: object, options: object, rank: int) -> Evaluation:
-        found = pipeline.evaluate([trace], planned.cluster)
-        memory = msgspec.structs.replace(found.result.memory, peak_allocated_bytes=sizes[rank] * GIB)
-        return dataclasses.replace(found, result=msgspec.structs.replace(found.result, memory=memory))
-
     monkeypatch.setattr("presim.validation.solve.plan", lambda case: planned)
-    monkeypatch.setattr("presim.validation.solve.evaluate", evaluate)
-    assert solve(Case({**ROW, "rank_or_stage": said}), Kept(trace)).peak_mem_gib == list(sizes.values())[stage]
+    kept = Kept(*(holding(rank, size * GIB) for rank, size in sizes.items()))
+    assert solve(Case({**ROW, "rank_or_stage": said}), kept).peak_mem_gib == list(sizes.values())[stage]
+
+
+def holding(rank: int, size: int) -> Trace:
+    """A rank that has a block of that many bytes."""
+    build = TraceBuilder(Manifest(world_size=128, rank=rank, gpu="h100-sxm", gpus_per_node=8, script=""))
+    build.segment(1 << 40, size)
+    build.alloc(1 << 40, size)
+    build.work(kernel(1_000))
+    build.step()
+    return build.trace()
 
 
 def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
