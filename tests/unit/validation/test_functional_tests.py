@@ -28,6 +28,25 @@ def test_empty_cells_are_the_defaults_of_the_tests_recipes(change: dict[str, str
     assert (case.text("gpu"), case.text("n_gpus")) == (gpu, gpus)
 
 
+_TE = "transformer-impl=transformer_engine;deterministic-mode=True"
+
+
+@pytest.mark.parametrize(
+    ("file", "other", "unfused"),
+    [
+        ("golden_values_lts_dgxa100_dracooci.json", _TE, True),
+        ("golden_values_lts_dgxa100_dracooci-ord.json", _TE, True),
+        ("golden_values_dev_dgxa100_dracooci.json", _TE, False),
+        ("golden_values_lts.json", _TE, False),
+        ("golden_values_lts_dgxa100_dracooci.json", "transformer-impl=transformer_engine", False),
+        ("golden_values_lts_dgxa100_dracooci.json", f"{_TE};attention-backend=flash", False),
+    ],
+)
+def test_what_was_old_has_no_fused_attention_that_is_deterministic(file: str, other: str, unfused: bool) -> None:
+    case = completed(Case({**ROW, "source": FOLDER + file, "other": other}))
+    assert case.text("other").endswith(";attention-backend=unfused") == unfused
+
+
 @pytest.mark.parametrize(
     ("change", "one"),
     [
