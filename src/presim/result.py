@@ -13,8 +13,8 @@ import msgspec
 from presim.figures.grounds import Limit, Provenance, ReadBack, Share
 from presim.figures.job import Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
-from presim.figures.says import says
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
+from presim.says import says
 
 __all__ = [
     "OUTSIDE_MODULES",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GIB = 1 << 30
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
@@ -16,9 +16,9 @@ def gib(size: float) -> str:
     magnitude = abs(size)
     if magnitude >= GIB / 10:
         return f"{size / GIB:.1f} GiB" if magnitude >= 10 * GIB else f"{size / GIB:.2f} GiB"
-    if magnitude >= 1 << 20:
-        return f"{size / (1 << 20):.1f} MiB"
-    return f"{size / 1024:.1f} KiB" if magnitude >= 1024 else f"{size:.0f} B"
+    if magnitude >= MIB:
+        return f"{size / MIB:.1f} MiB"
+    return f"{size / KIB:.1f} KiB" if magnitude >= KIB else f"{size:.0f} B"
 
 
 def seconds(value: float) -> str:

@@ -14,10 +14,11 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
-EVERYWHERE = {"presim.errors", "presim.files", "presim.units"}
+EVERYWHERE = {"presim.errors", "presim.files", "presim.says", "presim.units"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "says": set(),
     "units": set(),
     "trace": set(),
     "hardware": set(),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from presim.figures.says import says
+from presim.says import says
 
 
 class Estimate(msgspec.Struct, frozen=True):

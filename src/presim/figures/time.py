@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from presim.figures.says import says
+from presim.says import says
 
 OUTSIDE_MODULES = "(outside modules)"  # the path of work that belongs to no module
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim.hardware.schema import GBPS, GIB, US, Gpu, Sourced, figure, pcie_bytes_per_s, says
+from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
+from presim.says import says
+from presim.units import GIB
 
 Interconnect = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "pcie"]
 

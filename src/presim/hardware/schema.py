@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+from presim.says import says
+from presim.units import KIB, MIB
+
 MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000
 
 
@@ -20,11 +22,6 @@ def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
     An integer ``scale`` makes the value inside an integer.
     """
     return msgspec.Meta(ge=least, description=text, extra={"key": key, "scale": scale, "figure": True})
-
-
-def says(text: str) -> msgspec.Meta:
-    """A field that is no quantity; its name in TOML is its own."""
-    return msgspec.Meta(description=text)
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable
 
 from presim.errors import PresimError
@@ -114,6 +115,12 @@ def only_one(case: Case, *axes: str) -> None:
     for axis in axes:
         if case.count(axis, 1) != 1:
             raise CannotBuildError(f"the recipe has no {axis.upper()}, and the case has {axis} = {case.text(axis)}")
+
+
+def needs_installed(package: str, command: str | None = None) -> None:
+    """Raise where what the recipe imports is not there; ``command`` installs it, if not pip does by that name."""
+    if importlib.util.find_spec(package) is None:
+        raise CannotBuildError(f"{package} is not installed: {command or f'pip install --no-deps {package}'}")
 
 
 def accumulation(case: Case, data_parallel: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.flags import fields_of, flags_of, refuse_unknown
+from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
 
 
 def fields(model: str = "gpt", act_ckpt: str = "none", other: str = "") -> dict[str, object]:

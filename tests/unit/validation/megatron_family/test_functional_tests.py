@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import Case
-from presim.validation.functional_tests import completed, is_one
+from presim.validation.megatron_family.functional_tests import completed, is_one
 
 FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
 ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}

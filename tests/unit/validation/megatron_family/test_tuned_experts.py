@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation import tuned, tuned_experts
 from presim.validation.cases import Case
+from presim.validation.megatron_family import tuned, tuned_experts
 
 ROW = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "model": "GPT OSS 120B", "precision": "MXFP8"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation import variants
 from presim.validation.cases import Case
+from presim.validation.megatron_family import variants
 from presim.validation.planners import plan
 
 
@@ -25,9 +25,8 @@ def test_what_a_case_asks_for_is_an_argument(other: str, sharding: str, expected
 
 @pytest.mark.parametrize(("sharding", "ranks"), [("ddp", (0,)), ("distributed-optimizer(ZeRO-1)", (7,))])
 def test_the_last_rank_runs_itself_where_each_keeps_other_layers_state(
-    monkeypatch: pytest.MonkeyPatch, sharding: str, ranks: tuple[int, ...]
+    installed: set[str], sharding: str, ranks: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     row = {
         "id": "m", "framework": "Megatron-LM", "model": "gpt", "gpu": "H100", "n_gpus": "8", "n_layers": "2",
         "hidden": "512", "n_heads": "8", "seq_len": "512", "micro_batch": "1", "global_batch": "8",

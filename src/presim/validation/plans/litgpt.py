@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.plan import Plan, cluster_of, only_one, options
+from presim.validation.plan import Plan, cluster_of, needs_installed, only_one, options
 
 _MODELS = {  # as its tables write them -> as its configurations are called
     "phi-1.5 1.3 b": "phi-1_5",
@@ -33,12 +32,12 @@ def plan_litgpt(case: Case) -> Plan:
     if case.number("step_time_s") is not None and "LONGEST" in case.text("note"):
         raise CannotBuildError("the step time is that of samples whose lengths are not given, but for the longest")
     name, method = _model_and_method(case)
-    _needs_installed("litgpt")
+    needs_installed("litgpt")
     quantized = re.search(r"bnb\.(\S+)", case.text("precision"))
     if not case.text("precision").startswith("bf16-true"):
         raise CannotBuildError(f"the recipe computes in bf16-true, and the case in {case.text('precision')!r}")
     if quantized:
-        _needs_installed("bitsandbytes")
+        needs_installed("bitsandbytes")
     cluster = cluster_of(case)
     several = cluster.world_size > 1
     total, micro = case.count("global_batch", 0), case.count("micro_batch")
@@ -66,8 +65,3 @@ def _model_and_method(case: Case) -> tuple[str, str]:
     if said is None or said[1] not in _MODELS or said[2] not in _METHODS:
         raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")
     return _MODELS[said[1]], said[2]
-
-
-def _needs_installed(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise CannotBuildError(f"{package} is not installed: pip install --no-deps {package}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from presim.validation import tuned_experts
 from presim.validation.cases import Case
+from presim.validation.megatron_family import tuned_experts
 
 _MLPERF = "training_results"
 _NODE = 8  # GPUs that share a host's links: what is split stays within them

@@ -1,4 +1,4 @@
-"""How a field of the result is described, in the JSON Schema and in the documentation."""
+"""How a field is described, in schemas and in the documentation that is made of them."""
 
 from __future__ import annotations
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 from presim.hardware.cluster import Cluster
-from presim.validation import encoders, functional_tests, hybrids, tuned, tuned_experts, variants
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.flags import fields_of, flags_of, refuse_unknown
-from presim.validation.megatron_fields import (
+from presim.validation.megatron_family import encoders, functional_tests, hybrids, tuned, tuned_experts, variants
+from presim.validation.megatron_family.fields import (
     attention_of,
     engine_of,
     is_half,
@@ -19,8 +17,18 @@ from presim.validation.megatron_fields import (
     plain_precision,
     split_of_layers,
 )
+from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
 from presim.validation.models import Shapes, plain_name, published_shapes
-from presim.validation.plan import Plan, Repeats, accumulation, cluster_of, options, repeats_for, steps_for
+from presim.validation.plan import (
+    Plan,
+    Repeats,
+    accumulation,
+    cluster_of,
+    needs_installed,
+    options,
+    repeats_for,
+    steps_for,
+)
 
 _RECIPE = "megatron_gpt.py"
 _OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "diffusion")
@@ -39,8 +47,7 @@ def plan_megatron(case: Case) -> Plan:
         family := next((word for word in _OTHER_FAMILIES if word in name), None)
     ):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
-    if importlib.util.find_spec("megatron") is None:
-        raise CannotBuildError("Megatron-core is not installed: pip install --no-deps megatron-core")
+    needs_installed("megatron", "pip install --no-deps megatron-core")
     refuse_unknown(flags_of(case))
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     stages = case.count("pp", 1)

@@ -7,12 +7,12 @@ own as ``hybrid-layer-pattern``.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Mapping
 
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.flags import flags_of
+from presim.validation.megatron_family.flags import flags_of
 from presim.validation.models import Shapes, experts, plain_name, published_shapes
+from presim.validation.plan import needs_installed
 
 RECIPE = "megatron_hybrid.py"
 _MAMBA = {
@@ -109,6 +109,5 @@ def arguments(pattern: str) -> tuple[str, ...]:
         CannotBuildError: what Mamba's layers need is not installed.
     """
     for package in ("mamba_ssm", "causal_conv1d"):
-        if importlib.util.find_spec(package) is None:
-            raise CannotBuildError(f"{package} is not installed; the recipe {RECIPE} says how")
+        needs_installed(package, f"the recipe {RECIPE} says how")
     return ("--pattern", pattern)

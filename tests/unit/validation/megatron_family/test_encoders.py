@@ -8,6 +8,7 @@ from presim.validation.cases import Case
 from presim.validation.planners import plan
 from support.plans import arguments, refusal
 
+pytestmark = pytest.mark.usefixtures("installed")
 BERT = {
     "id": "b", "framework": "Megatron-LM (CI)", "model": "bert/bert_mcore_tp2", "gpu": "H100", "n_gpus": "8",
     "n_layers": "24", "hidden": "1024", "n_heads": "16", "precision": "bf16", "seq_len": "512", "micro_batch": "4",
@@ -18,12 +19,6 @@ T5 = {
     "other": "transformer-impl=local;tokenizer-type=BertWordPieceCase;encoder-num-layers=12;decoder-num-layers=6;"
     "decoder-seq-length=128",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Megatron-core and Transformer Engine."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
 
 
 def test_bert_takes_its_vocabulary_and_transformer_engine_unless_it_says_local() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim.validation.cases import Case
-from presim.validation.flags import flags_of
+from presim.validation.megatron_family.flags import flags_of
 from presim.validation.plan import options
 
 RECIPE = "megatron_variants.py"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.validation.cases import Case
-from presim.validation.tuned import (
+from presim.validation.megatron_family.tuned import (
     adapters,
     completed,
     fine_tuned_fields,

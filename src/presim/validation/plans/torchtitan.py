@@ -6,29 +6,32 @@ What PyTorch's torchtitan of 2024 did where a row does not say it: as many micro
 
 from __future__ import annotations
 
-import importlib.util
-import re
-
 from presim.hardware.cluster import Cluster
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.models import plain_name
-from presim.validation.plan import Plan, accumulation, checkpointing, cluster_of, decoder_shapes, options, steps_for
+from presim.validation.plan import (
+    Plan,
+    accumulation,
+    checkpointing,
+    cluster_of,
+    decoder_shapes,
+    needs_installed,
+    options,
+    steps_for,
+)
+from presim.validation.plans.trainer import LLAMAS, Model, Trainer, batch_of, model_of, plan_trainer
 
-_FSDP2, RECIPE = "llama_fsdp2.py", "torchtitan_trainer.py"
-_FLAVORS = {  # as tables write a model -> module of its family, size
-    "llama38b": ("llama3", "8B"),
-    "llama318b": ("llama3", "8B"),
-    "llama370b": ("llama3", "70B"),
-    "llama3170b": ("llama3", "70B"),
-    "llama31405b": ("llama3", "405B"),
-    "deepseekv316b": ("deepseek_v3", "16B"),
-    "deepseekv3671b": ("deepseek_v3", "671B"),
-    "deepseekv3": ("deepseek_v3", "671B"),
-    "qwen330ba3b": ("qwen3", "30B-A3B"),
-    "qwen3235ba22b": ("qwen3", "235B-A22B"),
-    "qwen332b": ("qwen3", "32B"),
-    "gptoss20b": ("gpt_oss", "20b"),
-    "gptoss120b": ("gpt_oss", "120b"),
+_FSDP2 = "llama_fsdp2.py"
+_MODELS = {
+    **LLAMAS,
+    "llama31405b": Model("llama3", "405B"),
+    "deepseekv316b": Model("deepseek_v3", "16B"),
+    "deepseekv3671b": Model("deepseek_v3", "671B"),
+    "deepseekv3": Model("deepseek_v3", "671B"),
+    "qwen330ba3b": Model("qwen3", "30B-A3B"),
+    "qwen3235ba22b": Model("qwen3", "235B-A22B"),
+    "qwen332b": Model("qwen3", "32B"),
+    "gptoss20b": Model("gpt_oss", "20b"),
+    "gptoss120b": Model("gpt_oss", "120b"),
 }
 
 
@@ -64,55 +67,33 @@ def plan_torchtitan(case: Case) -> Plan:
 
 
 def _trainer(case: Case, cluster: Cluster) -> Plan:
-    """Its own trainer; one rank of each pipeline stage is captured."""
-    if importlib.util.find_spec("torchtitan") is None:
-        raise CannotBuildError("torchtitan is not installed: make frameworks")
-    if "asyncep" in case.text("other").lower():
+    """What its own trainer does."""
+    other = case.text("other").lower()
+    if "asyncep" in other:
         raise CannotBuildError(
             "the case has MinimalAsyncEP, which writes into other GPUs' memory: that is not emulated"
         )
-    family, flavor = _flavor(case)
-    stages, other = case.count("pp", 1), case.text("other").lower()
+    stages = case.count("pp", 1)
     batch, micro, total = _batches(case, stages)
-    traced = "graph_trainer" in case.text("framework")
-    return Plan(
-        RECIPE,
-        options(
-            family=family,
-            flavor=flavor,
-            sequence=case.count("seq_len"),
-            batch=batch,
-            microbatch=micro,
-            global_batch=total,
-            tensor_parallel=case.count("tp", 1),
-            pipeline_parallel=stages,
-            context_parallel=case.count("cp", 1),
-            expert_parallel=case.count("ep", 1),
-            schedule=_schedule(other),
-            checkpoint=_kept(case),
-            chunked_loss="chunkedce" in other,
-            compile=case.text("compile").lower() == "true",
-            async_tensor_parallel="asynctp" in other,
-            float8=_float8(case),
-            traced=traced,
-            graphs="cudagraph" in other,
-        ),
-        cluster,
-        tuple(range(0, cluster.world_size, cluster.world_size // stages)),
+    trainer = Trainer(
+        sequence=case.count("seq_len"),
+        batch=batch,
+        microbatch=micro,
+        global_batch=total,
+        tensor_parallel=case.count("tp", 1),
+        pipeline_parallel=stages,
+        context_parallel=case.count("cp", 1),
+        expert_parallel=case.count("ep", 1),
+        schedule=_schedule(other),
+        checkpoint=_kept(case),
+        chunked_loss="chunkedce" in other,
+        compile=case.text("compile").lower() == "true",
+        async_tensor_parallel="asynctp" in other,
+        float8=_float8(case),
+        traced="graph_trainer" in case.text("framework"),
+        graphs="cudagraph" in other,
     )
-
-
-def _flavor(case: Case) -> tuple[str, str]:
-    name = plain_name(case)
-    if name not in _FLAVORS:
-        raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")
-    return _FLAVORS[name]
-
-
-def batch_of(case: Case) -> int:
-    """Samples of one replica in a step, or in one of the parts whose gradients are summed."""
-    said = re.search(r"local_batch=(\d+)", case.text("other"))
-    return int(said[1]) if said else case.count("micro_batch")
+    return plan_trainer(model_of(case, _MODELS), trainer, cluster)
 
 
 def _batches(case: Case, stages: int) -> tuple[int, int | None, int | None]:
@@ -143,8 +124,7 @@ def _float8(case: Case) -> str | None:
     said = case.text("precision").lower()
     for recipe in ("rowwise", "tensorwise"):
         if "float8" in said and (recipe in said or recipe == "tensorwise"):
-            if importlib.util.find_spec("torchao") is None:
-                raise CannotBuildError("torchao is not installed: pip install --no-deps torchao")
+            needs_installed("torchao")
             return recipe
     if said != "bf16":
         raise CannotBuildError(f"the recipe computes in bf16 or float8, and the case in {case.text('precision')!r}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from presim.validation import tuned
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.flags import flags_of
+from presim.validation.megatron_family import tuned
+from presim.validation.megatron_family.flags import flags_of
 from presim.validation.models import Shapes
 
 

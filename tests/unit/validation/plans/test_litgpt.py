@@ -8,15 +8,11 @@ from presim.validation.cases import Case
 from presim.validation.planners import plan
 from support.plans import arguments, refusal
 
+pytestmark = pytest.mark.usefixtures("installed")
 ROW = {
     "id": "l", "framework": "litgpt 8641822", "model": "phi-1.5 1.3 B [lora]", "gpu": "A100 SXM 40GB", "n_gpus": "1",
     "precision": "bf16-true bnb.nf4-dq", "seq_len": "1044", "micro_batch": "2", "global_batch": "128",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
 
 
 def test_a_row_names_model_method_and_what_weights_are_kept_in() -> None:

@@ -8,6 +8,7 @@ from presim.validation.cases import CannotBuildError, Case
 from presim.validation.planners import plan
 from support.plans import arguments
 
+pytestmark = pytest.mark.usefixtures("installed")
 NANO = {
     "id": "n", "framework": "Megatron-Bridge", "model": "Nemotron_3_Nano", "gpu": "H100", "n_gpus": "16",
     "precision": "FP8", "seq_len": "8192", "micro_batch": "1", "global_batch": "16", "ep": "8",
@@ -20,14 +21,7 @@ TEST = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    names = {"megatron", "transformer_engine", "mamba_ssm", "causal_conv1d"}
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in names else None)
-    return names
-
-
-def test_a_published_hybrid_has_its_layers_experts_and_what_is_computed_again(installed: set[str]) -> None:
+def test_a_published_hybrid_has_its_layers_experts_and_what_is_computed_again() -> None:
     planned = plan(Case(NANO))
     words = " ".join(planned.args)
     assert planned.recipe == "megatron_hybrid.py"
@@ -38,14 +32,14 @@ def test_a_published_hybrid_has_its_layers_experts_and_what_is_computed_again(in
     assert "--recompute moe,layernorm,core_attn,moe_act" in words
 
 
-def test_layers_of_a_test_are_counted_in_its_pattern(installed: set[str]) -> None:
+def test_layers_of_a_test_are_counted_in_its_pattern() -> None:
     words = arguments(TEST)
     assert "--pattern M-M* --layers 4" in words
     assert "--style gpt --tied --positions learned" in words
     assert "--set is_hybrid_model=True" in words
 
 
-def test_nemotron_h_leaves_its_first_and_last_layers_out_of_fp8(installed: set[str]) -> None:
+def test_nemotron_h_leaves_its_first_and_last_layers_out_of_fp8() -> None:
     row = {**NANO, "framework": "NeMo", "model": "Nemotron-H-56B", "tp": "8", "ep": "", "global_batch": "2"}
     words = arguments(row)
     assert "--layers 118" in words

@@ -1,0 +1,47 @@
+"""Plans of llm-foundry's runs: MPT by Composer, sharded with PyTorch's first FSDP."""
+
+from __future__ import annotations
+
+from presim.validation.cases import Case
+from presim.validation.plan import (
+    Plan,
+    accumulation,
+    checkpointing,
+    cluster_of,
+    decoder_shapes,
+    needs_installed,
+    only_one,
+    options,
+    steps_for,
+)
+
+
+def plan_mosaic(case: Case) -> Plan:
+    """Full shards or of gradients alone, in bf16 or FP8.
+
+    Raises:
+        CannotBuildError: the case is parallel in another way, or Transformer Engine is needed and not installed.
+    """
+    only_one(case, "tp", "pp", "cp", "ep")
+    in_fp8 = "fp8" in case.text("precision").lower()
+    if in_fp8:
+        needs_installed("transformer_engine", "make transformer-engine")
+    cluster = cluster_of(case)
+    micro_batches = accumulation(case, cluster.world_size)
+    shapes = decoder_shapes(case)
+    del shapes["kv_heads"]
+    return Plan(
+        "mpt_fsdp1.py",
+        options(
+            **shapes,
+            sequence=case.count("seq_len"),
+            batch=case.count("micro_batch"),
+            accumulate=micro_batches,
+            checkpoint=checkpointing(case) == "full",
+            fp8=in_fp8,
+            sharding="grad" if "SHARD_GRAD_OP" in case.text("sharding") else "full",
+            mixed_precision="pure" if "PURE" in case.text("sharding") else "default",
+        ),
+        cluster,
+        steps=steps_for(micro_batches),
+    )
