@@ -13,7 +13,7 @@ not on an A100. Their memory says so, too.
 from __future__ import annotations
 
 from presim.validation.cases import Case
-from presim.validation.flags import flags_of
+from presim.validation.megatron_family.flags import flags_of
 
 RECIPE = "megatron_tests.py"
 _SOURCE = "Megatron-LM:tests/functional_tests/"
