@@ -3,9 +3,12 @@
 Megatron-LM's trainer checks by default (``--check-for-nan-in-loss-and-grad``) the loss of every micro-batch and the
 gradients' norm in every bucket; its tests log in every step (``--log-interval 1``) the parameters' norm
 (``--log-params-norm``) and how many gradients are zero (``--log-num-zeros-in-grad``), and its timers wait for all
-ranks. All of these are read back, so that hosts never run ahead. Arguments are those of megatron_gpt.py.
+ranks. All of these are read back, so that hosts never run ahead. Takes the options of megatron_gpt.py besides its own.
 """
 
+import argparse
+import os
+import sys
 from functools import partial
 
 import megatron_gpt
@@ -16,6 +19,15 @@ from megatron.core.optimizer.clip_grads import get_grad_norm_fp32
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.rerun_state_machine import get_rerun_state_machine
 from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
+
+
+def parse() -> argparse.Namespace:
+    """This recipe's own options; the others are left to ``megatron_gpt``."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, add_help=False)
+    parser.add_argument("--workspaces", help="CUBLAS_WORKSPACE_CONFIG, where it was not what PyTorch's default is now")
+    own, others = parser.parse_known_args()
+    sys.argv[1:] = others
+    return own
 
 
 def check(result: torch.Tensor, message: str) -> None:
@@ -115,6 +127,8 @@ def watch(chunks, optimizer) -> None:
 
 def main() -> None:
     """A few steps on random tokens."""
+    if workspaces := parse().workspaces:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspaces
     o = megatron_gpt.parse()
     chunks, optimizer = megatron_gpt.prepare(o)
     watch(chunks, optimizer)

@@ -131,6 +131,7 @@ def _from_cells(case: Case) -> Shapes:
     other = case.text("other")
     said = {part.split("=")[0].strip(): part.partition("=")[2] for part in other.split(";")}
     llama = any(name in case.text("model").lower() for name in ("llama", "deepseek", "qwen", "mixtral"))
+    rotary = llama or "rope" in case.text("model") or said.get("position-embedding-type") == "rope"
     return Shapes(
         layers=case.count("n_layers"),
         hidden=hidden,
@@ -140,7 +141,7 @@ def _from_cells(case: Case) -> Shapes:
         vocab=case.count("vocab", 50257),  # GPT-2's, Megatron's own default
         style="llama" if llama else "gpt",
         tied=not llama and "untie-embeddings-and-output-weights" not in said,
-        positions="rope" if llama or "rope" in case.text("model") else "learned",
+        positions="rope" if rotary else "learned",
         fields=_experts_of(case, said),
     )
 
@@ -165,6 +166,9 @@ def _experts_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
     fields |= _experts_in_words(case)
     if said.get("moe-ffn-hidden-size"):
         fields["moe_ffn_hidden_size"] = int(said["moe-ffn-hidden-size"])
+    if frequency := said.get("moe-layer-freq"):  # ([0]*3+[1]*12): three dense layers, then twelve of experts
+        parts = re.findall(r"\[(\d)\]\*(\d+)", frequency)
+        fields["moe_layer_freq"] = [int(kind) for kind, count in parts for _ in range(int(count))]
     if said.get("moe-shared-expert-intermediate-size"):
         fields["moe_shared_expert_intermediate_size"] = int(said["moe-shared-expert-intermediate-size"])
     return fields

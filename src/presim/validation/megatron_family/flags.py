@@ -18,6 +18,7 @@ _NUMBERS = {  # option -> field of TransformerConfig
     "qk-pos-emb-head-dim": "qk_pos_emb_head_dim",
     "v-head-dim": "v_head_dim",
     "mtp-num-layers": "mtp_num_layers",
+    "wgrad-deferral-limit": "wgrad_deferral_limit",
     "decoder-first-pipeline-num-layers": "num_layers_in_first_pipeline_stage",
     "decoder-last-pipeline-num-layers": "num_layers_in_last_pipeline_stage",
 }
@@ -29,7 +30,9 @@ _SWITCHES = {
     "multi-latent-attention": "multi_latent_attention",
     "moe-permute-fusion": "moe_permute_fusion",
     "overlap-moe-expert-parallel-comm": "overlap_moe_expert_parallel_comm",
+    "qk-layernorm": "qk_layernorm",
 }
+_SHARES = {"attention-dropout": "attention_dropout", "hidden-dropout": "hidden_dropout"}
 _NAMES = {  # what a published case says in its name only
     "qk_layernorm": {"qk_layernorm": True},
     "account_for_embedding_loss": {
@@ -63,6 +66,9 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
         fields["gated_linear_unit"] = True
     if fields.get("cross_entropy_loss_fusion"):
         fields["cross_entropy_fusion_impl"] = said.get("cross-entropy-fusion-impl", "native")  # Megatron's own default
+    fields |= {field: float(said[name]) for name, field in _SHARES.items() if name in said}
+    if said.get("normalization"):
+        fields["normalization"] = said["normalization"]
     if layout := said.get("pipeline-model-parallel-layout"):
         fields["pipeline_model_parallel_layout"] = layout
     for words, named in _NAMES.items():

@@ -12,13 +12,29 @@ not on an A100. Their memory says so, too.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from presim.validation.cases import Case
 from presim.validation.megatron_family.flags import flags_of
+from presim.validation.plan import gpu_of, options
 
 RECIPE = "megatron_tests.py"
 _SOURCE = "Megatron-LM:tests/functional_tests/"
 _PLATFORM, _GPUS = "A100 (DGX A100)", "8"
 _OLD_CONTAINER = "golden_values_lts_dgxa100_dracooci"
+_NO_DROPOUT = {"attention-dropout": "0.0", "hidden-dropout": "0.0"}
+_ROTARY = {**_NO_DROPOUT, "position-embedding-type": "rope"}
+_LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most tests, and PyTorch's own before Blackwell
+_UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
+    # words of a test's name -> options of its model_config.yaml that tables of results leave out
+    ("defer_embedding_wgrad_compute", {"wgrad-deferral-limit": "2"}),
+    ("scoped_cudagraph", _ROTARY),
+    ("te_tp2_pp2_ep4_etp1", {**_ROTARY, "normalization": "RMSNorm", "qk-layernorm": "True"}),
+    ("weekly", {"normalization": "RMSNorm"}),
+    ("4experts2parallel_nondeterministic", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
+    ("fine_grained_offloading", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
+)
 
 
 def completed(case: Case) -> Case:
@@ -30,11 +46,41 @@ def completed(case: Case) -> Case:
         row["gpu"] = _PLATFORM
     if not case.text("n_gpus") and "GB200" not in case.text("gpu"):  # its hosts have four: its recipes say how many
         row["n_gpus"] = _GPUS
-    said = flags_of(case)
-    deterministic = said.get("deterministic-mode") == "True" and said.get("transformer-impl") == "transformer_engine"
-    if _OLD_CONTAINER in case.text("source") and deterministic and "attention-backend" not in said:
-        row["other"] = f"{case.text('other')};attention-backend=unfused"
+    said = {**_unsaid(case), **flags_of(case)}
+    row["other"] = ";".join(f"{name}={value}" for name, value in said.items())
+    if not case.text("vp") and (layout := said.get("pipeline-model-parallel-layout")):
+        row["vp"] = str(_stages(layout) // case.count("pp", 1))
     return Case(row)
+
+
+def _unsaid(case: Case) -> dict[str, str]:
+    """Options of the test that its row does not give."""
+    said = flags_of(case)
+    found = {name: value for words, given in _UNSAID if words in case.text("model") for name, value in given.items()}
+    deterministic = said.get("deterministic-mode") == "True"
+    if case.count("cp", 1) > 1 and not deterministic:
+        found |= _NO_DROPOUT
+    if _OLD_CONTAINER in case.text("source") and deterministic and said.get("transformer-impl") == "transformer_engine":
+        found["attention-backend"] = "unfused"
+    return found
+
+
+def _stages(layout: str) -> int:
+    """Of all ranks, virtual ones included: ``Et*3|(tt|)*6L`` are eight."""
+    return re.sub(r"\(([^)]*)\)\*(\d+)", lambda part: part[1] * int(part[2]), layout).count("|") + 1
+
+
+def arguments(case: Case) -> tuple[str, ...]:
+    """What the recipe takes besides the arguments of a decoder's.
+
+    cuBLAS' workspaces are 32 MiB a handle where the test says so or is deterministic. Else they are PyTorch's, which
+    was 8 MiB on Blackwell in the containers of the tests' recordings and is 32 MiB today.
+    """
+    said = flags_of(case)
+    if said.get("deterministic-mode") == "True":
+        return ()
+    before = _SMALL if gpu_of(case).startswith(("b", "gb")) else None
+    return options(workspaces=said.get("CUBLAS_WORKSPACE_CONFIG", before))
 
 
 def is_one(case: Case) -> bool:

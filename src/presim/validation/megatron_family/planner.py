@@ -88,7 +88,9 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_packed.py", ("--pieces", str(pieces))
     if tuned_experts.fuses_experts(case, cluster_of(case).gpu.id):
         return "megatron_fused_experts.py", ()
-    return (functional_tests.RECIPE if functional_tests.is_one(case) else _RECIPE), ()
+    if functional_tests.is_one(case):
+        return functional_tests.RECIPE, functional_tests.arguments(case)
+    return _RECIPE, ()
 
 
 def _shapes_of(case: Case) -> Shapes:

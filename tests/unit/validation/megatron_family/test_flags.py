@@ -23,6 +23,13 @@ def test_numbers_and_switches_become_fields() -> None:
     }
 
 
+def test_what_is_dropped_and_normalized_may_be_said() -> None:
+    assert fields(other="hidden-dropout=0.0;normalization=RMSNorm") == {
+        "hidden_dropout": 0.0,
+        "normalization": "RMSNorm",
+    }
+
+
 @pytest.mark.parametrize(("said", "kind"), [("", "native"), (";cross-entropy-fusion-impl=te", "te")])
 def test_a_fused_cross_entropy_is_megatrons_own_unless_told(said: str, kind: str) -> None:
     found = fields(other=f"cross-entropy-loss-fusion=True{said}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import Case
-from presim.validation.megatron_family.functional_tests import completed, is_one
+from presim.validation.megatron_family.flags import flags_of
+from presim.validation.megatron_family.functional_tests import arguments, completed, is_one
 
 FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
 ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}
@@ -44,7 +45,44 @@ _TE = "transformer-impl=transformer_engine;deterministic-mode=True"
 )
 def test_what_was_old_has_no_fused_attention_that_is_deterministic(file: str, other: str, unfused: bool) -> None:
     case = completed(Case({**ROW, "source": FOLDER + file, "other": other}))
-    assert case.text("other").endswith(";attention-backend=unfused") == unfused
+    assert (flags_of(case).get("attention-backend") == "unfused") == unfused
+
+
+@pytest.mark.parametrize(
+    ("change", "option", "value"),
+    [
+        ({"model": "gpt/gpt3_defer_embedding_wgrad_compute_1node"}, "wgrad-deferral-limit", "2"),
+        ({"cp": "2"}, "hidden-dropout", "0.0"),
+        ({"cp": "2", "other": "deterministic-mode=True"}, "hidden-dropout", None),
+        ({"cp": "2", "other": "hidden-dropout=0.5"}, "hidden-dropout", "0.5"),
+        ({"source": "github:somebody/else.json", "cp": "2"}, "hidden-dropout", None),
+    ],
+)
+def test_options_that_tables_leave_out_are_those_of_the_tests(
+    change: dict[str, str], option: str, value: str | None
+) -> None:
+    assert flags_of(completed(Case({**ROW, **change}))).get(option) == value
+
+
+@pytest.mark.parametrize(
+    ("layout", "pp", "vp"), [("Et*3|(tt|)*6L", "2", "4"), ("Et*2|(tt|)*5t|tmL", "4", "2"), ("Et*4|t*4L", "2", "1")]
+)
+def test_a_layout_says_how_many_virtual_stages_there_are(layout: str, pp: str, vp: str) -> None:
+    case = completed(Case({**ROW, "pp": pp, "other": f"pipeline-model-parallel-layout={layout}"}))
+    assert case.text("vp") == vp
+
+
+@pytest.mark.parametrize(
+    ("gpu", "other", "expected"),
+    [
+        ("H100 (DGX H100)", "", ()),
+        ("GB200 (DGX GB200)", "", ("--workspaces", ":4096:2:16:8")),
+        ("GB200 (DGX GB200)", "deterministic-mode=True", ()),
+        ("A100 (DGX A100)", "CUBLAS_WORKSPACE_CONFIG=:4096:8", ("--workspaces", ":4096:8")),
+    ],
+)
+def test_workspaces_are_those_of_the_tests_container(gpu: str, other: str, expected: tuple[str, ...]) -> None:
+    assert arguments(Case({**ROW, "gpu": gpu, "other": other})) == expected
 
 
 @pytest.mark.parametrize(
