@@ -39,6 +39,10 @@ class LogBuilder:
         self._records.append({"kind": int(kind), "phase": int(phase), **texts, **numbers})
         return len(self._records) - 1
 
+    def claim(self, index: int, op: str, call: int = 0) -> None:
+        """The operator of a record has ended; ``call``: its serial."""
+        self._records[index] |= {"op": self.text(op), "value": call}
+
     def records(self) -> np.ndarray:
         """All records so far."""
         result = np.zeros(len(self._records), logs.RECORD)

@@ -80,17 +80,22 @@ class Feed:
     def take_settled(self, count: int | None = None) -> bool:
         """Hand over what has come in (up to a number), as far as it is settled; whether there was anything.
 
-        A launch is told its operator when that ends, so what comes from an operator that has not waits.
+        A launch is told its operator when that ends, so what comes from an operator that has not waits. The launches
+        of one operator stay together, and so do the calls of one launch of NCCL, though other threads' lie between.
         """
         records = self.tail.peek(self.tail.count() if count is None else count)
-        unsettled = np.flatnonzero((records["kind"] <= Kind.COLLECTIVE) & (records["op"] == UNCLAIMED))
-        settled = int(unsettled[0]) if len(unsettled) else len(records)
+        open_ = np.flatnonzero((records["kind"] <= Kind.COLLECTIVE) & (records["op"] == UNCLAIMED))
+        settled = int(open_[0]) if len(open_) else len(records)
+        # Looked at once more: an operator may have ended just now, and its last launch not have been among these.
+        settled = _before_what_goes_on(self.tail.peek(self.tail.count()), settled)
         self.take(self.tail.read_count + settled)
         return settled > 0
 
     def knows(self, serial: int) -> bool:
         """Whether a recording of that serial, if there is one, has been handed over."""
-        return serial <= self._last_serial
+        waiting = self.tail.peek(self.tail.count())
+        is_waiting = np.any((waiting["kind"] == Kind.EVENT_RECORD) & (waiting["object"] == serial))
+        return serial <= self._last_serial and not is_waiting
 
     def wait_of(self, record: int) -> int:
         """The op of a synchronisation, by the index of its record; each is asked for once."""
@@ -149,6 +154,15 @@ class Feed:
             if code == loop.RECORD:
                 self.recordings[serial] = number
                 self._unended.append(serial)
-                self._last_serial = serial
+                self._last_serial = max(self._last_serial, serial)
             elif code in (loop.WAIT, loop.EVENT_SYNC) and serial in self.recordings:
                 self.engine.aim(number, self.recordings[serial])
+
+
+def _before_what_goes_on(records: NDArray[np.void], stop: int) -> int:
+    """The last place up to ``stop`` at which no operator's launches, and no launch of several calls, are cut in two."""
+    whole = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
+    whole = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], whole)
+    while len(cut := np.flatnonzero(np.isin(whole[:stop], whole[stop:]) & (whole[:stop] != 0))):
+        stop = int(cut[0])
+    return stop

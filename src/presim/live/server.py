@@ -148,7 +148,9 @@ class LiveServer:
         running = [rank for rank in clock.waited_for if not blocked(rank)]
         if running:
             patience.wait_for(running)
-        elif clock.waited_for:  # by the ranks that ask, and nobody else could help them
+        elif any(clock.look(rank) for rank in clock.waited_for):  # before it was found waiting
+            found.append(True)
+        elif clock.waited_for and all(map(blocked, clock.waited_for)):  # still, and nobody else could help them
             for rank in clock.waited_for:
                 clock.set_aside(rank)
             found.append(True)

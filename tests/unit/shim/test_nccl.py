@@ -54,11 +54,16 @@ with section("premul"):
 
 with section("group"):
     sent, received = [floats(p, p) for p in range(4)], [floats(9, 9) for p in range(4)]
+    before, seen = _records(), []
     nccl.ncclGroupStart()
     for peer in range(4):
+        nccl.ncclGroupStart()
         nccl.ncclRecv(received[peer], c_size_t(2), F32, peer, comm, None)
         nccl.ncclSend(sent[peer], c_size_t(2), F32, peer, comm, None)
+        nccl.ncclGroupEnd()
+        seen.append(_records() - before)
     nccl.ncclGroupEnd()
+    results["seen of a group"] = [*seen, _records() - before]
     nccl.ncclAllReduce(data, out, c_size_t(1), F32, SUM, comm, None)
     put("received", [list(buffer) for buffer in received])
 
@@ -84,6 +89,17 @@ with section("split"):
     results["no color"] = none.value
     nccl.ncclAllGather(data, out, c_size_t(2), F32, known, None)
     nccl.ncclAllGather(data, out, c_size_t(2), F32, unknown, None)
+
+with section("abandoned"):
+    import threading
+    def leave():
+        nccl.ncclGroupStart()
+        nccl.ncclAllReduce(data, out, c_size_t(2), F32, SUM, comm, None)
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+with section("beside"):
+    nccl.ncclAllReduce(data, out, c_size_t(1), F32, SUM, comm, None)
 
 results["bad comm"] = nccl.ncclAllReduce(data, out, c_size_t(1), F32, SUM, None, None)
 results["bad root"] = nccl.ncclBroadcast(data, out, c_size_t(1), F32, 4, comm, None)
@@ -135,6 +151,15 @@ def test_calls_of_a_group_are_one_launch(captured: emulated.Captured) -> None:
     assert len(group) == 8
     assert len(set(group)) == 1
     assert alone != group[0]
+
+
+def test_a_group_is_in_the_log_as_a_whole_or_not_at_all(captured: emulated.Captured) -> None:
+    """Nothing of it is seen before its outermost end; of one that is never ended, nothing at all."""
+    assert captured.results["seen of a group"] == [0, 0, 0, 0, 8]
+    first, _ = captured.sections["group"]
+    assert len(set(captured.log.records[first : first + 8]["cpu_ns"].tolist())) == 1
+    assert captured.work("abandoned") == []
+    assert captured.work("beside") == ["collective kind=all_reduce bytes=4 dtype=f32 redop=sum comm=0 peer=-1"]
 
 
 def test_receives_in_a_group_get_what_we_would_send_to_ourselves(captured: emulated.Captured) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from support import emulated
@@ -87,6 +88,11 @@ def test_calls_that_pytorch_groups_are_one_launch(captured: emulated.Captured) -
         groups = captured.launch_groups(section)
         assert len(groups) == calls
         assert len(set(groups)) == 1
+        first, end = captured.sections[section]
+        records = captured.log.records[first:end]
+        calls_at = np.flatnonzero(records["kind"] == emulated.COLLECTIVE)
+        assert (np.diff(calls_at) == 1).all()  # into the log at one moment
+        assert (records["cpu_ns"][calls_at] == records["cpu_ns"][calls_at[0]]).all()
 
 
 def test_values_are_those_of_equal_ranks(captured: emulated.Captured) -> None:

@@ -30,7 +30,7 @@ void log_work(void* handle, int32_t work) {
   if (stream != nullptr) enqueue(*stream, work, NodeType::Kernel);
 }
 
-bool log_collective(void* handle, int32_t work, int64_t launch_group) {
+bool log_collective(void* handle, int32_t work, int64_t launch_group, bool held) {
   Stream* stream = find_stream(handle);
   if (stream == nullptr) return false;
   Entry entry;
@@ -38,7 +38,8 @@ bool log_collective(void* handle, int32_t work, int64_t launch_group) {
   entry.work = work;
   entry.object = launch_group;
   if (capture_entry(*stream, std::move(entry), NodeType::Kernel)) return true;
-  append(Kind::Collective, stream->index, launch_group, 0, work);
+  if (held) hold(Kind::Collective, stream->index, launch_group, work);
+  else append(Kind::Collective, stream->index, launch_group, 0, work);
   return false;
 }
 

@@ -18,6 +18,7 @@ LiveClock::LiveClock() {
 }
 
 void LiveClock::appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t count) {
+  if (!on_) return;
   if (!begun_) {
     begin_simulated_time();
     since_.cpu_ns = cpu_ns;

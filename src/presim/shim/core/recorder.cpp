@@ -50,6 +50,18 @@ struct Recorder {
     if (behind < 0) program_ns -= behind;
   }
 
+  // Room behind what is there, filled with records as of now; nullptr: the disk is full. Nobody sees them before the end.
+  Record* begin_batch(const Record* records, size_t count) {
+    if (!file.reserve(count)) return nullptr;
+    Record* written = file.record(file.header().count.load(std::memory_order_relaxed));
+    std::copy_n(records, count, written);
+    int64_t cpu_ns = now();
+    for (size_t i = 0; i < count; ++i) written[i].cpu_ns = cpu_ns;
+    return written;
+  }
+
+  void end_batch(size_t count) { file.header().count.fetch_add(count, std::memory_order_release); }
+
   Moment moment() {
     int64_t cpu_ns = now();
     return {file.header().count.load(std::memory_order_relaxed), cpu_ns, live.extra_ns()};
@@ -84,6 +96,7 @@ bool is_open(Recorder& log) {
 }
 
 constexpr uint64_t kCaptured = uint64_t(1) << 63;  // an index into what streams captured
+constexpr uint64_t kHeld = uint64_t(1) << 62;      // into what this thread holds
 
 struct Captured {
   std::mutex mutex;
@@ -158,10 +171,8 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     record = Record{log.now(), object, value, work, here.op_depth > 0 ? kUnclaimed : -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
     log.pace.look(log.program_ns);
-    if (log.live.on()) {
-      log.live.appended(kind, record.cpu_ns, value);
-      moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
-    }
+    log.live.appended(kind, record.cpu_ns, value);
+    moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
   }
   if (log.live.on() && index == 0) simulator_answers();  // the launcher knows from now on that this rank runs
   if (log.live.on() && waits(kind)) ask(log, Ask::Sync, int64_t(index), 0, &moment);
@@ -181,21 +192,44 @@ uint64_t remember_captured() {
 
 void append_batch(const Record* records, size_t count) {
   Recorder& log = recorder();
-  if (!is_open(log)) return;
+  if (count == 0 || !is_open(log)) return;
   Context& here = context();
   std::lock_guard lock(log.mutex);
-  if (!log.file.reserve(count)) return;
-  Header& header = log.file.header();
-  uint64_t first = header.count.load(std::memory_order_relaxed);
-  int64_t now = log.now();
-  for (size_t i = 0; i < count; ++i) {
-    Record& record = *log.file.record(first + i);
-    record = records[i];
-    record.cpu_ns = now;
-    if (record.op < 0) claim_later(here, first + i);
+  Record* written = log.begin_batch(records, count);
+  if (written == nullptr) return;
+  uint64_t first = log.file.header().count.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < count && here.op_depth > 0; ++i) {
+    if (records[i].op >= 0) continue;
+    written[i].op = kUnclaimed;
+    claim_later(here, first + i);
   }
-  header.count.store(first + count, std::memory_order_release);
-  if (log.live.on() && count > 0) log.live.appended(records[0].kind, now, 0, int64_t(count));
+  log.end_batch(count);
+  log.live.appended(records[0].kind, written->cpu_ns, 0, int64_t(count));
+}
+
+void hold(Kind kind, uint16_t stream, int64_t object, int32_t work) {
+  if (!is_open(recorder())) return;
+  Context& here = context();
+  claim_later(here, kHeld | here.held.size());
+  int32_t op = here.op_depth > 0 ? kUnclaimed : -1;
+  here.held.push_back(Record{0, object, 0, work, op, here.scope, stream, kind, here.phase, 0, {}});
+}
+
+void append_held(size_t launches) {
+  Recorder& log = recorder();
+  Context& here = context();
+  std::vector<Record> held = std::move(here.held);
+  here.held.clear();
+  if (held.empty()) return;
+  std::lock_guard lock(log.mutex);
+  Record* written = log.begin_batch(held.data(), held.size());
+  uint64_t first = written != nullptr ? log.file.header().count.load(std::memory_order_relaxed) : 0;
+  for (uint64_t& index : here.op_records) {
+    if ((index & kHeld) != 0) index = written != nullptr ? first + (index & ~kHeld) : UINT64_MAX;
+  }
+  if (written == nullptr) return;
+  log.end_batch(held.size());
+  for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0);
 }
 
 Record* record_at(uint64_t index) {
@@ -204,6 +238,10 @@ Record* record_at(uint64_t index) {
     std::lock_guard lock(all.mutex);
     size_t place = index & ~kCaptured;
     return place < all.records.size() ? &all.records[place] : nullptr;
+  }
+  if (index != UINT64_MAX && (index & kHeld) != 0) {
+    std::vector<Record>& held = context().held;
+    return (index & ~kHeld) < held.size() ? &held[index & ~kHeld] : nullptr;
   }
   Recorder& log = recorder();
   if (log.state.load(std::memory_order_acquire) != State::Open) return nullptr;

@@ -79,6 +79,7 @@ struct Context {
   Phase phase = Phase::Other;
   int op_depth = 0;                    // operators open on this thread
   std::vector<uint64_t> op_records;    // records not yet claimed by an operator that has ended
+  std::vector<Record> held;            // launches that have not begun (`hold`)
 };
 PRESIM_API Context& context();
 
@@ -96,6 +97,11 @@ PRESIM_API Record* record_at(uint64_t index);
 // of the graph logs what has become of it. Its index is valid for record_at, too.
 uint64_t remember_captured();
 
+// The same for calls that are one launch together, later on: this thread keeps their records until `append_held` appends
+// them all at one moment, so that nobody who reads the log sees a part of them. `launches`: how many they make.
+PRESIM_API void hold(Kind kind, uint16_t stream, int64_t object, int32_t work);
+PRESIM_API void append_held(size_t launches);
+
 // Append records at one moment, without host time between them. Each is as the caller has filled it but for the time;
 // one without an operator is claimed by the operator that runs now.
 PRESIM_API void append_batch(const Record* records, size_t count);
@@ -108,8 +114,8 @@ void expect_log();  // in a child that is a rank
 // Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
 // being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).
 PRESIM_API void log_work(void* stream, int32_t work);
-// Of a collective: whether it became a node of a graph.
-PRESIM_API bool log_collective(void* stream, int32_t work, int64_t launch_group);
+// Of a collective: whether it became a node of a graph. `held`: it is launched with others of its group.
+PRESIM_API bool log_collective(void* stream, int32_t work, int64_t launch_group, bool held);
 
 // A library function without semantics was called: counted by name, listed in the result.
 PRESIM_API void unmodelled(const char* name);

@@ -148,11 +148,12 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
 void assign_records(Context& context, size_t first, int32_t id) {
   static std::atomic<int64_t> calls{0};
   int64_t call = ++calls;
-  for (size_t i = first; i < context.op_records.size(); ++i) {
+  // Backwards, and the operator last: who reads the log meanwhile and finds the first record claimed finds all so.
+  for (size_t i = context.op_records.size(); i-- > first;) {
     Record* record = record_at(context.op_records[i]);
     if (record == nullptr) continue;
-    record->op = id;
     if (record->kind == Kind::Work) record->value = call;  // tells the launches of one call from the next call's
+    __atomic_store_n(&record->op, id, __ATOMIC_RELEASE);
   }
   context.op_records.resize(first);
 }

@@ -57,7 +57,7 @@ Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, voi
   if (sliced(kind) && !unknown) bytes *= found->size;
   int32_t own_op = op >= kFirstOwnOp ? int(kFirstOwnOp) : op;  // factors do not matter for time
   Key key{bytes, kind, type, own_op, found->serial, peer, unknown, call_site()};
-  return {kSuccess, found, presim::log_collective(stream, descriptor(key, describe), launch_group())};
+  return {kSuccess, found, log_launch(*found, stream, descriptor(key, describe))};
 }
 
 bool others_are_there(const Communicator& comm) { return comm.voices.size() > 1; }

@@ -77,8 +77,9 @@ std::string reduce(const std::vector<Part>& parts, int64_t count, int type, int 
 void scale_by_own_factor(std::string* data, int type, int op);
 
 // ---- groups (nccl_group.cpp)
-// Serial shared by all calls of one outermost group; a call outside has its own.
-int64_t launch_group();
+// Logs a call; whether it became a node of a graph. The calls of an outermost group share a serial, and are in the log
+// from its end on, when they are launched; a call outside is a launch of its own.
+bool log_launch(const Communicator& comm, void* stream, int32_t work);
 void group_start();
 bool group_end();
 

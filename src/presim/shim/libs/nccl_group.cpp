@@ -1,5 +1,7 @@
-// ncclGroupStart/End: the calls between them are one launch, and sends meet receives at its end.
+// ncclGroupStart/End: the calls between them are launched at its end, and sends meet receives there.
 #include <atomic>
+#include <set>
+#include <utility>
 
 #include "core/values.h"
 #include "libs/nccl_exchange.h"
@@ -17,6 +19,7 @@ struct Message {
 struct Group {
   int depth = 0;
   int64_t serial = 0;
+  std::set<std::pair<int32_t, void*>> launches;  // one for each communicator and stream
   std::vector<Message> sends, receives;
   std::vector<Message> broadcasts;  // peer: the root
 };
@@ -95,7 +98,12 @@ bool both_there(const Communicator& comm, int peer) { return peer != comm.rank &
 
 }  // namespace
 
-int64_t launch_group() { return group().depth > 0 ? group().serial : next_serial(); }
+bool log_launch(const Communicator& comm, void* stream, int32_t work) {
+  Group& current = group();
+  if (current.depth == 0) return log_collective(stream, work, next_serial(), false);
+  current.launches.emplace(comm.serial, stream);
+  return log_collective(stream, work, current.serial, true);
+}
 
 void group_start() {
   if (group().depth++ == 0) group().serial = next_serial();
@@ -104,7 +112,10 @@ void group_start() {
 bool group_end() {
   Group& current = group();
   if (current.depth == 0) return false;
-  if (--current.depth == 0) flush(current);
+  if (--current.depth > 0) return true;
+  append_held(current.launches.size());
+  current.launches.clear();
+  flush(current);
   return true;
 }
 
