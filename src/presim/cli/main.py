@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -29,11 +28,11 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order a user meets them."""
-        return [verb for verb in VERBS if _exists(verb)]
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's command; while help is printed or completed, a stand-in with its one line."""
-        if cmd_name not in self.list_commands(ctx):
+        """The verb's command."""
+        if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"presim.cli.{cmd_name}").command
         return command
@@ -41,7 +40,7 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs with one line each, from the table above."""
         with formatter.section("Verbs"):
-            formatter.write_dl([(verb, VERBS[verb]) for verb in self.list_commands(ctx)])
+            formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -49,20 +48,18 @@ class Verbs(click.Group):
         """As click does it, with the nearest verbs offered where none fits."""
         import difflib
 
-        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 2)
-            hint = (
-                f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(self.list_commands(ctx))}"
-            )
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            near = difflib.get_close_matches(args[0], VERBS, 2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
 
-def _exists(verb: str) -> bool:
-    return os.path.exists(os.path.join(os.path.dirname(__file__), f"{verb}.py"))
-
-
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Verbs,
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="presim", message="presim %(version)s")
 def cli() -> None:
     """Rehearse a GPU job before anyone pays for it.

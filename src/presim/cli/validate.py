@@ -73,6 +73,7 @@ def command(
         return _single_times(kind, table, out, report)
     from presim.cli.progress import progress
     from presim.engine.options import Options
+    from presim.errors import InputError
     from presim.validation.captures import Captures
     from presim.validation.cases import read_cases, select
     from presim.validation.results import ResultTable
@@ -80,6 +81,10 @@ def command(
     from presim.validation.summary import write_summary
 
     cases = read_cases(table)
+    if not recipes.is_dir():
+        raise InputError(
+            f"there is no folder {recipes} of recipes; name the checkout's validation/recipes with --recipes"
+        )
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     with progress() as say, Captures(recipes, captures) as kept:

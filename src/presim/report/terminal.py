@@ -8,11 +8,11 @@ from typing import IO
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from presim.report.bars import Bar, Part
+from presim.report.screen import Title, show
 from presim.report.tables import collective_table, held_table, operator_table, rank_table, section_title
 from presim.result import Result
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
@@ -41,7 +41,7 @@ _LIMITS_SHOWN, _LIMIT_SHARE, _CAVEATS_SHOWN = 4, 0.03, 4
 def write(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the report; to standard output unless told otherwise."""
     console = console or Console(file=file, highlight=False)
-    console.print(render(result), width=min(WIDTH, console.width))
+    show(console, render(result), WIDTH)
 
 
 def svg(result: Result, width: int = WIDTH) -> str:
@@ -82,11 +82,7 @@ def render(result: Result) -> RenderableType:
 def _title(result: Result) -> RenderableType:
     job = result.job
     where = f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
-    line = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    line.add_column()
-    line.add_column(justify="right")
-    line.add_row(Text.assemble(("presim ", "bold"), job.script or "trace"), Text(where))
-    return Group(line, Rule(style="dim"))
+    return Title(job.script or "trace", where)
 
 
 def _failure(result: Result) -> RenderableType:

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from presim.report.screen import show
 from presim.trace.schema import COLUMNS, Category, Kind, Phase, Trace
 from presim.trace.signatures import Signature, family
 from presim.trace.summary import Summary, summarize
@@ -30,7 +31,7 @@ def write(
 ) -> None:
     """Print the summary, and the entries asked for."""
     console = console or Console(file=file, highlight=False)
-    console.print(render(trace, entries), width=min(WIDTH, console.width))
+    show(console, render(trace, entries), WIDTH)
 
 
 def render(trace: Trace, entries: slice | None = None) -> RenderableType:

@@ -68,3 +68,12 @@ def test_what_cannot_be_written_is_said_before_anything_runs(
     assert main.run(["validate", "cases.csv", *options]) == 2
     assert capsys.readouterr().err.startswith(f"presim: {says}")
     assert asked == []
+
+
+def test_recipes_have_to_be_there(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["validate", "cases.csv", "--recipes", "nowhere"]) == 2
+    assert capsys.readouterr().err == (
+        "presim: there is no folder nowhere of recipes; name the checkout's validation/recipes with --recipes\n"
+    )
+    assert not asked
+    assert not Path("cases.predicted.csv").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -30,17 +29,6 @@ def test_the_report_says_the_main_figures() -> None:
     head = "\n".join(printed(workloads.llama_8b(steps=2)).splitlines()[:6])
     for text in ("rank 0 of 128", "998 ms", "1.05 M tokens/s", "42.7%", "57.0%", "7.1 of 79.6 GiB", "fits"):
         assert text in head
-
-
-def test_a_long_command_stays_apart_from_where_it_runs() -> None:
-    priced = fakes.priced(workloads.launch_bound())
-    result = summarise(priced, fakes.simulate(priced), fakes.DEVICE)
-    for length in range(20, 60):
-        out = io.StringIO()
-        job = msgspec.structs.replace(result.job, script="x" * length)
-        console = Console(file=out, width=80, highlight=False)
-        terminal.write(msgspec.structs.replace(result, job=job), console=console)
-        assert "xrank" not in out.getvalue()
 
 
 def test_the_report_fits_a_screen() -> None:

@@ -1,0 +1,50 @@
+"""What every report for people has in common: how it is printed, and its first lines."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.rule import Rule
+from rich.text import Text
+
+_COMMAND_LINES = 2  # of a command that does not fit beside where it runs; JSON has all of it
+
+
+def show(console: Console, report: RenderableType, widest: int) -> None:
+    """Print a report as wide as the terminal, at most ``widest``; no line that goes elsewhere ends in spaces."""
+    width = min(widest, console.width)
+    if console.is_terminal:
+        console.print(report, width=width)
+        return
+    with console.capture() as printed:
+        console.print(report, width=width)
+    console.file.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+
+
+@dataclasses.dataclass(frozen=True)
+class Title:
+    """A command, with where it runs at the right of it; a long command comes below that, cut to two lines."""
+
+    command: str
+    where: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, name, command = options.max_width, Text("presim", "bold"), Text(self.command)
+        long = name.cell_len + 1 + command.cell_len + 2 + len(self.where) > width
+        head = name if long else Text.assemble(name, " ", command)
+        gap = max(width - head.cell_len - len(self.where), 2)
+        yield Text.assemble(head, " " * gap, self.where)
+        if long:
+            yield from _cut(command, console, width)
+        yield Rule(style="dim")
+
+
+def _cut(command: Text, console: Console, width: int) -> list[Text]:
+    lines = list(command.wrap(console, width, overflow="fold"))
+    if len(lines) > _COMMAND_LINES:
+        lines = lines[:_COMMAND_LINES]
+        lines[-1].rstrip()
+        lines[-1].truncate(width - 2)
+        lines[-1].append(" …")
+    return lines
