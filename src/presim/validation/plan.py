@@ -44,6 +44,7 @@ class Plan:
     repeats: Repeats | None = None  # its second and third step have fewer micro-batches than the case's
     graphs: bool = False  # the published run's iteration is made of CUDA graphs: no kernel waits for its host
     graphed: tuple[str, ...] = ()  # modules that were CUDA graphs, where not all of it was
+    fp8_attention: bool = False  # the published run's attention multiplied in FP8, which the recipe's does not
 
 
 Planner = Callable[[Case], Plan]

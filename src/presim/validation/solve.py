@@ -23,6 +23,7 @@ from presim.units import GIB
 from presim.validation.as_graphs import as_graphs
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.fp8_attention import with_fp8_attention
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.results import RUN_FAILED, Prediction
@@ -35,7 +36,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     begun = time.perf_counter()
     try:
         planned = plan(case)
-        traces = [as_graphs(trace, planned.graphed) for trace in captures.traces(planned)]
+        traces = [as_published(planned, trace) for trace in captures.traces(planned)]
         options = _hosts(planned, options)
         found = evaluate(traces, planned.cluster, options, rank=planned.ranks[0])
         prediction = _prediction(case, planned, traces, found.result)
@@ -45,6 +46,12 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     except (CaptureError, InputError) as error:
         prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(error)}")
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
+
+
+def as_published(plan: Plan, trace: Trace) -> Trace:
+    """The capture with what the published run had and the recipe has not."""
+    trace = as_graphs(trace, plan.graphed)
+    return with_fp8_attention(trace) if plan.fp8_attention else trace
 
 
 def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result) -> Prediction:

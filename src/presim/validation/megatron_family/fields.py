@@ -68,7 +68,7 @@ def number_format(case: Case, gpu: str) -> dict[str, object]:
     return {
         "fp8": "e4m3" if recipe in ("mxfp8", "blockwise") else "hybrid",
         "fp8_recipe": recipe,
-        "fp8_param": _gathers_fp8(case) and recipe in ("delayed", "tensorwise"),
+        "fp8_param": (_gathers_fp8(case) and recipe in ("delayed", "tensorwise")) or tuned.keeps_mxfp8_alone(case, gpu),
     }
 
 

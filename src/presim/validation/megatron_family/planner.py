@@ -73,6 +73,7 @@ def plan_megatron(case: Case) -> Plan:
         repeats,
         tuned.launched_as_graphs(case, plain_name(case), chip),
         tuned_experts.graphed_modules(case, chip),
+        tuned_experts.attends_in_fp8(case, chip),
     )
 
 
@@ -84,9 +85,13 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return hybrids.RECIPE, hybrids.arguments(pattern)
     if own := variants.arguments(case):
         return variants.RECIPE, own
-    if pieces := tuned.packed(case):
-        return "megatron_packed.py", ("--pieces", str(pieces))
-    if tuned_experts.fuses_experts(case, cluster_of(case).gpu.id):
+    chip = cluster_of(case).gpu.id
+    pieces = options(pieces=tuned.packed(case) or None)
+    if tuned.keeps_mxfp8_alone(case, chip):
+        return "megatron_mxfp8.py", pieces
+    if pieces:
+        return "megatron_packed.py", pieces
+    if tuned_experts.fuses_experts(case, chip):
         return "megatron_fused_experts.py", ()
     if functional_tests.is_one(case):
         return functional_tests.RECIPE, functional_tests.arguments(case)

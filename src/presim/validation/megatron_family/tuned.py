@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family import tuned_experts
+from presim.validation.models import plain_name
 
 _MLPERF = "training_results"
 _NODE = 8  # GPUs that share a host's links: what is split stays within them
@@ -70,6 +71,23 @@ def scales_by_current_values(case: Case) -> bool:
     if "Bridge" in case.text("framework") or "nemotron-h" in case.text("model").lower():
         return True
     return f"{_MLPERF}_v5" in case.text("source") and adapters(case) is None
+
+
+_FULL = {"llama31405b": ("gb300",), "llama370b": ("gb300",)}  # and these with two sequences at a time, on any GPU:
+_FULL_WITH_TWO = ("llama370b", "deepseekv3")
+
+
+def keeps_mxfp8_alone(case: Case, gpu: str) -> bool:
+    """Weights in MXFP8 have none in bf16 beside them, which would not fit.
+
+    So it is wherever Bridge trains in MXFP8 (its ``bf16_with_mxfp8_mixed``). Where there is room for both, the recipe
+    keeps both: its step takes as long (Llama 3 8B on GB200: 0.2 % less), and its memory is the larger for it.
+    """
+    name = plain_name(case)
+    full = gpu in _FULL.get(name, ()) or (name in _FULL_WITH_TWO and case.count("micro_batch", 1) > 1)
+    in_blocks = "mx" in case.text("precision").lower() and not gpu.startswith("h")
+    apart = tuned_experts.fuses_experts(case, gpu) or adapters(case)  # with a recipe of its own, or not trained
+    return "Bridge" in case.text("framework") and in_blocks and full and not apart
 
 
 def adapters(case: Case) -> Adapters | None:
@@ -180,14 +198,13 @@ def launched_as_graphs(case: Case, model: str, gpu: str) -> bool:
     """The iteration is made of CUDA graphs, so that no kernel waits for the host.
 
     So are, besides, the Llamas that NVIDIA's MLPerf code of 2025 trains, but for LoRA without context parallelism.
-    Releases before 2026 had fewer graphs; what they waited for their hosts is not in the prediction. Of mixtures of
-    experts since, `tuned_experts` knows which were one graph and which in parts.
+    Of mixtures of experts `tuned_experts` knows which were one graph, which in parts and which could have none.
     """
     if f"{_MLPERF}_v5" in case.text("source"):
         return adapters(case) is None or case.count("cp", 1) > 1
     if "bridge" not in case.text("framework").lower():
         return False
-    if tuned_experts.graphed_modules(case, gpu):
+    if tuned_experts.graphed_modules(case, gpu) or tuned_experts.counts_on_the_host(case):
         return False
     rules = next((rules for name, rules in _GRAPHED.items() if model.startswith(name)), ())
     return any(gpu == chip and case.text("precision").lower().startswith(format_) for chip, format_ in rules)

@@ -4,8 +4,8 @@ Facts from Megatron-Bridge's ``scripts/performance/configs`` at commits of 2025-
 kimi, nemotronh: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
 all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one graph for
 the whole iteration in MXFP8, exchanges beside the other micro-batch's products, nothing computed again, and one kernel
-for all products of a rank's experts with their activation (cuDNN's grouped MLP; ``megatron_fused_experts.py``). Not
-built: attention in FP8, which those runs had (Megatron-core 0.16.1 has it with other recipes than MXFP8).
+for all products of a rank's experts with their activation (cuDNN's grouped MLP; ``megatron_fused_experts.py``), some
+with attention in FP8 (`presim.validation.fp8_attention`: Megatron-core 0.16.1 has it with other recipes than MXFP8).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _HYBRID: Rules = {  # since 26.02
     "deepseekv3": (("", ""),),
     "kimik2": (("gb", ""),),
 }
-_ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are CUDA graphs
+_MAMBA_GRAPHED: Rules = {"nemotron3nano": (("", ""),)}  # since 26.02: layers of Mamba are CUDA graphs
+_ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are
+    "nemotron3nano": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb300", "")),
@@ -35,6 +37,7 @@ _ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are 
 }
 _ATTENTION_GRAPHED: Rules = {  # and attention
     **_ROUTER_GRAPHED,
+    "nemotron3nano": (*_ROUTER_GRAPHED["nemotron3nano"], ("h100", "bf16")),
     "qwen330ba3b": (("gb200", "bf16"), ("gb200", "fp8"), ("b200", "")),
 }
 _WHOLE: Rules = {  # since 26.06: the iteration is one graph
@@ -47,9 +50,17 @@ _FUSED: Rules = {  # since 26.06: products and activation of experts are one ker
     "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
     "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
 }
+_OVERLAPPED_BEFORE: Rules = {  # and these before 26.06; in pipelines all of them with virtual stages only
+    "qwen3235ba22b": (("h100", ""), ("b300", "")),
+    "deepseekv3": (("h100", "fp8"), ("b200", "mx")),
+}
 _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
     "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+    "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
+}
+_FP8_ATTENTION: Rules = {  # since 26.06
+    "gptoss120b": (("gb", "mx"), ("b300", "mx")),
     "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
 }
 _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
@@ -57,6 +68,7 @@ _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 
 # Modules, and their classes: those are the scopes where layers of two micro-batches run beside each other.
+_MAMBA = ("mixer",)
 _ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
 _ATTENTION = ("input_layernorm", "self_attention", "SelfAttention", "MLASelfAttention")
 
@@ -85,14 +97,21 @@ def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
         fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
         fields["moe_hybridep_num_sms"] = 32  # scripts/performance/utils/overrides.py
         fields["moe_shared_expert_overlap"] = False  # Megatron's flexible dispatcher has no place for it
-    if _holds(_OVERLAPPED, case, gpu, (26, 6)):
+    overlaps = _holds(_OVERLAPPED, case, gpu, (26, 6)) or _holds(_OVERLAPPED_BEFORE, case, gpu, (25, 9))
+    if overlaps and (case.count("pp", 1) == 1 or case.count("vp", 1) > 1):
         fields |= {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}
+        fields["moe_shared_expert_overlap"] = False
     return fields
 
 
 def keeps_all(case: Case, gpu: str) -> bool:
     """Nothing is computed again in the backward pass."""
     return _holds(_KEEPS_ALL, case, gpu, (26, 6))
+
+
+def attends_in_fp8(case: Case, gpu: str) -> bool:
+    """Attention multiplies in FP8."""
+    return _holds(_FP8_ATTENTION, case, gpu, (26, 6))
 
 
 def fuses_experts(case: Case, gpu: str) -> bool:
@@ -105,10 +124,20 @@ def is_one_graph(case: Case, gpu: str) -> bool:
     return _holds(_WHOLE, case, gpu, (26, 6))
 
 
+def counts_on_the_host(case: Case) -> bool:
+    """The host reads how many tokens go to each expert, in each layer: no graph can hold that.
+
+    So it was before 26.02 where no tokens were dropped.
+    """
+    early = (0, 0) < release_of(case) < (26, 2)
+    return early and not plain_name(case).startswith("llama") and "tokendrop" not in case.text("model")
+
+
 def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
     """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
     if is_one_graph(case, gpu):
         return ()
     router = _ROUTER if _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
     attention = _ATTENTION if _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
-    return (*attention, *router)
+    mamba = _MAMBA if _holds(_MAMBA_GRAPHED, case, gpu, (26, 2)) else ()
+    return (*mamba, *attention, *router)

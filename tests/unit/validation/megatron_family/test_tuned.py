@@ -12,6 +12,7 @@ from presim.validation.megatron_family.tuned import (
     completed,
     fine_tuned_fields,
     is_tuned,
+    keeps_mxfp8_alone,
     launched_as_graphs,
     offloaded,
     packed,
@@ -144,3 +145,22 @@ def test_mlperf_rows_are_tuned_whatever_their_framework_is_called() -> None:
     assert is_tuned(Case(BRIDGE))
     assert is_tuned(Case({**BRIDGE, "framework": "PyTorch NVIDIA Release 25.09"}))
     assert not is_tuned(Case({**BRIDGE, "framework": "Megatron-LM (mcore dev CI container)"}))
+
+
+@pytest.mark.parametrize(
+    ("cells", "gpu", "expected"),
+    [
+        ({"model": "LLAMA3.1_405B"}, "gb300", True),
+        ({"model": "LLAMA3.1_405B", "precision": "FP8"}, "gb300", False),
+        ({"model": "LLAMA3_70B [SFT Performance]"}, "gb300", True),
+        ({"model": "LLAMA3_70B [LoRA Performance]"}, "gb300", False),
+        ({"model": "LLAMA3_70B"}, "gb200", False),
+        ({"model": "LLAMA3_70B", "micro_batch": "2"}, "gb200", True),
+        ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.04 NeMo Container"}, "gb300", True),
+        ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.06 NeMo Container"}, "gb300", False),
+    ],
+)
+def test_weights_are_in_mxfp8_alone_where_there_is_no_room_beside_them(
+    cells: dict[str, str], gpu: str, expected: bool
+) -> None:
+    assert bool(keeps_mxfp8_alone(Case({**BRIDGE, "precision": "MXFP8", **cells}), gpu)) is expected

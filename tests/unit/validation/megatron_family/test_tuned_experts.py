@@ -43,6 +43,37 @@ def test_graphs_are_of_parts_and_then_of_the_iteration() -> None:
     assert tuned.launched_as_graphs(case("26.06", model="Qwen3_30B_a3B"), "qwen330ba3b", "gb200")
 
 
+def test_a_hybrids_layers_of_mamba_are_graphs_everywhere_and_its_routers_but_on_hopper() -> None:
+    blackwell = tuned_experts.graphed_modules(case("26.04", model="Nemotron_3_Nano"), "gb300")
+    hopper = tuned_experts.graphed_modules(case("26.04", model="Nemotron_3_Nano", precision="FP8"), "h100-sxm")
+    assert {"mixer", "self_attention", "router"} < set(blackwell)
+    assert hopper == ("mixer",)
+
+
+def test_without_drops_the_host_counted_until_the_routers_were_graphs() -> None:
+    assert tuned_experts.counts_on_the_host(case("25.11"))
+    assert not tuned_experts.counts_on_the_host(case("25.11", model="DeepSeekV3 (tokendrop)"))
+    assert not tuned_experts.counts_on_the_host(case("25.11", model="LLAMA3_8B"))
+    assert not tuned_experts.counts_on_the_host(case("26.02"))
+    assert not tuned_experts.counts_on_the_host(case("25.11", framework="NeMo"))
+
+
+def test_exchanges_overlap_in_pipelines_with_virtual_stages_only() -> None:
+    """The schedule runs a layer of one virtual stage beside one of another."""
+    qwen = {"model": "Qwen3_235B_a22B", "precision": "FP8", "pp": "8"}
+    even, virtual = (
+        tuned_experts.exchange_fields(case("26.04", **qwen, **more), "h100-sxm") for more in ({}, {"vp": "4"})
+    )
+    assert even == {}
+    assert virtual["overlap_moe_expert_parallel_comm"] is True
+
+
+def test_attention_is_in_fp8_where_the_iteration_of_a_large_mixture_is_one_graph() -> None:
+    assert tuned_experts.attends_in_fp8(case("26.06"), "gb300")
+    assert not tuned_experts.attends_in_fp8(case("26.04"), "gb300")
+    assert not tuned_experts.attends_in_fp8(case("26.06", model="DeepSeekV3"), "gb200")
+
+
 def test_the_latest_keep_what_they_have_memory_for() -> None:
     assert tuned_experts.keeps_all(case("26.08"), "gb200")
     assert not tuned_experts.keeps_all(case("26.04"), "gb200")
