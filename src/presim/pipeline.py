@@ -56,7 +56,7 @@ def evaluate(
     disturbed it, as a live clock has shown it.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    captured = given_traces if as_it_came else [steadied(trace) for trace in given_traces]
+    captured = given_traces if as_it_came else steadied(given_traces)
     undisturbed = any(mine is not theirs for mine, theirs in zip(captured, given_traces))
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)

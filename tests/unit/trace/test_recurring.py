@@ -59,7 +59,7 @@ def test_which_time_came_first_makes_no_difference(order: list[int]) -> None:
 
 def test_steps_without_disturbances_take_what_they_took() -> None:
     trace = llama()
-    assert steadied(trace).columns["host_ns"].tolist() == trace.columns["host_ns"].tolist()
+    assert steadied([trace])[0].columns["host_ns"].tolist() == trace.columns["host_ns"].tolist()
 
 
 def test_a_disturbance_in_a_layer_vanishes_and_one_in_the_first_step_stays() -> None:
@@ -71,13 +71,25 @@ def test_a_disturbance_in_a_layer_vanishes_and_one_in_the_first_step_stays() -> 
     first = int(in_layers[in_layers < setup.stop][4])
     later = int(in_layers[in_layers >= second.start][4])
     host_ns[[first, later]] += 50_000_000
-    after = steadied(llama(host_ns)).columns["host_ns"]
+    after = steadied([llama(host_ns)])[0].columns["host_ns"]
     assert after[first] == host_ns[first]
     assert after[later] < 1_000_000
 
 
+def test_a_rank_that_was_captured_beside_other_work_takes_what_the_others_take() -> None:
+    quiet = llama()
+    host_ns = quiet.columns["host_ns"].astype(np.int64)
+    scopes = np.array([*quiet.scopes, ""])[quiet.columns["scope"].astype(np.int64)]
+    in_layers = np.flatnonzero(np.char.find(scopes, "layers.3") >= 0)[1:]
+    in_layers = in_layers[in_layers >= quiet.steps()[1].start]
+    first, *_, last = (each.columns["host_ns"] for each in steadied([quiet, quiet, quiet, llama(3 * host_ns)]))
+    assert first[in_layers].tolist() == last[in_layers].tolist()
+    assert host_ns[in_layers].sum() < first[in_layers].sum() < 1.15 * host_ns[in_layers].sum()
+    assert last[0] == 3 * host_ns[0]  # the first step sets up
+
+
 def test_a_trace_without_steps_or_of_an_unknown_host_is_left_alone() -> None:
     once = workloads.llama_8b(steps=1, layers=2)
-    assert steadied(once) is once
+    assert steadied([once])[0] is once
     elsewhere = workloads.llama_8b(steps=3, layers=2)
-    assert steadied(elsewhere) is elsewhere
+    assert steadied([elsewhere])[0] is elsewhere
