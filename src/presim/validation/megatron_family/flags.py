@@ -69,6 +69,8 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
     fields |= {field: float(said[name]) for name, field in _SHARES.items() if name in said}
     if said.get("normalization"):
         fields["normalization"] = said["normalization"]
+    if modules := said.get("offload-modules", "").strip("[]").split():
+        fields |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
     if layout := said.get("pipeline-model-parallel-layout"):
         fields["pipeline_model_parallel_layout"] = layout
     for words, named in _NAMES.items():

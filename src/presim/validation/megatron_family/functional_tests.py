@@ -33,7 +33,13 @@ _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("te_tp2_pp2_ep4_etp1", {**_ROTARY, "normalization": "RMSNorm", "qk-layernorm": "True"}),
     ("weekly", {"normalization": "RMSNorm"}),
     ("4experts2parallel_nondeterministic", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
-    ("fine_grained_offloading", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
+    (
+        "fine_grained_offloading",
+        {
+            "CUBLAS_WORKSPACE_CONFIG": _LARGE,
+            "offload-modules": "[expert_fc1 moe_act attn_norm mlp_norm qkv_linear core_attn attn_proj]",
+        },
+    ),
 )
 
 

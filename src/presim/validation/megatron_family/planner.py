@@ -119,13 +119,14 @@ def _ranks(case: Case, world_size: int, stages: int) -> tuple[int, ...]:
 def _shapes(case: Case) -> tuple[str, ...]:
     """Arguments of the recipe for the model and its batch."""
     shapes, split = _shapes_of(case), case.count("tp", 1)
+    part = int(flags_of(case).get("make-vocab-size-divisible-by") or 128) * split
     return options(
         layers=shapes.layers,
         hidden=shapes.hidden,
         ffn=shapes.ffn,
         heads=shapes.heads,
         kv_heads=shapes.kv_heads,
-        vocab=-(-shapes.vocab // (128 * split)) * 128 * split,  # as Megatron pads it
+        vocab=-(-shapes.vocab // part) * part,  # as Megatron pads it
         sequence=case.count("seq_len"),
         batch=case.count("micro_batch"),
         style=shapes.style,

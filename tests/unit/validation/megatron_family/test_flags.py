@@ -23,6 +23,11 @@ def test_numbers_and_switches_become_fields() -> None:
     }
 
 
+def test_modules_whose_activations_wait_on_the_host_may_be_said() -> None:
+    found = fields(other="offload-modules=[moe_act core_attn]")
+    assert found == {"fine_grained_activation_offloading": True, "offload_modules": ["moe_act", "core_attn"]}
+
+
 def test_what_is_dropped_and_normalized_may_be_said() -> None:
     assert fields(other="hidden-dropout=0.0;normalization=RMSNorm") == {
         "hidden_dropout": 0.0,

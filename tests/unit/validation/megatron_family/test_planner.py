@@ -105,6 +105,12 @@ def test_fp32_keeps_megatrons_own_attention_where_accelerate_ran_it() -> None:
     assert "--attention unfused" in words
 
 
+@pytest.mark.parametrize(("said", "padded"), [("", "129024"), ("make-vocab-size-divisible-by=3232", "129280")])
+def test_vocabularies_are_padded_as_the_case_says(said: str, padded: str) -> None:
+    """To a multiple of 128, or of what is said, on each of eight ranks."""
+    assert f"--vocab {padded}" in arguments({**MEGATRON, "other": said})
+
+
 def test_the_split_of_experts_may_stand_in_the_name() -> None:
     row = {**MEGATRON, "model": "moe/gpt3_te_8experts_etp1_ep4", "n_experts": "8", "ep": "4", "tp": "2"}
     assert "--expert-tensor-parallel 1" in arguments(row)
