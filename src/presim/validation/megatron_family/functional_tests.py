@@ -4,10 +4,11 @@ Facts from ``tests/test_utils/recipes`` of its repository, whose every family of
 ``gpus: 8`` and ``platforms: dgx_a100``; files of results are named after their platform unless it is that one. Long
 runs before a release ("release" in the name) have more nodes, and how many is not said.
 
-Files of results that are named after the cluster "dracooci" are older than those that are not, and the "lts" ones
-among them are of the time when NVIDIA's container of 24.01 was that (``Dockerfile.ci.lts``; 25.09 since). Transformer
-Engine finds no fused attention there that is deterministic: flash-attn's backward pass can be since 2.4.1, cuDNN's is
-not on an A100. Their memory says so, too.
+Files of results for long-term support ("lts") are of the container that was that when a test last ran with it: NVIDIA's
+of 24.01 (``Dockerfile.ci.lts``), 25.09 since. Of the former are those that are named after the cluster "dracooci", and
+those for DGX A100 of tests that the recipes in ``recipes/h100`` have not kept. Transformer Engine finds no fused
+attention there that is deterministic: flash-attn's backward pass can be since 2.4.1, cuDNN's is not on an A100. Their
+memory says so, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from presim.validation.plan import gpu_of, options
 RECIPE = "megatron_tests.py"
 _SOURCE = "Megatron-LM:tests/functional_tests/"
 _PLATFORM, _GPUS = "A100 (DGX A100)", "8"
-_OLD_CONTAINER = "golden_values_lts_dgxa100_dracooci"
 _NO_DROPOUT = {"attention-dropout": "0.0", "hidden-dropout": "0.0"}
 _ROTARY = {**_NO_DROPOUT, "position-embedding-type": "rope"}
 _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most tests, and PyTorch's own before Blackwell
@@ -66,9 +66,15 @@ def _unsaid(case: Case) -> dict[str, str]:
     deterministic = said.get("deterministic-mode") == "True"
     if case.count("cp", 1) > 1 and not deterministic:
         found |= _NO_DROPOUT
-    if _OLD_CONTAINER in case.text("source") and deterministic and said.get("transformer-impl") == "transformer_engine":
+    if deterministic and said.get("transformer-impl") == "transformer_engine" and _ran_in_old_container(case):
         found["attention-backend"] = "unfused"
     return found
+
+
+def _ran_in_old_container(case: Case) -> bool:
+    """By the name of its file of results and by the recipe that its row names."""
+    source, kept = case.text("source"), "recipes/h100" in case.text("note")
+    return "golden_values_lts_dgxa100_dracooci" in source or ("golden_values_lts_dgx_a100" in source and not kept)
 
 
 def _stages(layout: str) -> int:

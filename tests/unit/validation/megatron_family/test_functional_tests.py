@@ -35,6 +35,7 @@ _TE = "transformer-impl=transformer_engine;deterministic-mode=True"
 @pytest.mark.parametrize(
     ("file", "other", "unfused"),
     [
+        ("golden_values_lts_dgx_a100.json", _TE, True),
         ("golden_values_lts_dgxa100_dracooci.json", _TE, True),
         ("golden_values_lts_dgxa100_dracooci-ord.json", _TE, True),
         ("golden_values_dev_dgxa100_dracooci.json", _TE, False),
@@ -46,6 +47,13 @@ _TE = "transformer-impl=transformer_engine;deterministic-mode=True"
 def test_what_was_old_has_no_fused_attention_that_is_deterministic(file: str, other: str, unfused: bool) -> None:
     case = completed(Case({**ROW, "source": FOLDER + file, "other": other}))
     assert (flags_of(case).get("attention-backend") == "unfused") == unfused
+
+
+def test_what_the_recipes_kept_ran_in_the_newer_container() -> None:
+    row = {**ROW, "source": FOLDER + "golden_values_lts_dgx_a100.json", "other": _TE}
+    kept = completed(Case({**row, "note": "recipe tests/test_utils/recipes/h100/gpt.yaml"}))
+    left = completed(Case({**row, "note": "recipe tests/test_utils/recipes/gb200/gpt.yaml"}))
+    assert [flags_of(case).get("attention-backend") for case in (kept, left)] == [None, "unfused"]
 
 
 @pytest.mark.parametrize(
