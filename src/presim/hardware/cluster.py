@@ -121,18 +121,6 @@ class Cluster(msgspec.Struct, frozen=True):
             ports = self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
         return min(ports * self.fabric.port_bytes_per_s, max(self.pcie_bytes_per_s, self.gpu.c2c_bytes_per_s))
 
-    def placement(self, rank: int) -> int:
-        """The node that a rank runs on."""
-        return rank // self.gpus_per_node
-
-    def local_rank(self, rank: int) -> int:
-        """The rank's place within its node."""
-        return rank % self.gpus_per_node
-
     def domain(self, rank: int) -> int:
         """The switched domain that a rank is in: its node, or its rack."""
         return rank // self.domain_size
-
-    def ranks(self, node: int) -> range:
-        """The ranks of one node."""
-        return range(node * self.gpus_per_node, (node + 1) * self.gpus_per_node)

@@ -89,14 +89,11 @@ def test_a_cluster_has_exactly_what_was_asked_for_or_is_refused(
 
 
 @given(gpu=st.sampled_from(catalogue.gpus()), nodes=st.integers(1, 40), data=st.data())
-def test_every_rank_is_on_one_node_and_in_one_domain(gpu: Any, nodes: int, data: st.DataObject) -> None:
+def test_a_node_lies_in_one_domain(gpu: Any, nodes: int, data: st.DataObject) -> None:
     per_node = data.draw(st.integers(1, catalogue.node(gpu.default_node).gpus))
     cluster = choose_cluster(gpu=gpu.id, nodes=nodes, gpus_per_node=per_node)
-    for rank in range(cluster.world_size):
-        assert rank in cluster.ranks(cluster.placement(rank))
-        assert cluster.ranks(cluster.placement(rank))[cluster.local_rank(rank)] == rank
-    for node in range(nodes):
-        assert len({cluster.domain(rank) for rank in cluster.ranks(node)}) == 1, "a node lies in one domain"
+    for first in range(0, cluster.world_size, per_node):
+        assert len({cluster.domain(rank) for rank in range(first, first + per_node)}) == 1
     assert 0 < cluster.network_bytes_per_s <= max(cluster.pcie_bytes_per_s, gpu.c2c_bytes_per_s)
     assert cluster.link_bytes_per_s > 0
     assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster

@@ -13,11 +13,10 @@ from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
-from presim.cost.collectives.placement import Layout, Links, exchanged, layout_of, links_of
+from presim.cost.collectives.placement import Layout, Links, check_kind, exchanged, layout_of, links_of
 from presim.cost.price import Origin, Price
-from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.trace.collective import COLLECTIVE_KINDS, Collective
+from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 _LOCAL_US = 4.5  # a collective of one rank is a copy (nccl-tests log of one A100, Echo)
@@ -43,9 +42,7 @@ class Hierarchical:
         if collective.routed is not None:
             layout = layout_of(collective, group, cluster)
             return price_exchange(collective.kind, collective.routed, layout, links_of(cluster, layout))
-        if collective.kind not in COLLECTIVE_KINDS:
-            known = ", ".join(COLLECTIVE_KINDS)
-            raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        check_kind(collective)
         tuning = tuning_of(cluster.nccl, self._environment)
         layout = layout_of(collective, group, cluster)
         links = links_of(cluster, layout, tuning)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from presim.cost.collectives.placement import layout_of
+from presim.cost.collectives.placement import check_kind, layout_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -47,9 +47,7 @@ class Measured:
         """The time measured for this size, or on the straight line between its neighbours in log and log."""
         if collective.routed is not None:
             return None
-        if collective.kind not in COLLECTIVE_KINDS:
-            known = ", ".join(COLLECTIVE_KINDS)
-            raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        check_kind(collective)
         collective = collective.even
         layout = layout_of(collective, group, cluster)
         series = self._series.get((collective.kind, layout.ranks, layout.nodes), [])

@@ -9,8 +9,9 @@ import itertools
 
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
+from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.trace.collective import Collective, Splits
+from presim.trace.collective import COLLECTIVE_KINDS, Collective, Splits
 from presim.trace.schema import Group
 
 
@@ -73,6 +74,13 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
     )
+
+
+def check_kind(collective: Collective) -> None:
+    """Raise where a trace has a collective of a kind that no model knows."""
+    if collective.kind not in COLLECTIVE_KINDS:
+        known = ", ".join(COLLECTIVE_KINDS)
+        raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
 
 
 def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import msgspec
 
 from presim.cost.collectives.fit import FEWEST, Point
-from presim.cost.collectives.placement import Layout, layout_of
+from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.trace.collective import COLLECTIVE_KINDS, Collective
+from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 _ROUNDS = (0.6, 0.3, 0.12, 0.05, 0.02, 0.008)  # relative steps of the search for curves, from coarse to fine
@@ -77,9 +77,7 @@ class Statistical:
         """The time that all but a quarter of the ranks keep to; None for kinds that were not fitted."""
         if collective.routed is not None:
             return None
-        if collective.kind not in COLLECTIVE_KINDS:
-            known = ", ".join(COLLECTIVE_KINDS)
-            raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        check_kind(collective)
         collective = collective.even
         layout = layout_of(collective, group, cluster)
         weights = self.parameters.minimum.get(collective.kind)
