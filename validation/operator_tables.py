@@ -99,7 +99,7 @@ def _aic_attention(rows: Rows, gpu: str, framework: str, count: int, decode: boo
             v_head_dim=row["head_dim"],
             causal=cached,
             dtype="bfloat16",
-            backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "cudnn",
+            backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "flash3",
             window=int(row.get("window_size") or 0),
         )
         written = 4 * row["batch_size"] * kv_heads * row["head_dim"] * length

@@ -131,7 +131,7 @@ def _elementwise(signature: Elementwise) -> Run:
 
 
 def _rows(signature: Normalization | Softmax) -> Run:
-    width = min(_ROWS_OF, max(signature.elements, 1))
+    width = signature.row or min(_ROWS_OF, max(signature.elements, 1))
     rows = _random(max(signature.elements // width, 1), width, dtype=signature.dtype)
     if isinstance(signature, Softmax):
         return lambda: torch.softmax(rows, -1)

@@ -148,9 +148,13 @@ class Reduction(_MemoryBound, frozen=True, tag="reduction"):
 class Normalization(_MemoryBound, frozen=True, tag="normalization"):
     """Layer, RMS, group and batch normalisation, forward and backward."""
 
+    row: int = 0  # elements that are normalised together; 0: not known (older traces, batch and group norms)
+
 
 class Softmax(_MemoryBound, frozen=True, tag="softmax"):
     """Softmax, log-softmax and cross entropy, forward and backward."""
+
+    row: int = 0  # elements that add up to one; 0: not known (older traces, losses)
 
 
 class Optimizer(_MemoryBound, frozen=True, tag="optimizer"):

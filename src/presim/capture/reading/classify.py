@@ -152,6 +152,7 @@ def _memory_bound(operator: Operator, share: float) -> Signature:
     family = memory_family(operator.base_name)
     read, written = traffic(operator, family)
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    rows = {"row": operator.row} if family in (Normalization, Softmax) else {}
     return family(
         bytes_read=round(read * share),
         bytes_written=round(written * share),
@@ -159,4 +160,5 @@ def _memory_bound(operator: Operator, share: float) -> Signature:
         dtype=largest.dtype,
         fused_tensors=max(1, round(largest.tensors * share)),
         operator=operator.name,
+        **rows,
     )

@@ -50,7 +50,7 @@ def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
         v_head_dim=value.shape[-1],
         causal=bool(causal),
         dtype=query.dtype,
-        backend="flash",
+        backend="flash3" if operator.base_name == "fwd" else "flash",
     )
 
 

@@ -36,6 +36,7 @@ def signature(work: Descriptor, operator: Operator) -> Normalization | None:
         elements=elements,
         dtype=largest.dtype,
         operator=operator.name,
+        row=operator.row,
     )
 
 

@@ -26,6 +26,7 @@ _DTYPES = {
     "UInt32": "uint32",
     "UInt64": "uint64",
 }
+_NO_ROWS = ("batch_norm", "group_norm", "instance_norm", "nll_loss", "norm_except_dim")
 _TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([-\d;]*)\]|\{(\d+);(\d+)\})")
 
 
@@ -60,6 +61,17 @@ class Operator:
     def base_name(self) -> str:
         """Without namespace, trailing underscore and ``_out``: ``aten::add_`` is ``add``."""
         return self.name.split("::")[-1].split(".")[0].removesuffix("_out").rstrip("_")
+
+    @property
+    def row(self) -> int:
+        """Elements that a norm or softmax takes together: the largest tensor's last dimension; 0 where there is none.
+
+        Norms of samples or channels, and losses, which pick single elements, have other rows.
+        """
+        if any(word in self.base_name for word in _NO_ROWS):
+            return 0
+        shaped = [operand for operand in self.inputs + self.outputs if operand.shape]
+        return max(shaped, key=lambda operand: operand.elements).shape[-1] if shaped else 0
 
     @property
     def in_place(self) -> bool:

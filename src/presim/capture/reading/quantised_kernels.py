@@ -64,4 +64,4 @@ def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand])
     else:
         large = cast[0].bytes if cast and _FORMATS in kernel else source.bytes
         written = large + sum(one.bytes for one in operator.outputs if one.elements < source.elements)
-    return Normalization(read, written, source.elements, source.dtype, operator=operator.name)
+    return Normalization(read, written, source.elements, source.dtype, operator=operator.name, row=operator.row)

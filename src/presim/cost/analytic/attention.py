@@ -24,6 +24,7 @@ _WIDE_BACKWARD = 0.9  # head dimensions above 128 leave the backward few registe
 _FALLBACKS = {
     "cudnn": ("cudnn", "flash"),
     "flash": ("flash", "cudnn"),
+    "flash3": ("flash3", "cudnn", "flash"),
     "efficient": ("efficient", "flash"),
     "flex": ("flex", "flash"),
 }
@@ -35,7 +36,7 @@ def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
 
 
 def _price_one(signature: Attention, device: Device) -> Price:
-    names = _FALLBACKS.get(signature.backend, ("flash", "cudnn"))
+    names = _names(signature)
     constants, borrowed = find(AttentionConstants, "attention", device.generation, names)
     backward = signature.direction == "backward"
     decode = signature.q_len <= _DECODE_QUERIES and not backward
@@ -50,6 +51,12 @@ def _price_one(signature: Attention, device: Device) -> Price:
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/attention", bound)
 
 
+def _names(signature: Attention) -> tuple[str, ...]:
+    """Whose constants, best first; FP8 has its own where somebody timed it."""
+    names = _FALLBACKS.get(signature.backend, ("flash", "cudnn"))
+    return (f"{names[0]}-fp8", *names) if signature.dtype.startswith("float8") else names
+
+
 def seconds(signature: Attention, device: Device, constants: AttentionConstants) -> tuple[float, str]:
     """Duration and what bounds it, of forward or backward.
 
@@ -58,10 +65,10 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     """
     backward = signature.direction == "backward"
     dim = (signature.head_dim + signature.v_head_dim) / 2
-    softmax = constants.softmax_dim / (_BACKWARD_FLOPS if backward else 1)  # as many exponentials beside more products
+    softmax = constants.softmax_dim / (constants.backward_products if backward else 1)
     efficiency = constants.efficiency * (1 + softmax / 128) * dim / (dim + softmax)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
-    if backward and signature.head_dim > 128:
+    if backward and signature.head_dim > 128 and constants.wide_backward:
         dim, efficiency = signature.head_dim, efficiency * _WIDE_BACKWARD
     clocks = 1 if device.burst else device.sustained
     per_sm = device.peak(precision(signature.dtype, "tf32")) / device.sms * efficiency * clocks
@@ -76,6 +83,8 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     memory = _bytes(signature) / (device.memory_Bps * constants.memory)
     joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
     launch = constants.launch_us * 1e-6 * (2 if backward else 1)
+    if backward and constants.backward_passes:
+        joined += constants.backward_passes * _beside_backward(signature) / device.memory_Bps
     return joined + launch, "compute" if arithmetic >= memory else "memory"
 
 
@@ -97,6 +106,20 @@ def _bytes(signature: Attention) -> float:
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
     once = size * (signature.heads * signature.q_len + signature.kv_heads * signature.kv_len)
     return once * (2 if signature.direction == "backward" else 1)
+
+
+def _beside_backward(signature: Attention) -> float:
+    """Bytes of the kernels around the backward: products of the result and its gradient, and sums in float32.
+
+    Gradients of the queries are set to zero, added up and cast; those of keys and values that heads share are made for
+    each head, and added up.
+    """
+    size, rows = dtype_bytes(signature.dtype), signature.batch * signature.heads * signature.q_len
+    moved = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
+    if signature.heads != signature.kv_heads:
+        keys = signature.batch * signature.heads * signature.kv_len
+        moved += 2 * size * keys * (signature.head_dim + signature.v_head_dim)
+    return moved
 
 
 def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:

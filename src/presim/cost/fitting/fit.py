@@ -126,9 +126,16 @@ def _has(sample: Sample, source: str) -> bool:
 
 
 def _usual(kind: str, sample: Sample) -> NDArray[np.bool_]:
-    """All but rows of a source that is less like training than the others, where there are enough of those."""
+    """All but rows of a source that is less like training than the others, where there are enough of those.
+
+    Of attention only the library with most rows: another's is another algorithm.
+    """
     source = np.array([row.source for row in sample.rows])
     usual: NDArray[np.bool_] = source != _LESS_LIKE_TRAINING.get(kind, "")
+    if kind.startswith("attention"):
+        library = np.array([features.variant(row.signature) for row in sample.rows])
+        names, counts = np.unique(library, return_counts=True)
+        usual &= library == names[counts.argmax()]
     return usual if usual.sum() >= _ENOUGH else np.ones_like(usual)
 
 

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from presim.cost.analytic.device import Device, precision
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Attention, Fused, Gemm, GroupedGemm, MemoryBound, Signature
+from presim.trace.signatures import (
+    Attention,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    MemoryBound,
+    Normalization,
+    Signature,
+    Softmax,
+)
 
 Array = NDArray[np.float64]
 DECODE_QUERIES = 16  # attention of so few queries is decoding: other kernels, bound by the cache
@@ -32,6 +41,8 @@ ATTENTION = (
     "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half", "batch", "window",
 )  # fmt: skip
 MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
+ROWWISE = (*MEMORY, "row", "rows_per_sm")
+USUAL_ROW = 4096  # taken where a signature does not say: a hidden size, a length of sequences
 
 
 def product_features(signatures: Sequence[Gemm | GroupedGemm], analytic_ns: Array, device: Device) -> Array:
@@ -99,6 +110,15 @@ def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Arra
     return np.stack([*columns, np.log(moved / 1e3 / device.sms)], axis=1)
 
 
+def rowwise_features(signatures: Sequence[Normalization | Softmax], analytic_ns: Array, device: Device) -> Array:
+    """One row per norm or softmax; see `ROWWISE`. A warp or a block works on a row: short ones leave threads idle."""
+    elements = np.array([max(signature.elements, 1) for signature in signatures], float)
+    row = np.array([signature.row or USUAL_ROW for signature in signatures], float)
+    row = np.minimum(row, elements)
+    columns = [np.log(row), np.log(elements / row / device.sms)]
+    return np.concatenate([memory_features(signatures, analytic_ns, device), np.stack(columns, axis=1)], axis=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """One class of work that is corrected by models of its own."""
@@ -109,7 +129,7 @@ class Kind:
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
 _PRODUCT_KIND, _ATTENTION_KIND = Kind(PRODUCT, product_features), Kind(ATTENTION, attention_features)
-_MEMORY_KIND = Kind(MEMORY, memory_features)
+_MEMORY_KIND, _ROWWISE_KIND = Kind(MEMORY, memory_features), Kind(ROWWISE, rowwise_features)
 KINDS: dict[str, Kind] = {
     "gemm-half": _PRODUCT_KIND,
     "gemm-fp8": _PRODUCT_KIND,
@@ -118,7 +138,8 @@ KINDS: dict[str, Kind] = {
     "attention-forward": _ATTENTION_KIND,
     "attention-decode": _ATTENTION_KIND,
     "attention-backward": _ATTENTION_KIND,
-    **dict.fromkeys(("elementwise", "normalization", "softmax", "index", "reduction"), _MEMORY_KIND),
+    **dict.fromkeys(("elementwise", "index", "reduction"), _MEMORY_KIND),
+    **dict.fromkeys(("normalization", "softmax"), _ROWWISE_KIND),
 }
 
 
@@ -141,7 +162,7 @@ def kind_of(signature: Signature) -> str | None:
             return "gemm-fp8" if signature.scaling == "outer" else None
         return "gemm-fp32" if signature.dtype == "float32" and signature.compute != "tf32" else None
     if isinstance(signature, Attention):
-        if signature.dtype not in _HALF or signature.backend not in ("flash", "cudnn"):
+        if signature.dtype not in _HALF or signature.backend not in ("flash", "flash3", "cudnn"):
             return None
         if signature.direction == "backward":
             return "attention-backward"

@@ -42,10 +42,10 @@ def _attention(signature: Attention) -> Iterator[tuple[Key, int]]:
 
 
 def _memory(signature: MemoryBound) -> tuple[Key, int]:
-    """The same operator with as many bytes for each element."""
+    """The same operator with as many bytes for each element, and rows as long."""
     per_element = (
         round(signature.bytes_read / signature.elements, 2),
         round(signature.bytes_written / signature.elements, 2),
     )
     kind = (str(signature.__struct_config__.tag), signature.dtype, signature.operator, signature.fused_tensors)
-    return ("along elements", (kind, per_element)), signature.elements
+    return ("along elements", (kind, getattr(signature, "row", 0), per_element)), signature.elements

@@ -205,3 +205,11 @@ def test_joining_split_keys_is_not_attention_again() -> None:
     by = operator("aten::_flash_attention_forward", shapes, "BFloat16[3;256;8;64]", "256,1024,0,0")
     assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_kernel")), Attention)
     assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_combine_kernel")), Elementwise)
+
+
+def test_a_softmax_knows_its_rows_and_a_loss_has_none() -> None:
+    softmax = launched(operator("aten::_softmax", "Float[8;16;2048;2048]", "Float[8;16;2048;2048]"))
+    loss = launched(operator("aten::nll_loss_forward", "Float[4096;32000],Long[4096]", "Float[]"))
+    assert isinstance(softmax, Softmax)
+    assert isinstance(loss, Softmax)
+    assert (softmax.row, loss.row) == (2048, 0)

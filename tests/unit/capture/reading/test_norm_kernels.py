@@ -56,3 +56,14 @@ def test_each_kernel_makes_its_passes_over_the_large_tensors(
 
 def test_other_kernels_are_left_to_their_operator() -> None:
     assert signature(parse("kernel name=reduce_kernel grid=1,1,1 block=64,1,1"), BATCH) is None
+
+
+def test_rows_are_told_where_a_norm_has_them() -> None:
+    """A layer norm's last dimension is normalised together; statistics of samples and channels have no rows."""
+    layer = signature(
+        parse("kernel name=layer_norm_grad_input_kernel_vectorized grid=8,1,1 block=64,1,1"), LAYER_BACKWARD
+    )
+    batch = signature(parse("kernel name=batch_norm_backward_kernel grid=8,1,1 block=64,1,1"), BATCH_BACKWARD)
+    assert layer is not None
+    assert batch is not None
+    assert (layer.row, batch.row) == (16, 0)

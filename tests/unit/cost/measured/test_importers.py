@@ -44,7 +44,7 @@ def test_aiconfigurators_products_and_attention(tmp_path: Path) -> None:
     assert set(made) == {
         Gemm(512, 4096, 1024, 1, "bfloat16", layout="NT"),
         Gemm(512, 4096, 1024, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling="outer"),
-        Attention("forward", 2, 32, 8, 1, 1024, 128, 128, True, "bfloat16", "cudnn"),
+        Attention("forward", 2, 32, 8, 1, 1024, 128, 128, True, "bfloat16", "flash3"),
     }
     assert made[Gemm(512, 4096, 1024, 1, "bfloat16", layout="NT")].duration_ns == pytest.approx(20_000)
     assert [row for row in rows if isinstance(row, str)] == ["m, n, k or latency missing"]
@@ -150,8 +150,8 @@ def test_infersims_products_experts_and_attention(tmp_path: Path) -> None:
         ("h800", Gemm(16, 1536, 7168, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling="block")): 16_400,
         ("h20", GroupedGemm(8, 800, 1536, 2048, "float8_e4m3fn", "bfloat16")): 90_500,
         ("h20", GroupedGemm(8, 800, 2048, 768, "float8_e4m3fn", "bfloat16")): 50_500,
-        ("h20", Attention("forward", 1, 64, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn")): 2_153_000,
-        ("h800", Attention("forward", 512, 32, 8, 1, 8192, 128, 128, True, "bfloat16", "cudnn")): 5_439_000,
+        ("h20", Attention("forward", 1, 64, 8, 4096, 4096, 128, 128, True, "bfloat16", "flash3")): 2_153_000,
+        ("h800", Attention("forward", 512, 32, 8, 1, 8192, 128, 128, True, "bfloat16", "flash3")): 5_439_000,
     }
     assert intake.rejected == {
         "m, n or k missing": 1,
@@ -171,7 +171,7 @@ def test_llmservingsims_prompts_split_over_gpus_and_no_decoding(tmp_path: Path) 
     assert reader_of(tmp_path) == ("llmservingsim", llmservingsim)
     intake = Intake().take(llmservingsim.read(tmp_path))
     (found,) = intake.accepted
-    assert found.signature == Attention("forward", 1, 16, 2, 1024, 1536, 128, 128, True, "bfloat16", "cudnn")
+    assert found.signature == Attention("forward", 1, 16, 2, 1024, 1536, 128, 128, True, "bfloat16", "flash3")
     assert (found.gpu, found.duration_ns) == ("h100-sxm", 30_000)
     assert sorted(intake.rejected.values()) == [1, 1]
 

@@ -88,7 +88,7 @@ def _attention_row(row: Row, gpu: str, source: str, sizes: tuple[int, ...], late
     work = Attention(
         direction="forward", batch=batch, heads=heads, kv_heads=kv_heads, q_len=length, kv_len=length + past,
         head_dim=dim, v_head_dim=dim, causal=cached, dtype="bfloat16",
-        backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "cudnn", window=int(row["window_size"] or 0),
+        backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "flash3", window=int(row["window_size"] or 0),
     )  # fmt: skip
     moved = 4 * batch * kv_heads * dim * length
     cache = Elementwise(moved, moved, moved // 2, "bfloat16")

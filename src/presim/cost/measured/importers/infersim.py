@@ -81,4 +81,4 @@ def _attention(row: Row, stem: str, *, decoding: bool) -> Signature | str:
     if sizes is None:
         return "batch_size, kv_len or seq_len missing"
     batch, queries, keys = (sizes[0], 1, sizes[1]) if decoding else (1, sizes[0], sizes[0])
-    return Attention("forward", batch, heads, kv_heads, queries, keys, dim, dim, True, "bfloat16", "cudnn")
+    return Attention("forward", batch, heads, kv_heads, queries, keys, dim, dim, True, "bfloat16", "flash3")

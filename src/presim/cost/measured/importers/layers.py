@@ -67,8 +67,12 @@ def _works(row: Row) -> list[tuple[str, str, Signature]]:
     works: list[tuple[str, str, Signature]] = [
         ("add", "add", Elementwise(4 * hidden, 2 * hidden, hidden, half, operator="aten::add")),
         ("gelu", "mlp_act", Elementwise(2 * inner, 2 * inner, inner, half, operator="aten::gelu")),
-        ("norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half)),
-        ("layer_norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half, operator=_LAYER_NORM)),
+        ("norm", "input_layernorm", Normalization(2 * hidden, 2 * hidden, hidden, half, row=width)),
+        (
+            "layer_norm",
+            "input_layernorm",
+            Normalization(2 * hidden, 2 * hidden, hidden, half, operator=_LAYER_NORM, row=width),
+        ),
         ("embedding", "emb", Index(2 * hidden, 2 * hidden, hidden, half, operator="aten::embedding")),
         ("mlp_up_proj", "mlp_up_proj", Gemm(tokens, expanded * gated, width, 1, half, layout="NT")),
         ("mlp_down_proj", "mlp_down_proj", Gemm(tokens, width, expanded, 1, half, layout="NT")),

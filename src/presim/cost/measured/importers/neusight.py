@@ -71,5 +71,5 @@ def _work(name: str, row: Row) -> Signature | None:
     if name == "elem":
         return Elementwise(*moved, operator=f"aten::{operator.removesuffix('u')}")
     if name == "ln":
-        return Normalization(*moved, operator="aten::native_layer_norm")
-    return Softmax(*moved)
+        return Normalization(*moved, operator="aten::native_layer_norm", row=sizes[1])
+    return Softmax(*moved, row=sizes[1])
