@@ -7,6 +7,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2  # processes that run tests
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # A wheel brings cmake where the system has none.
 CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
@@ -94,7 +95,7 @@ demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 
 test: venv frameworks shim  ## all tests
-	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest
+	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
 	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import Any
 
+import hypothesis
 import pytest
 
 from presim.capture.setup.environment import find_torch, install_torch, torch_problem
@@ -20,6 +22,22 @@ OWN_TARGET = {  # too large, or too long in building, to be asked of every machi
     "transformer_engine": "make transformer-engine",
 }
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
+SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
+    "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
+    "tests/integration/test_gpt2_ddp.py": "tests/integration/test_llama.py",
+    "tests/integration/test_live.py": "tests/integration/test_llama.py",
+    "tests/integration/test_out_of_memory.py": "tests/integration/test_llama.py",
+    "tests/integration/test_vit.py": "tests/integration/test_llama.py",
+}
+
+# How long an example takes is the machine's affair, which may be busy. `make test` tries the same ones every time.
+hypothesis.settings.register_profile(
+    "presim",
+    deadline=None,
+    derandomize=NEED_ALL in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("presim")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +58,22 @@ def missing_package(item: pytest.Item) -> str | None:
     return next((name for name in packages if importlib.util.find_spec(name) is None), None)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file go to one worker, in the order of their collection (`pytest_collection_modifyitems`)."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return SHARE_CAPTURES.get(file, file)
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "/integration/" not in item.nodeid)  # the longest first, so that workers end together
     missing = missing_part()
     lacking = ""
     for item in items:

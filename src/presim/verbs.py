@@ -16,6 +16,7 @@ from presim.pipeline import Evaluation, evaluate
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.ranks.blocked import Blocked
+    from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
@@ -33,10 +34,12 @@ def run_and_evaluate(
     *,
     stdout: int | None = None,
     progress: Progress = lambda text: None,
+    forks: Forks | None = None,
 ) -> Evaluation:
     """Capture a script or a launch command with its arguments, and evaluate it.
 
-    ``stdout``: file descriptor for what the script prints; None: ours.
+    ``stdout``: file descriptor for what the script prints; None: ours. ``forks`` starts its ranks and stays with the
+    caller.
 
     Raises:
         InputError: an option or the script cannot be used.
@@ -53,7 +56,7 @@ def run_and_evaluate(
     card = _card(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
     options = _on_one_clock(options, target.node) if options.live else options
-    job = _capture(launch, target, options, stdout, progress)
+    job = _capture(launch, target, options, stdout, progress, forks)
     if options.save is not None:
         store.save(job.traces, options.save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
     if card is not None:
@@ -151,7 +154,9 @@ def _on_one_clock(options: RunOptions, node: Node) -> RunOptions:
     )
 
 
-def _capture(launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress) -> Capture:
+def _capture(
+    launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress, forks: Forks | None
+) -> Capture:
     from presim.capture.ranks.selection import select
     from presim.capture.run import Request, capture
     from presim.cost.given import holds_prices
@@ -165,7 +170,7 @@ def _capture(launch: Launch, target: Cluster, options: RunOptions, stdout: int |
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         return LiveServer(target, _engine_options(options), live=options.live, prices=prices, blocked=blocked)
 
-    return capture(request, target, progress, simulator)
+    return capture(request, target, progress, simulator, forks)
 
 
 def _engine_options(options: EvaluationOptions) -> Options:

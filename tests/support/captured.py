@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 from collections import Counter
@@ -10,6 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.capture.ranks.forks import Forks
+from presim.capture.ranks.kept_forks import KeptForks
+from presim.hardware.choose import choose_cluster
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.result import Result
@@ -27,7 +31,18 @@ def run(script: str, *args: str, gpu: str = "h100-sxm", world_size: int = 1, ran
     """An example or a script of the tests, by name; the same call gives the same capture again."""
     path = EXAMPLES / script if (EXAMPLES / script).exists() else SCRIPTS / script
     options = RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)
-    return Job(run_and_evaluate([str(path), *args], options, stdout=2))
+    return Job(run_and_evaluate([str(path), *args], options, stdout=2, forks=_forks(path, options)))
+
+
+def _forks(script: Path, options: RunOptions) -> Forks | None:
+    """What ranks are forks of, with the imports of a script that can be imported: captures share them."""
+    if "__main__" not in script.read_text():
+        return None
+    return _KEPT.of(script, choose_cluster(gpu=options.gpu, world_size=options.world_size))
+
+
+_KEPT = KeptForks()
+atexit.register(_KEPT.close)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Two steps of a model of the zoo; what PyTorch's own counter found in the second goes to a file.
+"""Two steps of a model of the zoo; what PyTorch's own counter finds in the first goes to a file.
 
 usage: count_flops.py MODEL BATCH FILE
 """
 
+import contextlib
 import json
 import runpy
 import sys
@@ -15,19 +16,22 @@ ZOO = Path(__file__).parents[3] / "examples" / "model_zoo.py"
 
 
 def main() -> None:
-    """The step of the example, with the counter around it."""
+    """The steps of the example, the first with the counter around it."""
     name, batch, file = sys.argv[1:]
     with torch.device("cuda"):
         model, batches = runpy.run_path(str(ZOO))["TASKS"][name](int(batch))
-    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
-    for _ in range(2):
-        with FlopCounterMode(display=False) as counter:
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4)
+    counter = FlopCounterMode(display=False)
+    for around in (counter, contextlib.nullcontext()):
+        with around:
             with torch.autocast("cuda", torch.bfloat16):
                 loss = model(**next(batches))
             loss.backward()
         totals = {str(operator): flops for operator, flops in counter.get_flop_counts()["Global"].items()}
         Path(file).write_text(json.dumps(totals))
         optimizer.step()
+        optimizer.zero_grad()
 
 
-main()
+if __name__ == "__main__":
+    main()

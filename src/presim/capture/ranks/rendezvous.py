@@ -129,9 +129,8 @@ class _Connection(socketserver.BaseRequestHandler):
         """A client that waits may only send a cancellation."""
         self.request.setblocking(False)
         try:
-            if self.stream.peek(1):
+            if self.stream.peek(1) or self.request.recv(1, socket.MSG_PEEK):
                 return True  # the loop reads the query and answers it
-            self.request.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         finally:
