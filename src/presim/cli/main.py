@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import Any
+from presim.cli import early
 
-import click
+with early.Leaving():
+    import importlib
+    import sys
+    from typing import Any
 
-from presim.cli import streams
+    import click
+
+    from presim.cli import streams
 
 _BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {

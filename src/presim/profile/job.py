@@ -22,6 +22,7 @@ from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
 
 SOURCE = "presim profile"
+_RESULTS = "results.jsonl"
 _NO_GPU = 3  # exit code of the measuring process
 _GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
 _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
@@ -66,6 +67,8 @@ def profile(
 ) -> Outcome:
     """Measure what the table in ``out`` lacks of ``wanted``, for so many seconds; a later call goes on.
 
+    What was measured before Ctrl-C is kept.
+
     Raises:
         InputError: there is no GPU, or the measuring process ended early with nothing measured.
     """
@@ -77,13 +80,18 @@ def profile(
         return Outcome(gpu.id, path, 0, planned.known, 0, planned.left_out)
     say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
     with tempfile.TemporaryDirectory(prefix="presim-profile-") as scratch:
-        lines = _measure(planned, Path(scratch), seconds)
+        try:
+            lines = _measure(planned, Path(scratch), seconds)
+        except KeyboardInterrupt:  # the next call goes on from here as well
+            if len(lines := read_lines(Path(scratch) / _RESULTS)) > 1:
+                _kept(lines, before, planned, gpu, path)
+            raise
     return _kept(lines, before, planned, gpu, path)
 
 
 def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
     """The measuring process's lines; those that were written before it failed count too."""
-    work, results = scratch / "work.json", scratch / "results.jsonl"
+    work, results = scratch / "work.json", scratch / _RESULTS
     work.write_bytes(msgspec.json.encode(planned.work))
     command = [sys.executable, "-m", "presim.profile.bench", str(work), str(results), str(seconds)]
     try:

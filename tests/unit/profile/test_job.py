@@ -69,6 +69,28 @@ def test_a_line_that_was_cut_off_is_no_line(tmp_path: Path) -> None:
     assert job.read_lines(tmp_path / "absent") == []
 
 
+def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(command: list[str], **more: Any) -> None:
+        Path(command[-2]).write_text("\n".join(map(json.dumps, (CARD, line(WORK[0])))))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.profile(WORK, tmp_path, 60, GPU)
+    (path,) = table.find(tmp_path)
+    assert [row.signature for row in table.read([path]).rows] == WORK[:1]
+
+
+def test_ctrl_c_before_anything_was_measured_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(command: list[str], **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.profile(WORK, tmp_path / "out", 60, GPU)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess([sys.executable], 3, "", "")
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
