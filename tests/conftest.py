@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from typing import Any
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+@functools.cache
 def missing_part() -> str | None:
     """What tests marked torch_cuda lack here, and the command that mends it."""
     if problem := torch_problem(find_torch()):
@@ -55,7 +57,26 @@ def missing_part() -> str | None:
 def missing_package(item: pytest.Item) -> str | None:
     """A package that a test marked with needs() lacks, or None."""
     packages = [name for mark in item.iter_markers("needs") for name in mark.args]
-    return next((name for name in packages if importlib.util.find_spec(name) is None), None)
+    return next((name for name in packages if not _is_installed(name)), None)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # nor what it is a part of
+        return False
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that lacks something is skipped, or fails where nothing may be missing."""
+    package = missing_package(item)
+    if package in OWN_TARGET:
+        pytest.skip(f"{package} is not installed: {OWN_TARGET[package]}")
+    lacks = f"{package} is not installed: make frameworks" if package else None
+    if item.get_closest_marker("torch_cuda"):
+        lacks = missing_part() or lacks
+    if lacks:
+        (pytest.fail if os.environ.get(NEED_ALL) else pytest.skip)(lacks)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -74,14 +95,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "/integration/" not in item.nodeid)  # the longest first, so that workers end together
-    missing = missing_part()
-    lacking = ""
-    for item in items:
-        if missing and item.get_closest_marker("torch_cuda"):
-            item.add_marker(pytest.mark.skip(reason=missing))
-        if package := missing_package(item):
-            reason = f"{package} is not installed: {OWN_TARGET.get(package, 'make frameworks')}"
-            item.add_marker(pytest.mark.skip(reason=reason))
-            lacking = lacking or reason * (package not in OWN_TARGET)
-    if os.environ.get(NEED_ALL) and (missing or lacking):
-        pytest.exit(f"some tests cannot run: {missing or lacking}", returncode=1)

@@ -144,8 +144,15 @@ def test_event_times_are_simulated_without_a_live_clock_too(tmp_path: Path) -> N
     check(cudart.cudaEventRecord(end, None))
     before = time.perf_counter()
     check(cudart.cudaEventSynchronize(end))
-    results["host"] = time.perf_counter() - before
+    waits = [time.perf_counter() - before]
     results["elapsed"] = elapsed(start, end)
+    for _ in range(4):  # of several one is not disturbed, however busy the machine is
+        copy()
+        check(cudart.cudaEventRecord(end, None))
+        before = time.perf_counter()
+        check(cudart.cudaEventSynchronize(end))
+        waits.append(time.perf_counter() - before)
+    results["host"] = min(waits)
     """
     found = []
     for busy in (10, 10**6):
