@@ -17,6 +17,7 @@ _BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {
     "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
+    "report": "Show a result that was kept, or make a page of it.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",

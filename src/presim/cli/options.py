@@ -73,10 +73,11 @@ def engine_options(function: _Function) -> _Function:
 
 
 def output_options(function: _Function) -> _Function:
-    """``--json --perfetto --memory-snapshot --quiet``: where the result goes."""
+    """``--json --html --perfetto --memory-snapshot --quiet``: where the result goes."""
     for option in reversed(
         (
             click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+            click.option("--html", metavar="FILE", help="Write the report as a page that needs nothing else."),
             click.option("--perfetto", metavar="FILE", help="Write the timeline, for ui.perfetto.dev."),
             click.option("--memory-snapshot", metavar="FILE", help="Write memory, for pytorch.org/memory_viz."),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
@@ -91,15 +92,21 @@ class Outputs:
     """Where the result goes, as `output_options` took it."""
 
     json_file: str | None = None
+    html: str | None = None
     perfetto: str | None = None
     memory_snapshot: str | None = None
     quiet: bool = False
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> Outputs:
+        """Those among a verb's options, which are left without them."""
+        return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
     def check(self) -> None:
         """Raise where a file could not be written, before any work is done for it."""
         from presim.files import check_writable
 
-        for path in (self.json_file, self.perfetto, self.memory_snapshot):
+        for path in (self.json_file, self.html, self.perfetto, self.memory_snapshot):
             if path and path != "-":
                 check_writable(path)
 
@@ -113,6 +120,10 @@ class Outputs:
             from presim.report import memory_snapshot
 
             memory_snapshot.write(evaluation.priced.trace, evaluation.timeline, self.memory_snapshot)
+        if self.html:
+            from presim.report import html
+
+            html.write(evaluation.result, self.html)
         if self.json_file:
             self._deliver_json(evaluation, self.json_file)
         if not self.quiet and self.json_file != "-":

@@ -69,7 +69,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     from presim.options import RunOptions
     from presim.verbs import run_and_evaluate
 
-    outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
+    outputs = Outputs.taken(options)
     outputs.check()
     stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's
     with progress(outputs.quiet) as say:

@@ -24,6 +24,6 @@ def command(directory: str, **options: Any) -> None:
     from presim.options import EvaluationOptions
     from presim.verbs import evaluate_saved
 
-    outputs = Outputs(**{name: options.pop(name) for name in ("json_file", "perfetto", "memory_snapshot", "quiet")})
+    outputs = Outputs.taken(options)
     outputs.check()
     outputs.deliver(evaluate_saved(directory, EvaluationOptions(**options)))

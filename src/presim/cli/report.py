@@ -1,0 +1,33 @@
+"""``presim report``: show a result that was kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("result", metavar="RESULT.json", type=click.Path(path_type=Path))
+@click.option("--html", metavar="FILE", help="Write the report as a page that needs nothing else, and print none.")
+def command(result: Path, html: str | None) -> None:
+    """Show the result that `presim run --json` or `presim simulate --json` wrote."""
+    from presim.errors import InputError
+    from presim.files import check_writable
+    from presim.report import json
+
+    if html is not None:
+        check_writable(html)
+    try:
+        data = result.read_bytes()
+    except OSError as error:
+        raise InputError(f"{result} cannot be read ({error.strerror}); name a file that --json wrote") from error
+    kept = json.decode(data, str(result))
+    if html is None:
+        from presim.report import terminal
+
+        terminal.write(kept)
+    else:
+        from presim.report import html as page
+
+        page.write(kept, html)

@@ -1,0 +1,144 @@
+"""What every report for people shows of a result, in words and parts: terminal and HTML draw the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.report.bars import Part
+from presim.result import Result
+from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
+
+_FAILURES = {
+    "out_of_memory": "out of memory",
+    "raised": "the script raised",
+    "exited": "the script left with an error code",
+    "killed": "the script was killed",
+}
+_CATEGORY_STYLES = {
+    "parameter": ("blue", "p"),
+    "gradient": ("magenta", "g"),
+    "optimizer_state": ("cyan", "o"),
+    "activation": ("green", "a"),
+    "temporary": ("yellow", "t"),
+    "input": ("bright_blue", "i"),
+    "buffer": ("bright_magenta", "b"),
+    "communication": ("bright_yellow", "c"),
+    "other": ("bright_white", "?"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One of the figures at the head of a report."""
+
+    label: str
+    value: str
+    remark: str
+    style: str = ""  # of the value
+
+
+def where(result: Result) -> str:
+    """The rank that the figures are of, and its cluster."""
+    job = result.job
+    return f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
+
+
+def failure(result: Result) -> tuple[str, str] | None:
+    """How the script failed, and the first line of its error; None where it did not."""
+    if result.exit not in _FAILURES:
+        return None
+    return _FAILURES[result.exit], (result.error.strip().splitlines() or [""])[0]
+
+
+def headline(result: Result) -> list[Cell]:
+    """Step time, throughput, utilisation, memory; those that are known."""
+    return [_step(result), *_throughput(result), *_utilisation(result), _memory(result)]
+
+
+def _step(result: Result) -> Cell:
+    if result.step_time_s is None or result.step_time_low_s is None or result.step_time_high_s is None:
+        return Cell("step time", "unknown", "no step completed")
+    shown = f"step {result.steps.steady_index + 1}" if result.steps.steady_index else "first step"
+    label = "step time" if result.steps.steady else shown if result.steps.count else "whole run"
+    doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
+    interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
+    return Cell(label, seconds(result.step_time_s), interval, "bright_cyan")
+
+
+def _throughput(result: Result) -> list[Cell]:
+    rates = [
+        (f"{count(value)} {unit}/s")
+        for value, unit in ((result.throughput.tokens_per_s, "tokens"), (result.throughput.samples_per_s, "samples"))
+        if value is not None
+    ]
+    return [Cell("throughput", rates[0], rates[1] if len(rates) > 1 else "")] if rates else []
+
+
+def _utilisation(result: Result) -> list[Cell]:
+    if result.mfu is None or result.hfu is None:
+        return []
+    peak = f"MFU of {result.flops.peak_per_s / 1e12:.0f} TFLOP/s" if result.flops.peak_per_s else "MFU"
+    return [Cell(peak, percent(result.mfu), f"HFU {percent(result.hfu)}")]
+
+
+def _memory(result: Result) -> Cell:
+    memory = result.memory
+    if not memory.peak_reserved_bytes:
+        return Cell("memory", "none", "")
+    used = f"{(memory.peak_reserved_bytes + beyond(result)) / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
+    words = {True: ("fits", "green"), False: ("does not fit", "red"), None: ("unknown", "")}
+    return Cell("device memory", used, *words[memory.fits])
+
+
+def beyond(result: Result) -> int:
+    """Bytes that the device holds and the allocator does not know of."""
+    return sum(estimate.bytes for estimate in result.memory.beyond_allocator)
+
+
+def time_caption(result: Result) -> str:
+    """How much of the communication is hidden; empty where there is none."""
+    time = result.time
+    if not time.communication_s:
+        return ""
+    hidden = 1 - (time.exposed_communication_s - time.waiting_s) / time.communication_s
+    said = f"{percent(hidden)} of {seconds(time.communication_s)} communication is hidden"
+    return f"{said}; {seconds(time.waiting_s)} of waiting for other ranks is exposed" if time.waiting_s else said
+
+
+def time_parts(result: Result) -> list[Part]:
+    """The step's time by kind; the parts add up to it."""
+    time = result.time
+    named = (
+        ("compute", time.compute_s, "green", "c"),
+        ("exposed communication", time.exposed_communication_s, "red", "x"),
+        ("exposed copies", time.exposed_copy_s, "yellow", "y"),
+        ("waiting for host", time.host_bound_s, "magenta", "h"),
+        ("idle", time.idle_s, "grey50", "."),
+    )
+    total = sum(size for _, size, _, _ in named) or float("inf")
+    return [
+        Part(name, size, style, letter, f"{seconds(size)} {percent(size / total)}")
+        for name, size, style, letter in named
+    ]
+
+
+def memory_parts(result: Result) -> list[Part]:
+    """The device's memory at the peak: by category, kept in reserve, beyond the allocator, free; figures in GiB."""
+    memory = result.memory
+    held = {item.name: item.bytes for item in memory.by_category}
+    unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)
+    named = (
+        *((name.replace("_", " "), held.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
+        ("reserved, unused", unused, "white", "r"),
+        ("context and libraries", beyond(result), "red", "n"),
+        ("free", max(memory.headroom_bytes, 0), "grey30", "."),
+    )
+    return [Part(name, size, style, letter, three_digits(size / GIB)) for name, size, style, letter in named]
+
+
+def origins(result: Result) -> str:
+    """What the step time rests on, in one line; empty where it is not known."""
+    if result.step_time_s is None:
+        return ""
+    shares = result.provenance.by_origin
+    return ", ".join(f"{percent(share.share)} {share.name} ±{share.uncertainty * 100:.0f}%" for share in shares)

@@ -1,0 +1,120 @@
+"""The result as one page of HTML that needs nothing else: to keep, to mail, to open on a phone.
+
+No script, no font and no picture comes from elsewhere; charts are SVG and bars of CSS, in light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from presim.files import write_file
+from presim.report import content
+from presim.report.bars import SMALLEST_SHARE, Part
+from presim.report.tables import chosen_modules
+from presim.result import Result
+from presim.units import GIB, gib, percent, seconds, three_digits
+
+_ROWS = 40  # of a table
+_CHART = (720, 180)  # width and height of a chart's plane
+
+
+def write(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write the page to a file."""
+    write_file(path, render(result).encode())
+
+
+def render(result: Result) -> str:
+    """The page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"gib": gib, "percent": percent, "seconds": seconds}
+    return environment.get_template("page.html.jinja").render(_shown(result))
+
+
+def _shown(result: Result) -> dict[str, Any]:
+    """What the template is filled with."""
+    known = result.step_time_s is not None
+    return {
+        "result": result,
+        "command": result.job.script or "trace",
+        "where": content.where(result),
+        "failure": content.failure(result),
+        "headline": content.headline(result),
+        "time": _bar(content.time_parts(result)) if known else [],
+        "time_caption": content.time_caption(result),
+        "phases": result.time.by_phase if known else [],
+        "memory": _bar(content.memory_parts(result)) if result.memory.peak_reserved_bytes else [],
+        "chart": _memory_chart(result),
+        "limits": result.limits if known else [],
+        "operators": result.operators[:_ROWS] if known else [],
+        "modules": _modules(result) if known else [],
+        "collectives": result.collectives[:_ROWS] if known else [],
+        "origins": content.origins(result),
+    }
+
+
+def _bar(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """The parts that can be seen, each with its share of the bar and the class that colours it."""
+    total = sum(part.size for part in parts)
+    return [
+        {"name": part.name, "kind": kind(part.name), "figure": part.figure, "share": part.size / total}
+        for part in parts
+        if part.size > total * SMALLEST_SHARE
+    ]
+
+
+def kind(name: str) -> str:
+    """The class that colours a part of that name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
+def _modules(result: Result) -> list[dict[str, Any]]:
+    """Modules that take most of the step, as a tree: names with their depth."""
+    whole = result.step_time_s or 1.0
+    return [
+        {
+            "name": name.strip(),
+            "path": module.path,
+            "depth": (len(name) - len(name.lstrip())) / 2,
+            "seconds": module.critical_s,
+            "share": module.critical_s / whole,
+        }
+        for name, module in chosen_modules(result.modules, _ROWS)
+    ]
+
+
+def _memory_chart(result: Result) -> dict[str, Any] | None:
+    """Allocated and reserved memory over the step, as outlines in a plane of `_CHART`; None where neither is known."""
+    line, total = result.memory.timeline, result.memory.device_total_bytes
+    if len(line.time_s) < 2 or not total:
+        return None
+    width, height = _CHART
+    start, length = line.time_s[0], (line.time_s[-1] - line.time_s[0]) or 1.0
+    top = max(total, *line.reserved_bytes)
+
+    def outline(values: Sequence[int]) -> str:
+        """A staircase: each value holds until the next point."""
+        points = [f"M0,{height}"]
+        for time, value in zip(line.time_s, values):
+            points.append(f"H{(time - start) / length * width:.1f}V{height - value / top * height:.1f}")
+        return "".join([*points, f"H{width}V{height}Z"])
+
+    return {
+        "width": width,
+        "height": height,
+        "allocated": outline(line.allocated_bytes),
+        "reserved": outline(line.reserved_bytes),
+        "device": height - total / top * height,
+        "duration": seconds(length),
+        "top": f"{three_digits(top / GIB)} GiB",
+    }

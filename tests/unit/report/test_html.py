@@ -1,0 +1,115 @@
+"""The report as a page: whole, alone, and with what the terminal shows."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from presim.analysis.summarise import summarise
+from presim.cli import main
+from presim.report import content, html, json
+from presim.result import Result
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Trace
+from support import fakes, workloads
+
+
+def result_of(trace: Trace) -> Result:
+    priced = fakes.priced(trace)
+    return summarise(priced, fakes.simulate(priced), fakes.DEVICE)
+
+
+class Reader(HTMLParser):
+    """Holds that tags are closed in the order in which they were opened; keeps the text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Shapes of SVG close themselves."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("trace", [workloads.llama_8b(steps=2), workloads.launch_bound(), TraceBuilder().trace()])
+def test_a_page_has_the_figures_of_the_terminal(trace: Trace) -> None:
+    """Whatever the trace holds, also nothing."""
+    result = result_of(trace)
+    text = Reader(html.render(result)).text
+    for cell in content.headline(result):
+        assert cell.value in text
+        assert cell.remark in text
+    assert content.origins(result) in text
+
+
+def test_a_page_needs_nothing_else() -> None:
+    page = html.render(result_of(workloads.llama_8b(steps=2)))
+    assert not re.search(r"https?:|src=|@import|url\(|<script|<link", page)
+
+
+def test_what_a_script_is_called_is_no_markup() -> None:
+    result = result_of(workloads.launch_bound())
+    job = msgspec.structs.replace(result.job, script="<b>train.py</b> --name 'a&b'")
+    page = html.render(msgspec.structs.replace(result, job=job))
+    assert "<b>train.py" not in page
+    assert "<b>train.py</b> --name 'a&b'" in Reader(page).text
+
+
+def test_a_bar_is_filled_by_its_parts() -> None:
+    page = html.render(result_of(workloads.llama_8b(steps=2)))
+    bars = re.findall(r'<div class="bar".*?</div>', page, re.DOTALL)
+    assert len(bars) == 2
+    for bar in bars:
+        assert sum(map(float, re.findall(r"flex-grow:([\d.]+)", bar))) == pytest.approx(1, abs=0.01)
+
+
+def test_every_part_of_a_bar_has_a_colour() -> None:
+    template = (Path(html.__file__).parent / "page.html.jinja").read_text()
+    result = result_of(workloads.llama_8b(steps=2))
+    for part in [*content.time_parts(result), *content.memory_parts(result)]:
+        assert re.search(rf"\.{re.escape(html.kind(part.name))}[ ,]", template), part.name
+
+
+def test_a_kept_result_becomes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(workloads.launch_bound())
+    json.write(result, tmp_path / "r.json")
+    assert main.run(["report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]) == 0
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "r.html").read_text() == html.render(result)
+
+
+def test_a_kept_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    json.write(result_of(workloads.launch_bound()), tmp_path / "r.json")
+    assert main.run(["report", str(tmp_path / "r.json")]) == 0
+    assert "waiting for host 2.80 ms 77.8%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(None, "cannot be read (No such file or directory); name a file that --json wrote"), ("{}", "is not a result of")],
+)
+def test_what_is_no_result_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, reason: str
+) -> None:
+    kept = tmp_path / "r.json"
+    if text is not None:
+        kept.write_text(text)
+    assert main.run(["report", str(kept), "--html", str(tmp_path / "r.html")]) == 2
+    assert capsys.readouterr().err.startswith(f"presim: {kept} {reason}")
+    assert not (tmp_path / "r.html").exists()
