@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from strategies import jobs, priced, traces
 from test_engine import options
 
-from presim.cost.price import PricedTrace
+from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
 from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind
+from presim.trace.signatures import Copy
 
 SETTINGS = settings(deadline=None, max_examples=150)
+PRICE = Price(duration_ns=1, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="test")
 
 
 class Feeder:
@@ -133,6 +136,27 @@ def test_looking_at_the_clock_changes_nothing(item: PricedTrace, chosen: Options
         if data.draw(st.booleans()):
             feeder.forget()
     check(feeder)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 60)), min_size=1, max_size=8))
+@SETTINGS
+def test_host_time_counts_once_where_launches_are_known_late(pieces: list[tuple[list[int], int]]) -> None:
+    """A moment that was marked may lie behind launches that come after: these are late, and nothing else is."""
+    chosen = Options(host_factor=1.0, launch_overhead_ns=3)
+    engine = LiveEngine(1, chosen, compiled=False)
+    stands = marked = 0
+    for host_ns, mark in pieces:
+        build = TraceBuilder()
+        for spent in host_ns:
+            build.work(Copy(direction="h2d", bytes=1), stream=0, host_ns=spent)
+            build.step(host_ns=spent)  # no op
+        trace = build.trace()
+        engine.extend(0, build_ops(PricedTrace(trace, (PRICE,) * len(trace.signatures)), chosen, engine.classes))
+        stands += sum(2 * spent + 3 for spent in host_ns)
+        marked = max(marked, stands + mark)
+        engine.mark(0, mark)
+        engine.run()
+        assert engine.host_ns(0) == marked
 
 
 @given(jobs(), options, st.data())

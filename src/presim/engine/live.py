@@ -96,8 +96,8 @@ class LiveEngine:
             values = getattr(ops, name)
             self._columns[name][places] = tables[points_to][values] if points_to else values
         self._columns["match"][places] = _NOTHING if match is None else match
-        self._columns["host_ns"][places[0]] = self._spend(rank, int(ops.host_ns[0]))
-        self._left_over[rank] = int(ops.host_cum_ns[-1] - ops.host_cum_ns[ops.entries[-1]])
+        self._columns["host_ns"][places] = self._spend(rank, ops.host_ns)
+        self._left_over[rank] += int(ops.host_cum_ns[-1] - ops.host_cum_ns[ops.entries[-1]])
         self._link(ops, slots, numbers)
         self._append(rank, len(numbers))
         return numbers
@@ -108,7 +108,7 @@ class LiveEngine:
         place = self._past.place(number)
         self._reserve(op=place + 1)
         self._columns["code"][place] = loop.EVENT_SYNC  # for nothing
-        self._columns["host_ns"][place] = self._spend(rank, host_ns)
+        self._columns["host_ns"][place] = self._spend(rank, np.array([host_ns]))[0]
         self._left_over[rank] -= host_ns  # the next entry counts from the last one
         self._append(rank, 1)
         return number
@@ -184,11 +184,16 @@ class LiveEngine:
 
     # How it is kept
 
-    def _spend(self, rank: int, host_ns: int) -> int:
-        """Host time of the next op, with what was left over; never negative, as rounding would make it."""
-        total = self._left_over[rank] + host_ns
-        self._left_over[rank] = min(total, 0)
-        return max(total, 0)
+    def _spend(self, rank: int, host_ns: Ints) -> Ints:
+        """Host time of the next ops, with what was left over.
+
+        A moment may have been marked that lies behind some of them: they come at that moment, and the ops after it come
+        when they would have.
+        """
+        stands = np.cumsum(host_ns) + self._left_over[rank]
+        reached = np.maximum.accumulate(np.maximum(stands, 0))
+        self._left_over[rank] = int(stands[-1] - reached[-1])
+        return np.diff(reached, prepend=0)
 
     def _append(self, rank: int, ops: int) -> None:
         self._ops[rank] += ops
