@@ -23,7 +23,7 @@ from presim.trace.schema import ClusterTables
 from presim.trace.signatures import Gemm
 from support import workloads
 
-HEAVY = ("torch", "numba", "pyarrow", "numpy", "rich", "perfetto")
+HEAVY = ("torch", "numba", "pyarrow", "numpy", "rich", "perfetto", "jinja2")
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +52,15 @@ def test_help_loads_nothing_heavy() -> None:
 def test_simulate_reports_and_writes_what_was_asked_for(
     saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """The report on the terminal, three files beside it."""
-    result, tracks, memory = (tmp_path / name for name in ("result.json", "trace.pftrace", "memory.pickle"))
-    options = ("--json", result, "--perfetto", tracks, "--memory-snapshot", memory)
+    """The report on the terminal, four files beside it."""
+    names = ("result.json", "page.html", "trace.pftrace", "memory.pickle")
+    result, page, tracks, memory = (tmp_path / name for name in names)
+    options = ("--json", result, "--html", page, "--perfetto", tracks, "--memory-snapshot", memory)
     code, out, err = called(capsysbinary, "simulate", saved, *options)
     assert (code, err) == (0, "")
     assert "What limits the step" in out
     assert json.decode(result.read_bytes()).job.world_size == 128
+    assert "What limits the step" in page.read_text()
     assert tracks.stat().st_size > 1000
     assert memory.stat().st_size > 1000
 
