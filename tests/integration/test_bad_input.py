@@ -205,23 +205,17 @@ def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
     assert "-m pip install no_such_framework`" in error
 
 
-def test_a_framework_of_another_version_is_a_note_that_names_it(tmp_path: Path) -> None:
+def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it(tmp_path: Path) -> None:
+    """A framework of another version, and an extension with a CUDA runtime of its own linked in."""
+    compiler = find_compiler()
+    assert compiler is not None
     (tmp_path / "peft.py").write_text("__version__ = '9.9.0'\n")
-    script = write(tmp_path, WORK + "import peft\n")
+    source = '__attribute__((section(".nv_fatbin"), used)) static char code[] = "…";'
+    (tmp_path / "fast.cpp").write_text(source)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "fast.so", tmp_path / "fast.cpp"], check=True)
+    script = write(tmp_path, WORK + f"import ctypes, peft\nctypes.CDLL({str(tmp_path / 'fast.so')!r})\n")
     ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
     assert ended.returncode == 0, ended.stderr
     notes = json.loads((tmp_path / "r.json").read_text())["notes"]
     assert [note for note in notes if note.startswith("peft 9.9.0 was never tried with presim (0.21 was)")]
-
-
-def test_an_extension_with_a_runtime_of_its_own_is_named_as_unsupported(tmp_path: Path) -> None:
-    compiler = find_compiler()
-    assert compiler is not None
-    source = '__attribute__((section(".nv_fatbin"), used)) static char code[] = "…";'
-    (tmp_path / "fast.cpp").write_text(source)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "fast.so", tmp_path / "fast.cpp"], check=True)
-    script = write(tmp_path, WORK + f"import ctypes\nctypes.CDLL({str(tmp_path / 'fast.so')!r})\n")
-    ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
-    assert ended.returncode == 0, ended.stderr
-    notes = json.loads((tmp_path / "r.json").read_text())["notes"]
     assert [note for note in notes if note.startswith("Unsupported: fast.so has a CUDA runtime of its own linked in")]
