@@ -7,9 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from presim.options import RunOptions
 from presim.trace.schema import Kind
 from presim.trace.signatures import Attention, Gemm, Kernel
-from support.captured import Job, run
+from presim.verbs import run_and_evaluate
+from support.captured import EXAMPLES, Job
 
 LAYERS, PROMPTS, INPUT, OUTPUT = 2, 8, 32, 6
 KV_HEADS, HEAD, BLOCK = 8, 128, 16
@@ -24,7 +26,11 @@ def job(request: pytest.FixtureRequest) -> Job:
         patch.setenv("VLLM_USE_V2_MODEL_RUNNER", request.param)
         sizes = {"layers": LAYERS, "prompts": PROMPTS, "input": INPUT, "output": OUTPUT}
         arguments = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
-        return run.__wrapped__("vllm_offline.py", "--eager", *arguments, steps=0)
+        options = RunOptions(gpu="h100-sxm", world_size=1, rank=0, steps=0)
+        script = str(EXAMPLES / "vllm_offline.py")
+        return Job(
+            run_and_evaluate([script, "--eager", *arguments], options, stdout=2)
+        )  # no fork: vLLM reads variables
 
 
 def attention(job: Job) -> list[Attention]:
