@@ -24,6 +24,7 @@ import numpy as np
 from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
+from presim.engine.calls import NO_CALLS
 from presim.engine.compiled import compiled_run
 from presim.engine.options import Options
 from presim.engine.program import build_program, initial_state
@@ -97,7 +98,7 @@ def check() -> None:
     build = TraceBuilder()
     for _ in range(1_000):
         build.work(Gemm(m=1, n=1, k=1, batch=1, dtype="float32"))
-    row = simulate(PricedTrace(build.trace(), (_price(0),)), options=Options(launch_overhead_ns=0), compiled=True)
+    row = simulate(PricedTrace(build.trace(), (_price(0),)), options=Options(calls=NO_CALLS), compiled=True)
     assert row.makespan_ns == Options().launch_latency_ns + 1_000 * 4_000
 
 

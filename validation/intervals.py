@@ -65,7 +65,7 @@ def runs(table: Path, captures: Captures) -> Iterator[Run]:
         step = steps.steady
         parts = break_down(trace, found.timeline, step, launch_latency_ns=options.launch_latency_ns)
         device = device_of(planned.cluster, trace, options)
-        host = host_ns(trace, step.entries, device.host_factor, options.launch_overhead_ns)
+        host = host_ns(trace, step.entries, device.host_factor, options.calls)
         doubts = Doubts.of(found.priced, parts, step.duration_ns, host)
         times = [each.duration_ns for each in steps.steps]
         whole = planned.repeats.step_time(*times[1:3]) if planned.repeats and len(times) > 2 else step.duration_ns

@@ -145,7 +145,7 @@ def device_of(cluster: Cluster, trace: Trace, options: Options, host: str = "") 
         contention=options.contention,
         host_factor=options.host_factor_of(trace.manifest),
         host=host,
-        launch_overhead_ns=options.launch_overhead_ns,
+        calls=options.calls,
         launch_latency_ns=options.launch_latency_ns,
     )
 

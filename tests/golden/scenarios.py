@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from presim.cost.price import Origin, Price, PricedTrace
+from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective, Copy, Kernel, Signature
 
-OPTIONS = Options(
-    launch_overhead_ns=10, event_overhead_ns=1, launch_latency_ns=100, sync_latency_ns=50, queue_depth=1024
-)
+CALLS = CallCosts(launch=10, product=10, transfer=10, collective=10, event=1)
+OPTIONS = Options(calls=CALLS, launch_latency_ns=100, sync_latency_ns=50, queue_depth=1024)
 
 
 def kernel(duration_ns: int) -> Kernel:

@@ -15,6 +15,7 @@ from strategies import jobs, priced, traces
 from timeline_rules import Rules, busy_ns, check_meetings
 
 from presim.cost.price import Origin, Price, PricedTrace
+from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
 from presim.engine.timeline import Timeline
@@ -26,8 +27,7 @@ small = st.integers(0, 9)
 options = st.builds(
     Options,
     host_factor=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
-    launch_overhead_ns=small,
-    event_overhead_ns=small,
+    calls=st.builds(CallCosts, *[small] * 5),
     launch_latency_ns=small,
     sync_latency_ns=small,
     queue_depth=st.sampled_from([1, 2, 3, 1024]),
@@ -140,7 +140,7 @@ def test_a_launch_bound_program_takes_its_hosts_time(host: list[int], latency: i
     build = TraceBuilder()
     for spent in host:
         build.work(Copy(direction="memset", bytes=1), host_ns=spent)
-    chosen = Options(launch_overhead_ns=3, launch_latency_ns=latency)
+    chosen = Options(calls=CallCosts(launch=3), launch_latency_ns=latency)
     item = _at_duration(build.trace(), 2)
     assert simulate(item, options=chosen).makespan_ns == sum(host) + 3 * len(host) + latency + 2
 

@@ -13,6 +13,7 @@ from test_engine import options
 
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
+from presim.engine.calls import CallCosts
 from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
@@ -142,7 +143,7 @@ def test_looking_at_the_clock_changes_nothing(item: PricedTrace, chosen: Options
 @SETTINGS
 def test_host_time_counts_once_where_launches_are_known_late(pieces: list[tuple[list[int], int]]) -> None:
     """A moment that was marked may lie behind launches that come after: these are late, and nothing else is."""
-    chosen = Options(host_factor=1.0, launch_overhead_ns=3)
+    chosen = Options(host_factor=1.0, calls=CallCosts(transfer=3))
     engine = LiveEngine(1, chosen, compiled=False)
     stands = marked = 0
     for host_ns, mark in pieces:

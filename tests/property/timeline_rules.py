@@ -14,7 +14,7 @@ from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
-from presim.trace.signatures import Collective, Copy
+from presim.trace.signatures import Collective, Copy, Gemm
 
 DEVICE = (Kind.WORK, Kind.COLLECTIVE)
 STREAM = (*DEVICE, Kind.EVENT_RECORD, Kind.STREAM_WAIT)
@@ -139,8 +139,13 @@ class Rules:
                 assert (self.issue[at], self.start[at], self.end[at]) == (reached, reached, free)
 
     def host_ns(self, at: int) -> int:
-        overhead = {Kind.EVENT_RECORD: self.options.event_overhead_ns, Kind.STREAM_WAIT: self.options.event_overhead_ns}
-        overhead |= dict.fromkeys(DEVICE, self.options.launch_overhead_ns)
+        calls = self.options.calls
+        overhead = {Kind.EVENT_RECORD: calls.event, Kind.STREAM_WAIT: calls.event, Kind.COLLECTIVE: calls.collective}
+        if self.kind[at] is Kind.WORK:
+            signature = self.trace.signatures[int(self.trace.columns["signature"][at])]
+            copies = isinstance(signature, Copy) and signature.direction != "memset"
+            of_work = {isinstance(signature, Gemm): calls.product, copies: calls.transfer}
+            overhead[Kind.WORK] = of_work.get(True, calls.launch)
         own = round(int(self.trace.columns["host_ns"][at]) * self.options.host_factor)
         return own + overhead.get(self.kind[at], 0)
 

@@ -26,7 +26,14 @@ MAY_IMPORT = {
     "result": {"presim.figures"},
     "cost": {"presim.trace", "presim.hardware"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
-    "analysis": {"presim.trace", "presim.cost.price", "presim.hardware", "presim.engine.timeline", "presim.result"},
+    "analysis": {
+        "presim.trace",
+        "presim.cost.price",
+        "presim.hardware",
+        "presim.engine.calls",
+        "presim.engine.timeline",
+        "presim.result",
+    },
     "report": {
         "presim.trace",
         "presim.cost.price",

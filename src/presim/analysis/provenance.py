@@ -9,8 +9,9 @@ import numpy as np
 
 from presim.analysis.breakdown import Breakdown, Instant
 from presim.cost.price import Origin, PricedTrace
+from presim.engine.calls import CallCosts
 from presim.result import Provenance, Share
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Signature, family
 
 # What a study of four A100 or H100 found for compute beside communication is 18.9 % on average and 40.0 % at most
@@ -69,10 +70,9 @@ class Doubts:
         return max(self.step - shorter, 0.0), self.step + longer
 
 
-def host_ns(trace: Trace, entries: slice, factor: float, launch_overhead_ns: int) -> float:
+def host_ns(trace: Trace, entries: slice, factor: float, calls: CallCosts) -> float:
     """CPU time that the host spends on some entries; ``factor``: on the target over where it was captured."""
-    launches = int(trace.mask(Kind.WORK, Kind.COLLECTIVE)[entries].sum())
-    return float(trace.columns["host_ns"][entries].sum()) * factor + launches * launch_overhead_ns
+    return float(trace.columns["host_ns"][entries].sum()) * factor + float(calls.of(trace)[entries].sum())
 
 
 def signature_class(signature: Signature) -> str:

@@ -19,6 +19,7 @@ from presim.analysis.provenance import Doubts, host_ns, provenance
 from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
+from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
 from presim.result import SCHEMA_VERSION, Flops, Job, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
@@ -40,7 +41,7 @@ class Device:
     contention: bool = True  # whether the simulation let overlapping work slow each other
     host_factor: float = 1.0  # what captured host time was multiplied with
     host: str = ""  # where that comes from, in words
-    launch_overhead_ns: int = 0  # CPU time of a launch beyond what was captured
+    calls: CallCosts = NO_CALLS  # CPU time of library calls beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
@@ -54,7 +55,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
     collectives = by_collective(trace, timeline, step, parts)
     memory = _memory(priced, timeline, steps, device)
     step_time_s = _step_time_s(steps, trace.manifest)
-    host = host_ns(trace, step.entries, device.host_factor, device.launch_overhead_ns)
+    host = host_ns(trace, step.entries, device.host_factor, device.calls)
     low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
     return Result(
         schema_version=SCHEMA_VERSION,

@@ -74,7 +74,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     resources = np.array([*map(_resource, trace.signatures), loop.COMPUTE], np.int64)
     is_pair = np.array([*map(_is_pair, trace.signatures), False], np.int64)
     joins = _joins(code, following, serial, is_pair[signature])
-    host_cum_ns = np.cumsum(_host_ns(trace, all_codes, options))
+    host_cum_ns = np.cumsum(_host_ns(trace, options))
     return RankOps(
         trace=trace,
         entries=entries,
@@ -94,15 +94,12 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     )
 
 
-def _host_ns(trace: Trace, codes: Ints, options: Options) -> Ints:
-    """Host time of each entry on the target; what a CUDA graph replays needs no call of its own."""
-    by_itself = trace.columns["value"] == 0
+def _host_ns(trace: Trace, options: Options) -> Ints:
+    """Host time of each entry on the target."""
     factor = options.host_factor_of(trace.manifest)
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * factor).astype(np.int64)
-    on_device = ((codes == loop.RUN) | (codes == loop.MEET)) & by_itself
-    on_stream = ((codes == loop.RECORD) | (codes == loop.WAIT)) & by_itself
     slept = np.where(trace.columns["kind"] == Kind.HOST_WAIT, trace.columns["value"], 0)
-    result: Ints = slept + scaled + on_device * options.launch_overhead_ns + on_stream * options.event_overhead_ns
+    result: Ints = slept + scaled + options.calls.of(trace)
     return result
 
 

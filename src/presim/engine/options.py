@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from presim.engine.calls import NO_CALLS, TYPICAL_CALLS, CallCosts
 from presim.hardware.host import host_factor
 from presim.trace.schema import Manifest
 
@@ -18,15 +19,14 @@ class Options:
     """
 
     host_factor: float | None = None  # host time on the target / in the trace; None: a typical server's
-    launch_overhead_ns: int = 2_000  # CPU time of a real launch call, which the emulated one does not spend
-    event_overhead_ns: int = 500  # the same for recording an event and making a stream wait
+    calls: CallCosts = TYPICAL_CALLS  # CPU time of real library calls, which the emulated ones do not spend
     launch_latency_ns: int = 3_000  # from a launch to its earliest start on the device
     sync_latency_ns: int = 3_000  # from an end on the device to the host that waits for it
     queue_depth: int = 1024  # launches a stream holds before the next one blocks the host
     contention: bool = True  # what runs at the same time slows each other, as the prices' demands say
 
     def __post_init__(self) -> None:
-        times = (self.launch_overhead_ns, self.event_overhead_ns, self.launch_latency_ns, self.sync_latency_ns)
+        times = (self.launch_latency_ns, self.sync_latency_ns)
         if not ((self.host_factor is None or self.host_factor >= 0) and min(times) >= 0 and self.queue_depth >= 1):
             raise ValueError(f"host times are not negative and a queue holds at least one launch; got {self}")
 
@@ -41,4 +41,4 @@ class Options:
         """Without ``host_time`` the host takes none at all: neither its CPU time nor its launches."""
         if host_time:
             return cls(host_factor=host_factor, contention=contention)
-        return cls(host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0, contention=contention)
+        return cls(host_factor=0.0, calls=NO_CALLS, contention=contention)

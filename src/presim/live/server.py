@@ -88,7 +88,7 @@ class LiveServer:
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options
         factor = 1.0 if options.host_factor is None else options.host_factor
-        costs = f"{factor!r} {options.launch_overhead_ns} {options.event_overhead_ns}"
+        costs = f"{factor!r} {options.calls.launch} {options.calls.event}"
         return {"PRESIM_LIVE": costs} if self._live else {}
 
     def check(self) -> None:

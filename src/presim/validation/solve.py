@@ -13,6 +13,7 @@ import numpy as np
 
 from presim.analysis.blocks import allocated_bytes, reserved_bytes
 from presim.analysis.steps import find_steps
+from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
 from presim.errors import CaptureError, InputError, PresimError
@@ -77,7 +78,7 @@ def _hosts(plan: Plan, options: Options | None) -> Options | None:
     """Hosts that launch nothing, where the published run's iteration is made of CUDA graphs."""
     if not plan.graphs:
         return options
-    return dataclasses.replace(options or Options(), host_factor=0.0, launch_overhead_ns=0, event_overhead_ns=0)
+    return dataclasses.replace(options or Options(), host_factor=0.0, calls=NO_CALLS)
 
 
 def _repeated(plan: Plan, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:

@@ -9,6 +9,7 @@ import pytest
 from golden.scenarios import builder, kernel, priced
 from presim.cost.price import PricedTrace
 from presim.engine import loop
+from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
 from presim.errors import InputError
@@ -16,7 +17,7 @@ from presim.hardware.host import ORDINARY, REFERENCE_PROBE_NS, TYPICAL_FACTOR
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Collective, Copy
 
-FREE = Options(launch_overhead_ns=0, event_overhead_ns=0)
+FREE = Options(calls=NO_CALLS)
 
 
 def test_host_time_of_entries_that_are_no_ops_goes_to_the_next_op() -> None:
@@ -35,7 +36,7 @@ def test_host_time_is_scaled_and_rounded_entry_by_entry_before_the_overheads_are
     build = TraceBuilder()
     build.work(Copy(direction="memset", bytes=1), host_ns=3)
     build.record(stream=0, host_ns=5)
-    options = Options(host_factor=1.5, launch_overhead_ns=100, event_overhead_ns=10)
+    options = Options(host_factor=1.5, calls=CallCosts(launch=100, event=10))
     assert build_ops(priced(build), options).host_ns.tolist() == [104, 18]
 
 
@@ -52,9 +53,9 @@ def test_without_a_factor_host_time_is_a_typical_server_s(known: dict[str, int],
     manifest = msgspec.structs.replace(default_manifest(), **known)
     build = TraceBuilder(manifest)
     build.work(Copy(direction="memset", bytes=1), host_ns=30_000)
-    ops = build_ops(priced(build), Options(launch_overhead_ns=0))
+    ops = build_ops(priced(build), FREE)
     assert ops.host_ns.tolist() == pytest.approx([30_000 * factor], rel=1e-3)
-    assert build_ops(priced(build), Options(launch_overhead_ns=0, host_factor=1.0)).host_ns.tolist() == [30_000]
+    assert build_ops(priced(build), Options(calls=NO_CALLS, host_factor=1.0)).host_ns.tolist() == [30_000]
 
 
 def test_ops_of_one_stream_are_linked_in_order() -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from golden.scenarios import builder, kernel, priced
 from presim.cost.price import PricedTrace
+from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.trace.builder import TraceBuilder
 from presim.trace.signatures import Collective
 
-INSTANT = Options(launch_overhead_ns=0, event_overhead_ns=0, launch_latency_ns=0, sync_latency_ns=0)
+INSTANT = Options(calls=NO_CALLS, launch_latency_ns=0, sync_latency_ns=0)
 FORWARD, BACKWARD = 1_000, 2_000  # ns
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # streams
 

@@ -14,6 +14,7 @@ import pytest
 from golden.scenarios import OPTIONS, builder, kernel, priced
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import simulate as engine
+from presim.engine.calls import CallCosts
 from presim.engine.hang import HangError
 from presim.engine.options import Options
 from presim.engine.simulate import simulate, simulate_job
@@ -201,5 +202,5 @@ def test_a_replayed_graph_is_launched_once() -> None:
         build.work(signature, replayed=index > 0)
     trace = build.trace()
     price = Price(100, Origin.ANALYTIC, 0.1, "fixed")
-    timeline = simulate(PricedTrace(trace, (price,)), options=Options(launch_overhead_ns=2_000))
+    timeline = simulate(PricedTrace(trace, (price,)), options=Options(calls=CallCosts(product=2_000)))
     assert timeline.issue_ns.tolist() == [2_000] * 10

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
@@ -15,7 +16,7 @@ from presim.trace.schema import Kind
 from support.capture_logs import LogBuilder
 
 COPY = "copy direction=h2d bytes=1000000000 pinned=1"
-OPTIONS = Options(launch_overhead_ns=10, event_overhead_ns=1, launch_latency_ns=100, sync_latency_ns=7)
+OPTIONS = Options(calls=CallCosts(transfer=10, event=1), launch_latency_ns=100, sync_latency_ns=7)
 
 
 @pytest.fixture(autouse=True)

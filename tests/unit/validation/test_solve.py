@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from golden.scenarios import kernel
+from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.errors import CaptureError
 from presim.trace.builder import TraceBuilder
@@ -95,7 +96,7 @@ def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.Monke
     planned = plan(Case(ROW))
     eager = solve(Case(ROW), Kept(trace)).step_time_s
     monkeypatch.setattr("presim.validation.solve.plan", lambda case: dataclasses.replace(planned, graphs=True))
-    graph = solve(Case(ROW), Kept(trace), Options(launch_overhead_ns=2_000_000)).step_time_s
+    graph = solve(Case(ROW), Kept(trace), Options(calls=CallCosts(launch=2_000_000))).step_time_s
     assert eager is not None
     assert graph is not None
     assert graph <= eager

@@ -1,0 +1,51 @@
+"""What calls of CUDA's libraries cost a host, by kind.
+
+The emulated libraries return at once, and what they do is not in the CPU time of a trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.trace.schema import Kind, Trace
+from presim.trace.signatures import Copy, Gemm, Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class CallCosts:
+    """CPU time of a real call by its kind, ns. Where each is from: docs/decisions/host-factor.md."""
+
+    launch: int = 2_000  # of a kernel, and of what is none of the others; a memset
+    product: int = 10_000  # of matrices, by cuBLAS or cuBLASLt: choosing a kernel and launching it
+    transfer: int = 6_000  # a copy that cudaMemcpyAsync makes
+    collective: int = 4_000  # of NCCL: putting it into the queue and launching it
+    event: int = 500  # recording one, making a stream wait for one
+
+    def __post_init__(self) -> None:
+        if min(dataclasses.astuple(self)) < 0:
+            raise ValueError(f"host times are not negative; got {self}")
+
+    def of(self, trace: Trace) -> NDArray[np.int64]:
+        """For each entry [entry] of a trace; none where it is no call, or a CUDA graph replays it."""
+        by_kind = np.zeros(len(Kind), np.int64)
+        by_kind[[Kind.EVENT_RECORD, Kind.STREAM_WAIT]] = self.event
+        by_kind[Kind.COLLECTIVE] = self.collective
+        of_work = np.array([*map(self._of_work, trace.signatures), self.launch], np.int64)
+        kind, signature = (trace.columns[name].astype(np.int64) for name in ("kind", "signature"))
+        costs = np.where(kind == Kind.WORK, of_work[signature], by_kind[kind])
+        from_a_graph = trace.mask(*_CALLS) & (trace.columns["value"] != 0)
+        result: NDArray[np.int64] = np.where(from_a_graph, 0, costs)
+        return result
+
+    def _of_work(self, signature: Signature) -> int:
+        if isinstance(signature, Gemm):
+            return self.product
+        return self.transfer if isinstance(signature, Copy) and signature.direction != "memset" else self.launch
+
+
+_CALLS = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT)
+TYPICAL_CALLS = CallCosts()
+NO_CALLS = CallCosts(launch=0, product=0, transfer=0, collective=0, event=0)  # a host that launches nothing

@@ -1,0 +1,51 @@
+"""What calls of libraries cost a host by their kind."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.scenarios import builder, kernel
+from presim.engine.calls import NO_CALLS, CallCosts
+from presim.trace.signatures import Collective, Copy, Gemm
+
+COSTS = CallCosts(launch=1, product=2, transfer=3, collective=5, event=7)
+PRODUCT = Gemm(m=1, n=1, k=1, batch=1, dtype="bfloat16")
+
+
+def test_each_kind_of_call_has_its_cost_and_what_is_no_call_has_none() -> None:
+    build = builder(world_size=2)
+    build.work(kernel(1))
+    build.work(PRODUCT)
+    build.work(Copy(direction="h2d", bytes=8))
+    build.work(Copy(direction="memset", bytes=8))
+    build.work(Collective(kind="all_reduce", bytes=8, dtype="float32", group=0))
+    build.wait(build.record(stream=0), stream=1)
+    build.alloc(512, 512)
+    build.device_sync()
+    build.step()
+    assert COSTS.of(build.trace()).tolist() == [1, 2, 3, 1, 5, 7, 7, 0, 0, 0]
+    assert not NO_CALLS.of(build.trace()).any()
+
+
+def test_what_a_cuda_graph_replays_needs_no_call() -> None:
+    build = builder()
+    build.work(kernel(1))
+    build.work(PRODUCT)
+    trace = build.trace()
+    replayed = dataclasses.replace(trace, columns={**trace.columns, "value": np.array([0, 1], np.int64)})
+    assert COSTS.of(replayed).tolist() == [1, 0]
+
+
+def test_the_size_of_an_allocation_is_no_sign_of_a_graph() -> None:
+    build = builder()
+    build.alloc(512, 1)
+    build.work(kernel(1))
+    assert COSTS.of(build.trace()).tolist() == [0, 1]
+
+
+def test_costs_are_not_negative() -> None:
+    with pytest.raises(ValueError, match="not negative"):
+        CallCosts(product=-1)
