@@ -2,10 +2,12 @@
 
     python benchmarks/live_agreement.py [--runs N] [ROW...]
 
-Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs, one rank), megatron (a small GPT, two stages of two GPUs, a rank of
-each). Each runs with the host's CPU time and with `--host-time 0`, N times live and N times without; the live trace is
-saved and simulated again. Steps from the fourth on count: what is recorded once is over. A table has, for each run, the
-median step that the log has, and how far the other two lie from it.
+Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs, one rank), megatron (a GPT of 24 layers in two stages of two GPUs,
+a rank of each), tiny (one of four layers, likewise, which waits for its hosts). Each runs with the host's CPU time, N
+times live and N times without, and once with `--host-time 0`; the live trace is saved and simulated again. Steps from
+the fourth on count: what is recorded once is over. A table has, for each run, the median step that the log has, and
+how far the other three lie from it. Beside other work host time differs from run to run: nothing else should run on
+the machine.
 """
 
 from __future__ import annotations
@@ -42,15 +44,24 @@ def torchtitan(folder: Path) -> tuple[list[str], Callable[[str], list[float]]]:
 
 def megatron(_: Path) -> tuple[list[str], Callable[[str], list[float]]]:
     """As above; both stages' first ranks run."""
+    return _two_stages("--model", "1b", "--micro-batch", "8", "--recompute", "selective")
+
+
+def tiny(_: Path) -> tuple[list[str], Callable[[str], list[float]]]:
+    """As above."""
+    return _two_stages("--model", "tiny")
+
+
+def _two_stages(*model: str) -> tuple[list[str], Callable[[str], list[float]]]:
     command = [
         *("--gpu", "h100-sxm", "--world-size", "4", "--check", "0", "--steps", "0", str(EXAMPLES / "megatron_gpt.py")),
-        *("--model", "tiny", "--micro-batches", "4", "--tensor-parallel", "2", "--pipeline-parallel", "2", "--log"),
+        *(*model, "--micro-batches", "4", "--tensor-parallel", "2", "--pipeline-parallel", "2", "--log"),
         *("--steps", str(STEPS)),
     ]
     return command, lambda log: [float(ms) / 1e3 for ms in re.findall(r"rank 2\] iteration .*?\(ms\): ([\d.]+)", log)]
 
 
-ROWS = {"torchtitan": torchtitan, "megatron": megatron}
+ROWS = {"torchtitan": torchtitan, "megatron": megatron, "tiny": tiny}
 
 
 def step_s(path: Path) -> float:
@@ -92,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.rows or ROWS:
             for host in ([], ["--host-time", "0"]):
-                row(name, options.runs, host, Path(folder))
+                row(name, 1 if host else options.runs, host, Path(folder))  # without host time every run is alike
 
 
 if __name__ == "__main__":
