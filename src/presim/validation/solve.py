@@ -25,6 +25,7 @@ from presim.validation.as_graphs import as_graphs
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.fp8_attention import with_fp8_attention
+from presim.validation.gathered_ahead import gathered_ahead
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.results import RUN_FAILED, Prediction
@@ -52,6 +53,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
 def as_published(plan: Plan, trace: Trace) -> Trace:
     """The capture with what the published run had and the recipe has not."""
     trace = as_graphs(trace, plan.graphed)
+    trace = gathered_ahead(trace) if plan.gathers_ahead else trace
     return with_fp8_attention(trace) if plan.fp8_attention else trace
 
 

@@ -74,6 +74,7 @@ def plan_megatron(case: Case) -> Plan:
         tuned.launched_as_graphs(case, plain_name(case), chip),
         tuned_experts.graphed_modules(case, chip),
         tuned_experts.attends_in_fp8(case, chip),
+        tuned.gathers_ahead(case),
     )
 
 

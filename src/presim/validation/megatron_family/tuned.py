@@ -149,6 +149,11 @@ def splits_overlap(case: Case, experts: bool) -> bool:
     return is_tuned(case) and case.count("tp", 1) > 1 and not experts and not off
 
 
+def gathers_ahead(case: Case) -> bool:
+    """Virtual stages' weights are gathered one ahead, as Bridge's and NeMo's set-up has it (``align_param_gather``)."""
+    return is_tuned(case) and case.count("pp", 1) > 1 and case.count("vp", 1) > 1
+
+
 def recomputed(model: str, gpu: str, precision: str) -> tuple[str, ...]:
     """What each layer of a published benchmark computes again in its backward pass."""
     rules = next((rules for name, rules in _RECOMPUTED.items() if model.startswith(name)), ())
