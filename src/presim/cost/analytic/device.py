@@ -49,6 +49,7 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
+    exponentials: str = ""  # whose constants attention has: compute capability 10.3 has twice the exponentials of 10.0
     burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
 
@@ -82,6 +83,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     tensor = known.get("bf16") or known.get("fp16") or known.get("fp32") or 1e12
     share = min(1.0, (gpu.power_w / (tensor / 1e12) / reference) ** 0.6) if reference else 1.0
     measured = gpu.id in _MEASURED
+    ultra = gpu.architecture == "blackwell" and gpu.compute_minor == 3
     return Device(
         name=gpu.id,
         generation=gpu.architecture,
@@ -92,6 +94,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
         sustained=_sustained(gpu.id) or (1.0 if measured else share),
+        exponentials="blackwell-ultra" if ultra else gpu.architecture,
         burst=burst,
         doubt=1.0 if measured else _DOUBT,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.learned import features
@@ -59,7 +60,8 @@ class LearnedEstimator:
             places = covered
             if kind.startswith("attention"):  # another library's attention is another algorithm
                 model, _ = _model(self.paths[kind])
-                places = [place for place in covered if features.variant(signatures[place]) in model.variants]
+                alike = device_of(catalogue.gpu(model.gpu)).exponentials == self.analytic.device.exponentials
+                places = [place for place in covered if alike and features.variant(signatures[place]) in model.variants]
             if not places:
                 continue
             chosen = [signatures[place] for place in places]
