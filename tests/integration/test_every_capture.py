@@ -81,8 +81,11 @@ def test_phases_come_in_order(job: Job) -> None:
 
 
 def test_two_captures_give_the_same_trace() -> None:
-    """Except for the host's time; addresses are compared by the order of their first use."""
-    first, second = JOBS["vit"](), run.__wrapped__("vit_huge.py", "--precision", "autocast")
+    """Except for the host's time; addresses are compared by the order of their first use.
+
+    Autocast is left out: its cache of weights, by their addresses on the host, frees them in another order each time.
+    """
+    first, second = JOBS["vit checkpointed"](), run.__wrapped__("vit_huge.py", "--precision", "bf16", "--checkpoint")
     assert first.trace.signatures == second.trace.signatures
     assert first.trace.scopes == second.trace.scopes
     for name in set(COLUMNS) - {"host_ns", "object"}:

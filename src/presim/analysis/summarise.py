@@ -87,7 +87,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         notes=[
             *reader_notes(trace, steps, flops, memory),
             *host_note(parts, step, device.host_factor, device.host),
-            *busy_note(parts, step, trace.manifest.neighbours),
+            *busy_note(parts, step, trace.manifest.neighbours if device.host_factor else 0.0),
         ],
     )
 
