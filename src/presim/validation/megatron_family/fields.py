@@ -102,6 +102,16 @@ def attention_of(case: Case, engine: str) -> str | None:
     return named if engine == "te" else None
 
 
+def recomputes_layers(case: Case) -> bool:
+    """Whether every layer is computed again, as the case says.
+
+    vTrain's runs on one node were not, though its table has it: the column is from the configurations of its simulator,
+    which computes nothing again without a pipeline (VIA-Research/vTrain f8dda84, src/predictor.py), and a layer of a
+    run with one takes the same time. Its runs on more nodes do not fit without.
+    """
+    return case.text("act_ckpt").startswith("full") and "ground_truth_single" not in case.text("source")
+
+
 def masks_attention(case: Case) -> bool:
     """Run by Megatron-LM's own script, whose data loader makes a mask unless it is told not to."""
     by_script = case.text("framework").startswith("Megatron-LM") and "transformer-impl" in case.text("other")

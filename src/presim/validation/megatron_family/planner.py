@@ -15,6 +15,7 @@ from presim.validation.megatron_family.fields import (
     masks_attention,
     number_format,
     plain_precision,
+    recomputes_layers,
     split_of_layers,
 )
 from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
@@ -185,7 +186,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
         attention_mask=masks_attention(case),
         deterministic=said.get("deterministic-mode") == "True",
         no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or "DeepSpeed" in framework,
-        checkpoint=case.text("act_ckpt").startswith("full"),
+        checkpoint=recomputes_layers(case),
         recompute=",".join(again) or None,
         lora=lora.rank if lora else None,
         lora_targets=",".join(lora.targets) if lora else None,

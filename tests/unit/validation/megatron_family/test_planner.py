@@ -139,3 +139,9 @@ def test_other_families_of_megatron_are_named() -> None:
         refusal({**MEGATRON, "model": "mimo/mimo_vlm"})
         == "the recipe builds decoders, and the case is of the kind 'mimo'"
     )
+
+
+@pytest.mark.parametrize(("table", "again"), [("ground_truth_single.csv", False), ("ground_truth_multi.csv", True)])
+def test_runs_of_vtrain_on_one_node_computed_nothing_again(table: str, again: bool) -> None:
+    case = {**MEGATRON, "framework": "Megatron-DeepSpeed", "precision": "fp16", "act_ckpt": "full (all layers)"}
+    assert ("--checkpoint" in arguments({**case, "source": f"github:VIA-Research/vTrain:data/{table}"})) == again
