@@ -37,7 +37,7 @@ def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
 
 def _price_one(signature: Attention, device: Device) -> Price:
     names = _names(signature)
-    constants, borrowed = find(AttentionConstants, "attention", device.exponentials or device.generation, names)
+    constants, borrowed = find(AttentionConstants, "attention", device.attention_generation or device.generation, names)
     backward = signature.direction == "backward"
     decode = signature.q_len <= _DECODE_QUERIES and not backward
     duration, bound = seconds(signature, device, constants)

@@ -49,7 +49,7 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
-    exponentials: str = ""  # whose constants attention has: compute capability 10.3 has twice the exponentials of 10.0
+    attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
     burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
 
@@ -94,7 +94,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
         sustained=_sustained(gpu.id) or (1.0 if measured else share),
-        exponentials="blackwell-ultra" if ultra else gpu.architecture,
+        attention_generation="blackwell-ultra" if ultra else gpu.architecture,
         burst=burst,
         doubt=1.0 if measured else _DOUBT,
     )

@@ -60,7 +60,8 @@ class LearnedEstimator:
             places = covered
             if kind.startswith("attention"):  # another library's attention is another algorithm
                 model, _ = _model(self.paths[kind])
-                alike = device_of(catalogue.gpu(model.gpu)).exponentials == self.analytic.device.exponentials
+                its = device_of(catalogue.gpu(model.gpu)).attention_generation
+                alike = its == self.analytic.device.attention_generation
                 places = [place for place in covered if alike and features.variant(signatures[place]) in model.variants]
             if not places:
                 continue
