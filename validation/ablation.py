@@ -1,36 +1,34 @@
 """What each part of a prediction is worth: published runs with parts left out.
 
-    python validation/ablation.py CASES.csv CAPTURES [RECIPES] >validation/results/ablation.md
+    python validation/ablation.py CASES.csv... --captures DIR... [--prices DIR] [--most N] >table.md
 
-CASES.csv has published runs, CAPTURES their captures as ``presim validate --captures`` keeps them; other cases are left
-out. RECIPES: those that the captures were made with, where they have changed since. Nothing is captured.
+Runs are priced and simulated as ``presim validate`` does; nothing is captured. ``--prices``: a folder of measured
+tables, as ``presim profile --import`` writes them, which go in front of all else in one more row.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from presim.analysis.steps import find_steps
+from kept_runs import KeptRun, kept_runs, options
+
+from presim.cost import given
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.chain import Chain, price_trace
+from presim.cost.chain import Chain
 from presim.cost.collectives.models import collective_models
 from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.price import Estimator
 from presim.engine.options import Options
-from presim.engine.simulate import simulate_job
 from presim.errors import PresimError
 from presim.hardware import Cluster
-from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
-from presim.validation.captures import Captures
-from presim.validation.cases import read_cases
-from presim.validation.plan import Plan
-from presim.validation.planners import plan
-from presim.validation.solve import further_work_s
+from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown, percent, quantile
 
 
@@ -43,60 +41,58 @@ class Variant:
     busy: bool = True  # clocks of a busy GPU rather than those of tables
     contention: bool = True
     host: bool = True
+    prices: tuple[Path, ...] = ()  # folders of measured tables
 
-    def chain(self, cluster: Cluster, nccl: Mapping[str, str]) -> Chain:
+    def chain(self, cluster: Cluster, trace: Trace) -> Chain:
         """Who prices."""
-        formula = AnalyticEstimator(cluster.gpu, burst=not self.busy)
-        corrected = [LearnedEstimator(cluster.gpu, burst=not self.busy)] if self.learned else []
-        return Chain((*corrected, formula), collective_models(cluster, nccl), device_of(cluster.gpu))
+        asked: list[Estimator] = [AnalyticEstimator(cluster.gpu, burst=not self.busy)]
+        if self.learned:
+            asked.insert(0, LearnedEstimator(cluster.gpu, burst=not self.busy))
+        if self.prices:
+            asked = list(given.estimators(cluster.gpu, self.prices))
+        return Chain(asked, collective_models(cluster, trace.manifest.nccl), device_of(cluster.gpu))
 
-    def step_s(self, traces: Sequence[Trace], planned: Plan) -> float:
-        """The step time of the first trace's rank, for all of its micro-batches where fewer were captured."""
-        cluster = planned.cluster
-        priced = [price_trace(trace, cluster, self.chain(cluster, trace.manifest.nccl)) for trace in traces]
-        options = Options.of(contention=self.contention, host_time=self.host and not planned.graphs)
-        representatives = Representatives([trace.manifest.rank for trace in traces], None)
-        timelines = simulate_job(priced, options=options, representatives=representatives)
-        steps = find_steps(traces[0], timelines[traces[0].manifest.rank])
-        times = [step.duration_ns / 1e9 for step in steps.steps]
-        if planned.repeats and len(times) > 2:
-            busy_s = max(further_work_s(trace, timelines[trace.manifest.rank]) for trace in traces)
-            return float(planned.repeats.step_time(times[1], times[2], busy_s))
-        return steps.steady.duration_ns / 1e9
+    def step_s(self, run: KeptRun) -> float | None:
+        """The step time of the run."""
+        cluster = run.plan.cluster
+        options = Options.of(contention=self.contention, host_time=self.host)
+        found = simulate(run.plan, run.traces, options, lambda trace: self.chain(cluster, trace))
+        return step_s(run.plan, run.traces, found)
 
 
 VARIANTS = (
-    Variant("all of it"),
+    Variant("all of it: learned prices, contention, the host's time"),
     Variant("without contention", contention=False),
-    Variant("without learned corrections", learned=False),
-    Variant("at the clocks of tables", busy=False),
-    Variant("formulas at the clocks of tables, without contention", learned=False, busy=False, contention=False),
+    Variant("analytic prices only", learned=False),
+    Variant("analytic prices only, without contention", learned=False, contention=False),
+    Variant("learned prices at the clocks of tables", busy=False),
+    Variant("analytic prices at the clocks of tables, without contention", learned=False, busy=False, contention=False),
     Variant("without the host's time", host=False),
 )
 
 
 def main() -> None:
     """Print a table for all sources and each of them."""
-    recipes = Path(sys.argv[3]) if len(sys.argv) > 3 else Path(__file__).parent / "recipes"
-    captures = Captures(recipes, Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("--prices", metavar="DIR", type=Path, help="folder of measured tables, in one more row")
+    chosen = parser.parse_args()
+    variants = list(VARIANTS)
+    if chosen.prices:
+        variants.insert(2, Variant("measured prices where a table has them", prices=(chosen.prices,)))
     errors: dict[str, dict[str, list[float]]] = {}
-    for case in read_cases(Path(sys.argv[1])):
+    for run in kept_runs(chosen):
         try:
-            planned = plan(case)
-            if not case.text("step_time_s") or not captures.has(planned):
-                continue
-            traces = captures.traces(planned)
-            found = [variant.step_s(traces, planned) for variant in VARIANTS]
-        except PresimError:
+            found = [variant.step_s(run) for variant in variants]
+        except PresimError as error:
+            print(error, file=sys.stderr)
             continue
-        source = case.text("source").removeprefix("github:").split(":")[0].split(",")[0]
-        for variant, seconds in zip(VARIANTS, found):
-            error = seconds / float(case.text("step_time_s")) - 1
-            for name in (source, "all"):
-                errors.setdefault(name, {}).setdefault(variant.name, []).append(error)
+        for variant, seconds in zip(variants, found):
+            for name in (run.source, "all"):
+                errors.setdefault(name, {}).setdefault(variant.name, []).append((seconds or 0.0) / run.measured_s - 1)
     names = sorted(errors, key=lambda name: (name == "all", name))
-    headings = ["prices", *(f"{name} ({len(errors[name][VARIANTS[0].name])})" for name in names)]
-    rows = [[variant.name, *(_said(errors[name][variant.name]) for name in names)] for variant in VARIANTS]
+    headings = ["prices", *(f"{name} ({len(errors[name][variants[0].name])})" for name in names)]
+    rows = [[variant.name, *(_said(errors[name][variant.name]) for name in names)] for variant in variants]
     print("Median error of step times, its 90 % quantile in brackets, by source and number of runs.\n")
     print(markdown(headings, rows))
 

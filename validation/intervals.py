@@ -1,29 +1,24 @@
 """How wide the interval of a step time has to be, from published runs; and how that holds on a source left out.
 
-    python validation/intervals.py CASES.csv CAPTURES [RECIPES] >validation/results/intervals.md
+    python validation/intervals.py CASES.csv... --captures DIR... [--most N] >table.md
 
-CASES.csv has published runs, CAPTURES their captures as ``presim validate --captures`` keeps them; other cases are left
-out. RECIPES: those that the captures were made with, where they have changed since. Each source
-counts alike, however many runs it has.
+Runs are priced and simulated as ``presim validate`` does; nothing is captured. Each source counts alike, however many
+runs it has.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import itertools
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+
+from kept_runs import KeptRun, kept_runs, options
 
 from presim.analysis.breakdown import break_down
 from presim.analysis.provenance import SPREAD, Doubts, Spread, host_ns
 from presim.analysis.steps import find_steps
-from presim.engine.options import Options
-from presim.errors import PresimError
-from presim.pipeline import device_of, evaluate
-from presim.validation.captures import Captures
-from presim.validation.cases import read_cases
-from presim.validation.planners import plan
+from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
 
 STATED = 0.8
@@ -49,32 +44,18 @@ class Run:
         return low <= self.measured_ns <= high
 
 
-def runs(table: Path, captures: Captures) -> Iterator[Run]:
-    """The cases that have a capture and a measured time."""
-    for case in read_cases(table):
-        try:
-            planned = plan(case)
-            if not case.text("step_time_s") or not captures.has(planned):
-                continue
-            options = Options.of(host_time=not planned.graphs)
-            found = evaluate(captures.traces(planned), planned.cluster, options, rank=planned.ranks[0])
-        except PresimError:
-            continue
-        trace = found.priced.trace
-        steps = find_steps(trace, found.timeline)
-        step = steps.steady
-        parts = break_down(trace, found.timeline, step, launch_latency_ns=options.launch_latency_ns)
-        device = device_of(planned.cluster, trace, options)
-        host = host_ns(trace, step.entries, device.host_factor, options.calls)
-        doubts = Doubts.of(found.priced, parts, step.duration_ns, host)
-        times = [each.duration_ns for each in steps.steps]
-        whole = planned.repeats.step_time(*times[1:3]) if planned.repeats and len(times) > 2 else step.duration_ns
-        measured_ns = float(case.text("step_time_s")) * 1e9 * step.duration_ns / whole
-        yield Run(_source(case.text("source")), measured_ns, doubts)
-
-
-def _source(text: str) -> str:
-    return text.removeprefix("github:").split(":")[0].split(",")[0]
+def doubted(kept: KeptRun) -> Run | None:
+    """What presim is unsure of in a run; None where no step came about."""
+    found = simulate(kept.plan, kept.traces)
+    whole = step_s(kept.plan, kept.traces, found)
+    if whole is None:
+        return None
+    trace, device = found.priced.trace, found.device
+    step = find_steps(trace, found.timeline).steady
+    parts = break_down(trace, found.timeline, step, launch_latency_ns=device.launch_latency_ns)
+    host = host_ns(trace, step.entries, device.host_factor, device.calls)
+    doubts = Doubts.of(found.priced, parts, step.duration_ns, host)
+    return Run(kept.source, kept.measured_s / whole * step.duration_ns, doubts)
 
 
 def coverage(found: Sequence[Run], spread: Spread) -> float:
@@ -103,11 +84,12 @@ def fit(by_source: dict[str, list[Run]]) -> Spread:
 
 def main() -> None:
     """Print the table."""
-    recipes = Path(sys.argv[3]) if len(sys.argv) > 3 else Path(__file__).parent / "recipes"
-    captures = Captures(recipes, Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
     by_source: dict[str, list[Run]] = {}
-    for run in runs(Path(sys.argv[1]), captures):
-        by_source.setdefault(run.source, []).append(run)
+    for kept in kept_runs(parser.parse_args()):
+        if run := doubted(kept):
+            by_source.setdefault(run.source, []).append(run)
     lines = []
     for name, members in sorted(by_source.items()):
         rest = fit({other: found for other, found in by_source.items() if other != name})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ from presim.analysis.caveats import PEERS_READY
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
-from presim.cost.chain import price_trace
+from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
@@ -34,6 +34,7 @@ class Evaluation:
     timeline: Timeline
     result: Result
     timelines: Mapping[int, Timeline]  # of every rank that was captured
+    device: Device  # what the figures were held against
 
 
 def evaluate(
@@ -47,13 +48,14 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     as_it_came: bool = False,
+    chain: Callable[[Trace], Chain] | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``as_it_came``: host time keeps what
-    disturbed it, as a live clock has shown it.
+    disturbed it, as a live clock has shown it. ``chain``: who prices a trace; presim's own unless given.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
     captured = given_traces if as_it_came else steadied(given_traces)
@@ -62,7 +64,9 @@ def evaluate(
     _check_size(chosen, cluster)
     given = options or Options()
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
-    priced = {trace.manifest.rank: price_trace(trace, cluster, prices=prices) for trace in captured}
+    priced = {
+        trace.manifest.rank: price_trace(trace, cluster, chain and chain(trace), prices=prices) for trace in captured
+    }
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
@@ -87,7 +91,7 @@ def evaluate(
     whole = msgspec.structs.replace(
         result, memory=memory, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out
     )
-    return Evaluation(mine, timeline, whole, timelines)
+    return Evaluation(mine, timeline, whole, timelines, device)
 
 
 def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device) -> Memory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from presim.analysis.blocks import allocated_bytes, reserved_bytes
 from presim.analysis.steps import find_steps
+from presim.cost.chain import Chain
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
@@ -39,8 +40,7 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     try:
         planned = plan(case)
         traces = [as_published(planned, trace) for trace in captures.traces(planned)]
-        options = _hosts(planned, options)
-        found = evaluate(traces, planned.cluster, options, rank=planned.ranks[0])
+        found = simulate(planned, traces, options)
         prediction = _prediction(case, planned, traces, found.result)
         prediction = _repeated(planned, traces, found, prediction)
     except CannotBuildError as error:
@@ -55,6 +55,22 @@ def as_published(plan: Plan, trace: Trace) -> Trace:
     trace = as_graphs(trace, plan.graphed)
     trace = gathered_ahead(trace) if plan.gathers_ahead else trace
     return with_fp8_attention(trace) if plan.fp8_attention else trace
+
+
+def simulate(
+    plan: Plan, traces: Sequence[Trace], options: Options | None = None, chain: Callable[[Trace], Chain] | None = None
+) -> Evaluation:
+    """The traces of a plan's ranks, `as_published`, on hosts that do what the published run's did."""
+    return evaluate(traces, plan.cluster, _hosts(plan, options), rank=plan.ranks[0], chain=chain)
+
+
+def step_s(plan: Plan, traces: Sequence[Trace], found: Evaluation) -> float | None:
+    """Seconds of a step with all of its micro-batches, where fewer were captured; None where no step came about."""
+    times = found.result.steps.times_s if plan.repeats and found.result.step_time_s else []
+    if plan.repeats is None or len(times) < 3:
+        return found.result.step_time_s
+    busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
+    return float(plan.repeats.step_time(times[1], times[2], busy_s))
 
 
 def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result) -> Prediction:
@@ -84,12 +100,10 @@ def _hosts(plan: Plan, options: Options | None) -> Options | None:
 
 
 def _repeated(plan: Plan, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:
-    """With the step's time for all of its micro-batches, where fewer were captured."""
-    times = found.result.steps.times_s if plan.repeats and prediction.step_time_s else []
-    if plan.repeats is None or prediction.step_time_s is None or len(times) < 3:
+    """With the step's time for all of its micro-batches, where fewer were captured; the interval grows alike."""
+    step = step_s(plan, traces, found) if prediction.step_time_s else None
+    if step is None or prediction.step_time_s is None:
         return prediction
-    busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
-    step = plan.repeats.step_time(times[1], times[2], busy_s)
     low, high = (
         bound and bound * step / prediction.step_time_s
         for bound in (prediction.low_step_time_s, prediction.high_step_time_s)

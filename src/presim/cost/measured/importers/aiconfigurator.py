@@ -18,6 +18,8 @@ from presim.trace.signatures import Attention, Elementwise, Gemm
 _GPUS = {
     "h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200", "l40s": "l40s",
 }  # fmt: skip
+# On Hopper FlashAttention 3. On Blackwell FlashAttention 4 and TensorRT-LLM's, which stand for cuDNN's there.
+_LIBRARIES = {"a100-80gb-sxm": "flash", "l40s": "flash", "b200": "cudnn"}
 _HALF = ("bfloat16", "float16", "half")
 _FUSED = re.compile("fa2|fa3|fa4|flash_attention|flash_attn|trtllm_mha|trtllmprefill|trtllmdecode")
 _COLUMNS = (
@@ -88,7 +90,7 @@ def _attention_row(row: Row, gpu: str, source: str, sizes: tuple[int, ...], late
     work = Attention(
         direction="forward", batch=batch, heads=heads, kv_heads=kv_heads, q_len=length, kv_len=length + past,
         head_dim=dim, v_head_dim=dim, causal=cached, dtype="bfloat16",
-        backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "flash3", window=int(row["window_size"] or 0),
+        backend=_LIBRARIES.get(gpu, "flash3"), window=int(row["window_size"] or 0),
     )  # fmt: skip
     moved = 4 * batch * kv_heads * dim * length
     cache = Elementwise(moved, moved, moved // 2, "bfloat16")

@@ -1,0 +1,70 @@
+"""Published runs whose captures are kept, for studies that price and simulate them in several ways."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from presim.errors import PresimError
+from presim.trace.schema import Trace
+from presim.validation.captures import Captures
+from presim.validation.cases import Case, read_cases
+from presim.validation.plan import Plan
+from presim.validation.planners import plan
+from presim.validation.solve import as_published
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptRun:
+    """One published step time, and the capture of its recipe."""
+
+    source: str
+    measured_s: float
+    plan: Plan
+    traces: Sequence[Trace]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """The arguments that name the runs."""
+    parser.add_argument("tables", nargs="+", metavar="CASES.csv", type=Path, help="published runs; others are left out")
+    parser.add_argument(
+        "--captures", action="append", required=True, metavar="DIR", type=Path, help="as presim validate keeps them"
+    )
+    parser.add_argument("--recipes", default=RECIPES, metavar="DIR", type=Path, help="with which they were captured")
+    parser.add_argument(
+        "--most", type=int, default=0, metavar="N", help="of each source at most N, spread over its rows; 0: all"
+    )
+
+
+def kept_runs(chosen: argparse.Namespace) -> Iterator[KeptRun]:
+    """The runs that have a measured step time and a capture that was not cut short, in the order of the tables."""
+    folders = [Captures(chosen.recipes, folder) for folder in chosen.captures]
+    found: dict[str, list[tuple[Case, Plan, Captures]]] = {}
+    for case in (case for table in chosen.tables for case in read_cases(table) if case.text("step_time_s")):
+        try:
+            planned = plan(case)
+        except PresimError:
+            continue
+        holder = next((folder for folder in folders if folder.has(planned)), None)
+        if holder is not None:
+            found.setdefault(_source(case), []).append((case, planned, holder))
+    for source, runs in sorted(found.items()):
+        for case, planned, holder in _spread(runs, chosen.most):
+            traces = [as_published(planned, trace) for trace in holder.traces(planned)]
+            if all(trace.manifest.exit in ("ok", "stopped") for trace in traces):
+                yield KeptRun(source, float(case.text("step_time_s")), planned, traces)
+
+
+def _source(case: Case) -> str:
+    return case.text("source").removeprefix("github:").split(":")[0].split(",")[0]
+
+
+def _spread(runs: Sequence[tuple[Case, Plan, Captures]], most: int) -> Sequence[tuple[Case, Plan, Captures]]:
+    """At most so many, evenly apart."""
+    if not 0 < most < len(runs):
+        return runs
+    return [runs[place * len(runs) // most] for place in range(most)]
