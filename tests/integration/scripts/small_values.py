@@ -53,6 +53,9 @@ weight = torch.randn(4, 4, device=device, requires_grad=True)
 (weight * weight).sum().backward()
 assert torch.allclose(weight.grad, 2 * weight)
 
+routing = torch.ones(32768, 128, dtype=torch.bool, device=device)  # tokens x experts: as large as values are known of
+assert routing.sum(1).unique().tolist() == [128]
+
 large = torch.randn(4096, 4096, device=device)  # nobody knows these: finite, and nothing unusual
 assert large.mean().item() == large[0, 0].item() == 0.5
 assert torch.isfinite(large).all()

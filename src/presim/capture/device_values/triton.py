@@ -27,8 +27,6 @@ import torch
 from presim.capture.device_values.policies import Origin
 from presim.capture.script.hook import Hook, OnReplay
 
-_SMALL_BYTES = 65536  # as in shim/hook/values/tensors.h
-_SMALL_ELEMENTS = 2 << 20
 _SCALAR_TYPES = {  # c10::ScalarType
     torch.uint8: 0,
     torch.int8: 1,
@@ -106,7 +104,7 @@ def answer_loss(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
         if hook.origin_of(placed.address, _bytes(placed)) in (Origin.COMPUTED, Origin.LOSS):
             return
         hook.written(placed.address, _elements(placed), _SCALAR_TYPES[placed.dtype], True)
-        if terms > 1 and _is_small(placed):
+        if terms > 1 and _is_small(hook, placed):
             host_view(placed).mul_(terms)
 
     if placed.dtype not in _SCALAR_TYPES or not tensor.numel():
@@ -175,7 +173,7 @@ def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bo
     tensors = {name: v for name, v in parameters.items() if is_tensor(v) and name not in emulation.ignores}
     origin = 1
     for name, tensor in tensors.items():
-        if not _is_small(tensor):
+        if not _is_small(hook, tensor):
             return False
         if name in emulation.writes and name not in emulation.updates:
             continue
@@ -215,7 +213,5 @@ def _bytes(tensor: torch.Tensor | Placed) -> int:
     return _elements(tensor) * tensor.element_size()
 
 
-def _is_small(tensor: torch.Tensor | Placed) -> bool:
-    if tensor.is_floating_point():
-        return _bytes(tensor) <= _SMALL_BYTES
-    return _elements(tensor) <= _SMALL_ELEMENTS
+def _is_small(hook: Hook, tensor: torch.Tensor | Placed) -> bool:
+    return bool(hook.is_small(not tensor.is_floating_point(), _elements(tensor), tensor.element_size()))

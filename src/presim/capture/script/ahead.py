@@ -27,7 +27,8 @@ _ATTRIBUTES = {"major": 75, "minor": 76, "multi_processor_count": 16}  # cudaDev
 
 def import_ahead(script: Path) -> None:
     """Run the top level of the script, torch being imported; raises whatever that raises."""
-    folder, arguments = str(script.resolve().parent), sys.argv
+    script = script.resolve()  # what it makes names its file as it was run: `_comes_from`
+    folder, arguments = str(script.parent), sys.argv
     sys.path.insert(0, folder)
     sys.argv = [str(script)]
     try:

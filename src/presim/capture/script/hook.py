@@ -30,6 +30,9 @@ class Hook:
         self.enable_values = library.presim_values_enable
         self.origin_of = library.presim_values_origin  # (address, bytes) -> device_values.policies.Origin
         self.know = library.presim_values_know
+        library.presim_values_small.argtypes = [ctypes.c_bool, ctypes.c_int64, ctypes.c_int64]
+        library.presim_values_small.restype = ctypes.c_bool
+        self.is_small = library.presim_values_small  # (integers, elements, bytes of each): few enough to be computed
         library.presim_values_written.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_bool]
         self.written = library.presim_values_written  # (address, elements, c10::ScalarType, is a loss): nobody knows it
         library.presim_values_at_replay.argtypes = [ctypes.c_int64, OnReplay, OnReplay, ctypes.c_int64]

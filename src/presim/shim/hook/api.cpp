@@ -12,6 +12,7 @@
 #include "values.h"
 #include "values/policies.h"
 #include "values/reads.h"
+#include "values/tensors.h"
 
 namespace {
 
@@ -87,6 +88,11 @@ PRESIM_API int32_t presim_values_origin(int64_t address, int64_t bytes) {
 
 PRESIM_API void presim_values_know(int64_t address, int64_t bytes, int32_t origin) {
   presim::know(reinterpret_cast<void*>(address), size_t(bytes), uint8_t(origin));
+}
+
+// Few enough elements to be computed.
+PRESIM_API bool presim_values_small(bool integral, int64_t elements, int64_t element_bytes) {
+  return presim::hook::values::small(integral, elements, element_bytes);
 }
 
 // A kernel past PyTorch's operators wrote a tensor there that nobody computes; `type` is a c10::ScalarType.

@@ -19,7 +19,10 @@ def offer():
     sys.modules.setdefault(module.__name__, module)
 """
 TRAINS = """
-import json.tool
+import json.tool, sys, types
+own = types.ModuleType("presim_test_own")
+own.add = lambda a, b: a + b
+sys.modules["presim_test_own"] = own
 import presim_test_helper
 presim_test_helper.offer()
 from presim_test_stand_in import multiply
@@ -39,16 +42,18 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
+@pytest.mark.parametrize("named", [".", "{folder}"])  # from where the script lies, or as a whole path
 def test_imports_stay_and_the_script_with_its_files_and_stand_ins_is_forgotten(
-    tmp_path: Path, cuda: SimpleNamespace
+    named: str, tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "presim_test_helper.py").write_text(PREPARES)
-    script = tmp_path / "train.py"
+    script = Path(named.format(folder=tmp_path)) / "train.py"
     script.write_text(TRAINS)
     arguments, path = [*sys.argv], [*sys.path]
     import_ahead(script)
     assert sys.modules["json.tool"].presim_seen == ("presim_ahead", 6)
-    assert not {"presim_test_helper", "presim_test_stand_in", "presim_ahead"} & set(sys.modules)
+    assert not {"presim_test_helper", "presim_test_stand_in", "presim_test_own", "presim_ahead"} & set(sys.modules)
     assert (sys.argv, sys.path) == (arguments, path)
 
 

@@ -66,9 +66,13 @@ bool plain(const at::Tensor& tensor) {
   return !impl->key_set().has_any(wrappers) && (tensor.is_cuda() || tensor.is_cpu());
 }
 
+bool small(bool integral, int64_t elements, int64_t element_bytes) {
+  return integral ? elements <= kIntegerElements : elements * element_bytes <= kFloatBytes;
+}
+
 bool small(const at::Tensor& tensor) {
-  if (c10::isIntegralType(tensor.scalar_type(), true)) return tensor.numel() <= kIntegerElements;
-  return tensor.numel() * int64_t(tensor.element_size()) <= kFloatBytes;
+  bool integral = c10::isIntegralType(tensor.scalar_type(), true);
+  return small(integral, tensor.numel(), int64_t(tensor.element_size()));
 }
 
 uint8_t origin(const at::Tensor& tensor) {

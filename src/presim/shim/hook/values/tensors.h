@@ -9,12 +9,15 @@
 
 namespace presim::hook::values {
 
-constexpr int64_t kFloatBytes = 65536;             // as much as core/transfer.h copies for real
-constexpr int64_t kIntegerElements = int64_t(2) << 20;  // integers and booleans steer programs: routing, positions, masks
+constexpr int64_t kFloatBytes = 65536;  // as much as core/transfer.h copies for real
+// Integers and booleans steer programs: routing, positions, masks. The largest are maps of a micro-batch's tokens times
+// its experts (32,768 x 128 of Nemotron 3 Nano), 4 MiB as booleans and 32 as positions; the CPU takes milliseconds for one.
+constexpr int64_t kIntegerElements = int64_t(4) << 20;
 
 // Strided memory of its own: no wrapper, no sparse or nested tensor, nothing lazily conjugated.
 bool plain(const at::Tensor& tensor);
 // Few enough elements to be computed.
+bool small(bool integral, int64_t elements, int64_t element_bytes);
 bool small(const at::Tensor& tensor);
 
 // Of device memory, as core/values.h says it; the tensor may be a host view of it.
