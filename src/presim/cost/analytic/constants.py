@@ -92,10 +92,10 @@ def table() -> dict[str, Any]:
     return tomllib.loads(resources.files("presim.cost.analytic").joinpath("efficiency.toml").read_text())
 
 
-def sustained(gpu: str) -> float | None:
-    """What a GPU keeps of its generation's share of the peak; None where no published step says."""
-    found = table()["sustained"].get(gpu)
-    return None if found is None else float(found["share"])
+def sustained(gpu: str, which: str = "share") -> float | None:
+    """What a GPU keeps of its generation's share of the peak (``half``: in 16 bits); None where nothing says."""
+    found = table()["sustained"].get(gpu, {}).get(which)
+    return None if found is None else float(found)
 
 
 @functools.cache

@@ -49,9 +49,16 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
+    sustained_half: float | None = None  # the same for products in 16 bits, where that is known by itself
     attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
     burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
+
+    def keeps(self, kind: str) -> float:
+        """What products of a precision keep of their generation's share of the peak."""
+        if self.sustained_half is None or self.burst or kind not in ("bf16", "fp16"):
+            return self.sustained
+        return self.sustained_half
 
     def peak(self, kind: str) -> float:
         """Dense FLOP/s of a precision, or of what its work runs on where it has no unit."""
@@ -94,6 +101,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
         sustained=_sustained(gpu.id) or (1.0 if measured else share),
+        sustained_half=_sustained(gpu.id, "half"),
         attention_generation="blackwell-ultra" if ultra else gpu.architecture,
         burst=burst,
         doubt=1.0 if measured else _DOUBT,

@@ -5,6 +5,7 @@ The library's choice of tile and split along k is not known; the fastest of the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,7 +60,9 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
 def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
     constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
     shapes = np.array([_shape(signature) for signature in signatures], float).T
-    total, arithmetic, memory = seconds(shapes, device, device.peak(kind), constants)
+    total, arithmetic, memory = seconds(
+        shapes, dataclasses.replace(device, sustained=device.keeps(kind)), device.peak(kind), constants
+    )
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
     doubtful = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)

@@ -11,7 +11,9 @@ import pytest
 from presim import hardware
 from presim.cost.analytic import constants
 from presim.cost.analytic.device import device_of, precision
+from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.collectives import constants as collective_constants
+from presim.trace.signatures import Gemm
 
 KINDS: dict[str, type[constants.Calibration]] = {
     "gemm": constants.GemmConstants,
@@ -74,3 +76,19 @@ def test_what_steps_on_two_gpus_tell_is_kept_of_the_peak() -> None:
     shares = {name: device_of(hardware.gpu(name)).sustained for name in ("b200", "gb200", "gb300")}
     assert shares["b200"] == 1.0
     assert shares["gb300"] / shares["gb200"] == pytest.approx(1.22, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["gb200", "gb300"])
+def test_eight_bits_are_twice_as_fast_as_sixteen_and_no_more(name: str) -> None:
+    """1.9 to 2.0 is what was measured on Blackwell at best, and what the peaks say."""
+    device = AnalyticEstimator(hardware.gpu(name))
+    dtypes = ("bfloat16", "float16", "float8_e4m3fn")
+    products = [Gemm(m=8192, n=16384, k=16384, batch=1, dtype=dtype) for dtype in dtypes]
+    half, other_half, eighth = (price.duration_ns for price in device.price(products) if price is not None)
+    assert 1.85 < half / eighth < 2.05
+    assert half == other_half
+
+
+def test_a_gpu_that_rests_has_one_share_for_all_precisions() -> None:
+    resting = device_of(hardware.gpu("gb300"), burst=True)
+    assert resting.keeps("bf16") == resting.keeps("fp8") == resting.sustained
