@@ -3,6 +3,7 @@
 ``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run).
 ``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
 stands in ``validation/results/misses.md`` and goes in front of the tables. The README gets the figures in short.
+Rows of `COMPUTED` are kept among the predictions and count nowhere else.
 Needs matplotlib: ``pip install '.[docs]'``.
 """
 
@@ -26,6 +27,8 @@ COLUMNS = (
     *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
     *("outcome", "provenance", "reason"),
 )
+# Said to be measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
+COMPUTED = "VIA-Research/vTrain:data/ground_truth_single.csv"
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
 _NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
@@ -88,11 +91,16 @@ def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: st
     axes.set(xscale="log", yscale="log", xlabel=f"measured {title}", ylabel=f"predicted {title}")
 
 
+def measured(rows: Sequence[Row]) -> list[Row]:
+    """Those that somebody measured."""
+    return [row for row in rows if COMPUTED not in row["source"]]
+
+
 def with_figures(readme: str, rows: Sequence[Row]) -> str:
     """The README with the figures of these rows between its two marks."""
     before, rest = readme.split(_BEGIN)
     _, after = rest.split(_END)
-    return f"{before}{_BEGIN}\n{in_short(rows)}\n{_END}{after}"
+    return f"{before}{_BEGIN}\n{in_short(measured(rows))}\n{_END}{after}"
 
 
 def main() -> None:
@@ -103,6 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = read(options.runs)
     write_predictions(rows, RESULTS / "predictions.csv")
+    rows = measured(rows)
     draw(rows, PICTURE)
     README.write_text(with_figures(README.read_text(), rows))
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}

@@ -41,6 +41,15 @@ def test_the_figures_of_the_readme_are_those_of_the_predictions() -> None:
     assert page.with_figures(page.README.read_text(), rows) == page.README.read_text()
 
 
+def test_rows_that_were_computed_count_nowhere() -> None:
+    """They stay among the predictions, and neither the page nor the README has their source."""
+    page = script("validation")
+    rows = page.read([str(page.RESULTS / "predictions.csv")])
+    assert len(page.measured(rows)) < len(rows)
+    assert "VIA-Research/vTrain |" not in page.PAGE.read_text()
+    assert "| vTrain |" not in page.README.read_text()
+
+
 def test_the_report_in_the_readme_is_described_as_it_is() -> None:
     """``docs/picture.py`` draws it anew; what stands for it in words has the same figures."""
     picture = (ROOT / "docs" / "pictures" / "report.svg").read_text().replace("&#160;", " ")

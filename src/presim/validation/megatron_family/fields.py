@@ -105,7 +105,7 @@ def attention_of(case: Case, engine: str) -> str | None:
 def recomputes_layers(case: Case) -> bool:
     """Whether every layer is computed again, as the case says.
 
-    vTrain's runs on one node were not, though its table has it: the column is from the configurations of its simulator,
+    vTrain's rows on one node were not, though its table has it: both are from its simulator,
     which computes nothing again without a pipeline (VIA-Research/vTrain f8dda84, src/predictor.py), and a layer of a
     run with one takes the same time. Its runs on more nodes do not fit without.
     """
