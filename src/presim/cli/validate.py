@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -124,4 +125,6 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
         write_file(report, times.report(rows).encode())
     known = sum(bool(row["error"]) for row in rows)
     click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
+    for reason, count in Counter(row["reason"] for row in rows if row["reason"]).most_common():
+        click.echo(f"  not predicted, {count}: {reason}")
     return 0

@@ -41,6 +41,8 @@ def _price(case: Case) -> Price:
     size = case.number("size_bytes")
     if not size:
         raise CannotBuildError("size_bytes is not given")
+    if not (size > 0 and size.is_integer()):
+        raise CannotBuildError(f"size_bytes = {size:g} is no size")
     cluster = _cluster(case)
     world = cluster.world_size
     collective = Collective(

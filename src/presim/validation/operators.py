@@ -15,6 +15,7 @@ import msgspec
 
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import LearnedEstimator
+from presim.cost.measured.rows import Measurement, wrong
 from presim.cost.price import Estimator, Price
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
@@ -68,6 +69,9 @@ def signature_of(case: Case) -> Signature:
 
 def _price(case: Case) -> Price:
     gpu, signature = gpu_of(case), signature_of(case)
+    measured_us = case.number("time_us") or 0.0
+    if reason := wrong(Measurement(gpu=gpu, signature=signature, duration_ns=measured_us * 1e3, source="")):
+        raise CannotBuildError(f"left out: {reason}")
     for estimator in _estimators(gpu):
         (price,) = estimator.price([signature])
         if price is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from presim.validation.summary import markdown, percent, quantile, signed
 from presim.validation.tables import read_table, write_table
 
 PREDICTED = ("predicted_time_us", "low_time_us", "high_time_us", "error", "provenance", "reason")
+
+
+_TWICE = "a second row with the same cells"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +38,15 @@ class Times:
         return read_table(path, self.required, f"{self.what} has")
 
     def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-        """The rows with the columns of `PREDICTED` added; a reason where the row cannot be priced."""
-        return [{**row, **_cells(Case(row), self.price_of)} for row in rows]
+        """The rows with the columns of `PREDICTED` added; a reason where one cannot be priced, or cannot be true."""
+        seen: set[tuple[tuple[str, str], ...]] = set()
+        made = []
+        for row in rows:
+            given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
+            added = _without(_TWICE) if given in seen else _cells(Case(row), self.price_of)
+            seen.add(given)
+            made.append({**row, **added})
+        return made
 
     def write(self, rows: Sequence[Mapping[str, str]], path: Path) -> None:
         """The whole table or none.
@@ -67,14 +78,20 @@ def _figures(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return [str(len(errors)), *middle, percent(held / len(errors))]
 
 
+def _without(reason: str) -> dict[str, str]:
+    return {**dict.fromkeys(PREDICTED, ""), "reason": reason}
+
+
 def _cells(case: Case, price_of: Callable[[Case], Price]) -> dict[str, str]:
     try:
         measured = case.number("time_us")
         if not measured:
             raise CannotBuildError("time_us is not given")
+        if not 0 < measured < math.inf:
+            raise CannotBuildError(f"time_us = {measured:g} is no duration")
         price = price_of(case)
     except CannotBuildError as error:
-        return {**dict.fromkeys(PREDICTED, ""), "reason": str(error)}
+        return _without(str(error))
     predicted = price.duration_ns / 1e3
     return {
         "predicted_time_us": f"{predicted:.5g}",

@@ -30,6 +30,8 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
         ({"collective": "deepep_ll_combine"}, "presim has no model of 'deepep_ll_combine'"),
         ({"time_us": ""}, "time_us is not given"),
         ({"size_bytes": "0"}, "size_bytes is not given"),
+        ({"size_bytes": "-1024"}, "size_bytes = -1024 is no size"),
+        ({"time_us": "inf"}, "time_us = inf is no duration"),
         ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
         ({"nodes": "3"}, "16 GPUs cannot be spread over 3 nodes evenly"),
         (

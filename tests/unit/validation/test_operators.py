@@ -44,6 +44,9 @@ def test_a_row_is_priced_with_its_interval() -> None:
     ("change", "reason"),
     [
         ({"time_us": ""}, "time_us is not given"),
+        ({"time_us": "-1600"}, "time_us = -1600 is no duration"),
+        ({"time_us": "900"}, "left out: faster than the datasheet's peak allows"),
+        ({"time_us": "1.6e9"}, "left out: a duration outside 0.2 us to 10 min: another unit?"),
         ({"k": ""}, "k is not given, and the family 'gemm' needs it"),
         ({"k": "many"}, "the row describes no gemm: Expected `int`, got `str` - at `$.k`"),
         ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
@@ -52,6 +55,12 @@ def test_a_row_is_priced_with_its_interval() -> None:
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:
     (row,) = OPERATORS.predict([{**PRODUCT, "time_us": "1600", **change}])
     assert (row["predicted_time_us"], row["reason"]) == ("", reason)
+
+
+def test_a_second_row_with_the_same_cells_counts_once() -> None:
+    rows = OPERATORS.predict([{**PRODUCT, "time_us": text} for text in ("1600", "1610", "1600")])
+    assert [row["reason"] for row in rows] == ["", "", "a second row with the same cells"]
+    assert OPERATORS.predict(rows) == rows  # also where it has been predicted already
 
 
 def test_an_unknown_family_names_those_that_there_are() -> None:

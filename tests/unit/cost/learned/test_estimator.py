@@ -32,6 +32,13 @@ def test_packaged_models_are_whole_and_of_these_formulas(path: Path) -> None:
     assert all(source.sha256 and source.commit for source in model.sources)
 
 
+def test_packaged_models_are_of_one_fit() -> None:
+    """Each dataset was read the same way for all of them: one call of presim fit makes every file anew."""
+    read_as = [source for path in FILES for source in read(path).sources]
+    first = {source.name: source for source in reversed(read_as)}
+    assert [source for source in read_as if source != first[source.name]] == []
+
+
 def test_packaged_models_are_small() -> None:
     assert len(FILES) > 20
     assert sum(path.stat().st_size for path in FILES) < 2_000_000
@@ -47,8 +54,9 @@ def test_a_correction_is_worth_it_on_shapes_it_never_saw(path: Path) -> None:
 
 
 def test_a_gpu_without_models_borrows_and_doubts() -> None:
-    (own,) = LearnedEstimator(hardware.gpu("b200")).price([GEMM])
-    (borrowed,) = LearnedEstimator(hardware.gpu("gb200")).price([GEMM])
+    """At the clocks of tables: how much lower those of a busy GPU are is another doubt, and smaller on GB200."""
+    (own,) = LearnedEstimator(hardware.gpu("b200"), burst=True).price([GEMM])
+    (borrowed,) = LearnedEstimator(hardware.gpu("gb200"), burst=True).price([GEMM])
     assert own is not None
     assert borrowed is not None
     assert (own.estimator, borrowed.estimator) == ("learned/gemm-half", "learned/gemm-half from b200")
@@ -92,7 +100,7 @@ def test_twice_every_side_takes_longer(gpu: str, small: Gemm) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from((("h100-sxm", "flash3"), ("a100-80gb-sxm", "flash"), ("b200", "flash3"))), st.integers(1, 8))
+@given(st.sampled_from((("h100-sxm", "flash3"), ("a100-80gb-sxm", "flash"), ("b200", "cudnn"))), st.integers(1, 8))
 def test_far_beyond_what_was_measured_prices_scale_as_the_formula(card: tuple[str, str], times: int) -> None:
     """Trees are constant out there: twice the batch of an enormous attention takes twice as long, within a percent."""
     gpu, backend = card
