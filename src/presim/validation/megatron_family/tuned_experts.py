@@ -33,12 +33,15 @@ _ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb300", "")),
     "deepseekv3": (("gb", ""), ("b300", "")),
-    "kimik2": (("gb", ""),),
+    "kimik2": (
+        ("gb200", ""),
+    ),  # on GB300 nothing is: Bridge's own recipe has no graphs, and that of the benchmark sets none
 }
 _ATTENTION_GRAPHED: Rules = {  # and attention
     **_ROUTER_GRAPHED,
     "nemotron3nano": (*_ROUTER_GRAPHED["nemotron3nano"], ("h100", "bf16")),
     "qwen330ba3b": (("gb200", "bf16"), ("gb200", "fp8"), ("b200", "")),
+    "kimik2": (),
 }
 _WHOLE: Rules = {  # since 26.06: the iteration is one graph
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
@@ -67,6 +70,8 @@ _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
     "gptoss120b": (("gb", "mx"), ("b300", "mx")),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 
+_HOST = 8  # GPUs of a host of Bridge's tables but for racks
+
 # Modules, and their classes: those are the scopes where layers of two micro-batches run beside each other.
 _MAMBA = ("mixer",)
 _ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
@@ -93,7 +98,10 @@ def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
     fields: dict[str, object] = {}
     # H100: 26.04 spread Qwen3 30B's experts over two hosts and took HybridEP for it
     two_hosts = plain_name(case).startswith("qwen330ba3b") and gpu == "h100-sxm" and case.count("ep", 1) == 16
-    if _holds(_HYBRID, case, gpu, (26, 2)) or (two_hosts and release_of(case) >= (26, 2)):
+    # B300: 26.02 spread GPT-OSS over eight hosts and took NCCL for it
+    all_hosts = plain_name(case).startswith("gptoss") and gpu == "b300" and case.count("ep", 1) > _HOST
+    hybrid = _holds(_HYBRID, case, gpu, (26, 2)) and not all_hosts
+    if hybrid or (two_hosts and release_of(case) >= (26, 2)):
         fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
         fields["moe_hybridep_num_sms"] = 32  # scripts/performance/utils/overrides.py
         fields["moe_shared_expert_overlap"] = False  # Megatron's flexible dispatcher has no place for it

@@ -91,3 +91,17 @@ def test_experts_became_one_kernel_in_mxfp8_on_blackwell() -> None:
 def test_experts_over_two_hosts_of_h100_exchange_by_host(ranks: str, hybrid: bool) -> None:
     found = tuned_experts.exchange_fields(case("26.04", model="Qwen3_30B_a3B", precision="FP8", ep=ranks), "h100-sxm")
     assert bool(found) is hybrid
+
+
+@pytest.mark.parametrize(("ranks", "hybrid"), [("8", True), ("64", False)])
+def test_experts_over_all_hosts_of_b300_exchange_by_nccl(ranks: str, hybrid: bool) -> None:
+    found = tuned_experts.exchange_fields(case("26.02", precision="BF16", ep=ranks), "b300")
+    assert bool(found) is hybrid
+
+
+def test_kimis_routers_are_graphs_on_gb200_and_nothing_of_it_on_gb300() -> None:
+    kimi = case("26.04", model="Kimi_K2")
+    assert "router" in tuned_experts.graphed_modules(kimi, "gb200")
+    assert "self_attention" not in tuned_experts.graphed_modules(kimi, "gb200")
+    assert tuned_experts.graphed_modules(kimi, "gb300") == ()
+    assert not tuned.launched_as_graphs(kimi, "kimik2", "gb300")
