@@ -15,6 +15,15 @@ from presim.errors import InputError, PresimError
 from presim.validation.tables import read_table
 
 REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?([kKM]?)(?: tokens)?")
+_THOUSANDS = {"": 1, "k": 2**10, "m": 2**20}
+_FORMATS = (  # what tables call number formats -> their short names
+    (r"\bbfloat16|\bbrain ?float(16)?", "bf16"),
+    (r"\bfloat16|\bhalf(?! precision)", "fp16"),
+    (r"\bfloat32|\bsingle precision", "fp32"),
+    (r"float8|\be4m3\b|\be5m2\b", "fp8"),
+    (r"float4|\be2m1\b", "fp4"),
+)
 _RANK = re.compile(r"\brank (\d+)\b")
 
 
@@ -38,9 +47,10 @@ class Case:
         return (self.row.get(column) or "").strip()
 
     def number(self, column: str) -> float | None:
-        """The cell as a number; None where it is empty or none."""
+        """The cell as a number (``8192``, ``8,192``, ``8k``: 1024 times 8); None where it is empty or none."""
+        found = _NUMBER.fullmatch(self.text(column).replace(",", ""))
         try:
-            return float(self.text(column))
+            return float(found[1]) * _THOUSANDS[found[2].lower()] if found else float(self.text(column))
         except ValueError:
             return None
 
@@ -59,6 +69,13 @@ class Case:
         if value is None or value != int(value):
             raise CannotBuildError(f"{column} = {text!r} is no whole number")
         return int(value)
+
+    def precision(self) -> str:
+        """The cell in small letters, number formats in their short names: ``bf16``, ``fp16``, ``fp32``, ``fp8``."""
+        text = self.text("precision").lower()
+        for words, name in _FORMATS:
+            text = re.sub(words, name, text)
+        return text
 
     def measured_memory(self) -> tuple[float | None, str]:
         """GiB, and whether they are "allocated" or "reserved"; where several are given, allocated."""

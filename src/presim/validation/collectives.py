@@ -17,7 +17,7 @@ from presim.hardware.cluster import Cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.plan import gpu_of
+from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
 
 _KINDS = {

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
+from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
 
 
@@ -55,6 +56,8 @@ _SIGMOID = {  # its router, and the shared expert that runs beside the exchange
     "moe_router_dtype": "fp32",
     "moe_shared_expert_overlap": True,
 }
+_NORMALISED_HEADS = {"kv_channels": 128, "qk_layernorm": True}
+_PLAIN = {"add_bias_linear": False, "hidden_dropout": 0.0, "attention_dropout": 0.0}
 _OSS = {"kv_channels": 64, "window_size": (128, 0), "window_attn_skip_freq": 2}  # every second layer sees 128 tokens
 
 # Each from the configuration that was published with the weights (config.json on the model's page).
@@ -96,16 +99,23 @@ _PUBLISHED = {
             moe_router_pre_softmax=True,
         ),
     ),
-    # GPT-3's paper has the first; the other is NeMo's own size of it
-    "gpt3175b": Shapes(96, 12288, 49152, 96, 96, 51200, "gpt", tied=True, positions="learned"),
-    "gpt320b": Shapes(44, 6144, 24576, 48, 48, 51200, "gpt", tied=True, positions="learned"),
+    **{name: Shapes(*sizes) for name, sizes in dense_models.LLAMAS.items()},
+    **{name: Shapes(*sizes, fields={"add_qkv_bias": True}) for name, sizes in dense_models.QWENS.items()},
+    **{name: Shapes(*sizes, fields=_NORMALISED_HEADS) for name, sizes in dense_models.QWEN3S.items()},
+    **{name: Shapes(*sizes, fields=experts(8, 2, sizes[2])) for name, sizes in dense_models.MIXTRALS.items()},
+    **{name: Shapes(*sizes, "gpt", fields=_PLAIN) for name, sizes in dense_models.NEMOTRONS.items()},
+    **{name: Shapes(*sizes, "gpt", tied=True, positions="learned") for name, sizes in dense_models.GPT3S.items()},
 }
+_OWNERS = ("metallama/", "meta", "nvidia/", "mistralai/", "qwen/", "openai/", "deepseekai/")
 
 
 def plain_name(case: Case) -> str:
-    """The model's name in small letters and digits, without what stands in brackets: ``llama38b``, ``gptoss120b``."""
+    """The model's name in small letters and digits, without owner and brackets: ``llama38b``, ``gptoss120b``."""
     name = re.split(r" ?[(\[]", case.text("model").lower())[0]
-    return "".join(letter for letter in name if letter.isalnum())
+    name = "".join(letter for letter in name if letter.isalnum() or letter == "/")
+    for owner in _OWNERS:
+        name = name.removeprefix(owner)
+    return name.replace("/", "")
 
 
 def published_shapes(case: Case) -> Shapes:

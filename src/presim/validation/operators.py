@@ -21,7 +21,7 @@ from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
 from presim.trace.signatures import Signature, family
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.plan import gpu_of
+from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
 
 _CLASSES = {str(kind.__struct_config__.tag): kind for kind in get_args(Signature)}

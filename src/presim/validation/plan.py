@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 from collections.abc import Callable
 
 from presim.errors import PresimError
@@ -11,7 +12,10 @@ from presim.hardware.catalogue import find
 from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster, Node
 from presim.hardware.schema import Gpu
+from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.gpus import gpu_of
+from presim.validation.models import plain_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,48 +53,6 @@ class Plan:
 
 
 Planner = Callable[[Case], Plan]
-
-_GPUS = {
-    "h100 sxm 80gb": "h100-sxm",
-    "h100 sxm 96gb hbm2e 2.4tb/s 500w (grand teton)": "h100-sxm-96gb",
-    "h100 (95.07 gib)": "h100-sxm-96gb",
-    "a100": "a100-80gb-sxm",
-    "a100 sxm 40gb": "a100-40gb-sxm",
-    "a100 sxm 80gb": "a100-80gb-sxm",
-    "a100 (dgx a100)": "a100-80gb-sxm",
-    "a100 sxm 80gb (selene)": "a100-80gb-sxm",
-    "h100 (dgx h100)": "h100-sxm",
-    "b200 sxm": "b200",
-    "b300 sxm": "b300",
-    "gb200 (nvl72)": "gb200",
-    "gb300 (nvl72)": "gb300",
-    "gb200 (dgx gb200)": "gb200",
-    "nvidia h100-sxm5-80gb": "h100-sxm",
-    "nvidia h200-sxm5-141gb": "h200",
-    "nvidia blackwell gpu (b200-sxm-180gb)": "b200",
-    "nvidia blackwell gpu (gb200)": "gb200",
-    "nvidia blackwell ultra gpu (b300-sxm-270gb)": "b300",
-    "nvidia blackwell ultra gpu (gb300)": "gb300",
-    "nvidia a100 80gb pcie": "a100-80gb-pcie",
-    "nvidia gb200 sxm": "gb200",
-}
-
-
-def gpu_of(case: Case) -> str:
-    """The catalogue id of the case's GPU.
-
-    Raises:
-        CannotBuildError: the catalogue does not know it.
-    """
-    name = case.text("gpu").lower()
-    if not name:
-        raise CannotBuildError("gpu is not given")
-    name = name if name in _GPUS else name.partition(" (")[0]
-    plain = _GPUS.get(name, name.removeprefix("nvidia ").replace(" ", "-"))
-    try:
-        return find(Gpu, plain).id
-    except PresimError:
-        raise CannotBuildError(f"the hardware catalogue has no GPU {case.text('gpu')!r}") from None
 
 
 def cluster_of(case: Case) -> Cluster:
@@ -132,6 +94,8 @@ def accumulation(case: Case, data_parallel: int) -> int:
         CannotBuildError: they do not divide.
     """
     total, micro = case.count("global_batch", 0), case.count("micro_batch")
+    if data_parallel < 1:
+        raise CannotBuildError(f"n_gpus = {case.count('n_gpus', 1)} is less than what one replica takes: tp x pp x cp")
     if not total:
         return case.count("grad_accum", 1)
     if total % (micro * data_parallel):
@@ -170,7 +134,11 @@ def options(**values: object) -> tuple[str, ...]:
 
 
 def decoder_shapes(case: Case) -> dict[str, int]:
-    """Shapes of a decoder."""
+    """Shapes of a decoder: from the cells, or of a Llama that the case only names."""
+    sizes = (*dense_models.LLAMAS.items(),)
+    known = next((each for name, each in sizes if plain_name(case).startswith(name)), None)
+    if known is not None and not any(case.text(column) for column in ("n_layers", "hidden", "ffn", "n_heads")):
+        return dict(zip(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"), known, strict=True))
     heads = case.count("n_heads")
     return {
         "layers": case.count("n_layers"),
@@ -182,6 +150,13 @@ def decoder_shapes(case: Case) -> dict[str, int]:
     }
 
 
+_CHECKPOINTING = {  # how tables begin what they say of it
+    "none": ("none", "no", "off", "false", "disabled"),
+    "selective": ("selective", "sac", "op", "per op", "partial"),
+    "full": ("full", "yes", "on", "true", "all", "every layer", "enabled"),
+}
+
+
 def checkpointing(case: Case) -> str:
     """What is computed again: ``none``, ``selective`` (by operator) or ``full``.
 
@@ -189,7 +164,7 @@ def checkpointing(case: Case) -> str:
         CannotBuildError: the case says none of these.
     """
     said = case.text("act_ckpt").lower()
-    for mode in ("none", "selective", "full"):
-        if said.startswith(mode):
+    for mode, words in _CHECKPOINTING.items():
+        if any(re.match(rf"{word}\b", said) for word in words) and not said.startswith("not "):
             return mode
     raise CannotBuildError(f"act_ckpt = {case.text('act_ckpt')!r} says neither none, selective nor full")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.megatron_family import mlperf
 from presim.validation.megatron_family.planner import plan_megatron
 from presim.validation.plan import Plan, Planner
 from presim.validation.plans.borrowed import plan_automodel, plan_torchtune
@@ -22,13 +23,36 @@ _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
 )
 
 
+_AMD = ("amd ", "instinct", "rocm", "mi100", "mi210", "mi250", "mi300", "mi325", "mi350", "mi355")
+
+
+def completed(case: Case) -> Case:
+    """The case with its number of GPUs and its micro-batch, where its other cells leave one only.
+
+    GPUs are data x tensor x pipeline x context parallelism, if the first is given; a step's samples are micro-batch x
+    accumulation x data parallelism.
+    """
+    row, split = dict(case.row), case.count("tp", 1) * case.count("pp", 1) * case.count("cp", 1)
+    replicas = case.count("dp", 0) or case.count("n_gpus", 0) // split
+    if not case.text("n_gpus") and case.text("dp"):
+        row["n_gpus"] = str(replicas * split)
+    samples, steps = case.count("global_batch", 0), case.count("grad_accum", 0) * replicas
+    if not case.text("micro_batch") and samples and steps and samples % steps == 0 and not mlperf.is_one(case):
+        row["micro_batch"] = str(samples // steps)
+    return Case(row)
+
+
 def plan(case: Case) -> Plan:
     """The plan of a case.
 
     Raises:
         CannotBuildError: no recipe fits, or the case lacks what its recipe needs.
     """
-    framework = case.text("framework").lower()
+    case, framework = completed(case), case.text("framework").lower()
+    if any(word in f"{case.text('gpu').lower()} {framework}" for word in _AMD):
+        raise CannotBuildError(f"{case.text('gpu')} is AMD's: what runs on it is ROCm's, which is not emulated")
+    if mlperf.is_one(case):  # whose frameworks are what submitters call their containers
+        return plan_megatron(case)
     for words, planner in _PLANNERS:
         if any(word in framework for word in words):
             return planner(case)

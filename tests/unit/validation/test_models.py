@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.dense_models import GPT3S, LLAMAS, MIXTRALS, NEMOTRONS, QWEN3S, QWENS
 from presim.validation.models import published_shapes
 
 CELLS = {"id": "x", "n_layers": "12", "hidden": "512", "n_heads": "8", "seq_len": "1024"}
@@ -68,3 +69,22 @@ def _parameters(shapes) -> int:  # type: ignore[no-untyped-def]
     moe = f["num_moe_experts"] * (expert + h) + 3 * h * f.get("moe_shared_expert_intermediate_size", 0)
     dense = 3 * h * shapes.ffn
     return shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + 2 * shapes.vocab * h
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama-3.1-70B", "LLAMA3.1_70B", "meta-llama/Llama-3.1-70B-Instruct", "llama3.1 70b [SFT]"]
+)
+def test_spellings_of_a_name_are_one_model(name: str) -> None:
+    shapes = published_shapes(Case({"id": "x", "model": name}))
+    assert (shapes.layers, shapes.hidden, shapes.ffn, shapes.heads, shapes.kv_heads) == (80, 8192, 28672, 64, 8)
+
+
+_NAMES = {**LLAMAS, **QWENS, **QWEN3S, **MIXTRALS, **NEMOTRONS, **GPT3S}
+
+
+@pytest.mark.parametrize("name", sorted(_NAMES))
+def test_each_published_decoder_is_found_by_its_own_name_and_its_heads_divide_its_width(name: str) -> None:
+    shapes = published_shapes(Case({"id": "x", "model": name}))
+    assert (shapes.layers, shapes.hidden, shapes.ffn, shapes.heads, shapes.kv_heads, shapes.vocab) == _NAMES[name]
+    assert shapes.heads % shapes.kv_heads == 0
+    assert shapes.fields.get("kv_channels") or shapes.hidden % shapes.heads == 0

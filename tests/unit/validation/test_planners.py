@@ -34,6 +34,12 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
         ({"n_layers": ""}, "n_layers is not given"),
         ({"precision": "int8"}, "the recipe computes in bf16 or float8, and the case in 'int8'"),
         ({"framework": "Composer", "tp": "1", "pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
+        (
+            {"gpu": "AMD Instinct MI325X"},
+            "AMD Instinct MI325X is AMD's: what runs on it is ROCm's, which is not emulated",
+        ),
+        ({"n_gpus": ""}, "n_gpus = 1 is less than what one replica takes: tp x pp x cp"),
+        ({"act_ckpt": "not stated"}, "act_ckpt = 'not stated' says neither none, selective nor full"),
         ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
         ({"n_gpus": "12"}, "12 GPUs do not fill nodes of 8"),
         (
@@ -75,3 +81,32 @@ def test_fp8_of_llm_foundry_needs_transformer_engine(installed: set[str]) -> Non
 def test_asynchronous_tensor_parallelism_is_asked_of_the_recipe() -> None:
     assert "--async-tensor-parallel" in plan(Case({**LLAMA, "other": "async TP", "compile": "True"})).args
     assert "--async-tensor-parallel" not in plan(Case({**LLAMA, "other": "vanilla TP"})).args
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_gpus": "", "dp": "8"}, "--tensor-parallel 8 --accumulate 2"),
+        ({"micro_batch": "", "grad_accum": "2"}, "--batch 2"),
+        ({"seq_len": "8k"}, "--sequence 8192"),
+        ({"seq_len": "8,192"}, "--sequence 8192"),
+        ({"act_ckpt": "True"}, "--checkpoint full"),
+        ({"act_ckpt": "no"}, "--checkpoint none"),
+        ({"precision": "bfloat16"}, "--checkpoint selective"),
+        ({"precision": "FP8 rowwise"}, "--float8 rowwise"),
+        ({"gpu": "NVIDIA H100 80GB HBM3"}, "--layers 32"),
+    ],
+)
+def test_what_other_cells_or_spellings_say_counts(change: dict[str, str], words: str, installed: set[str]) -> None:
+    assert words in " ".join(plan(Case({**LLAMA, **change})).args)
+
+
+def test_a_llama_that_is_only_named_has_its_published_shapes() -> None:
+    shapes = dict.fromkeys(("n_layers", "hidden", "ffn", "n_heads", "n_kv_heads", "vocab"), "")
+    named = plan(Case({**LLAMA, **shapes, "model": "meta-llama/Llama-3.1-8B"}))
+    assert named.args == plan(Case(LLAMA)).args
+
+
+def test_submissions_to_mlperf_are_megatrons_whatever_their_containers_are_called(installed: set[str]) -> None:
+    row = {**LLAMA, "framework": "PyTorch", "source": "github:mlcommons/training_results_v5.1:x/results/y/"}
+    assert plan(Case({**row, "model": "Llama3.1-8B"})).recipe == "megatron_gpt.py"

@@ -51,12 +51,12 @@ def engine_of(case: Case) -> str:
 
 
 def _fp8(case: Case) -> bool:
-    return any(name in case.text("precision").lower() for name in ("fp8", "fp4"))
+    return any(name in case.precision() for name in ("fp8", "fp4"))
 
 
 def number_format(case: Case, gpu: str) -> dict[str, object]:
     """Fields of TransformerConfig for what the products compute in."""
-    text = case.text("precision").lower()
+    text = case.precision()
     if " or " in text:
         raise CannotBuildError(f"precision = {case.text('precision')!r} does not say which")
     if "fp4" in text:
@@ -78,13 +78,13 @@ def _gathers_fp8(case: Case) -> bool:
 
 def is_half(case: Case) -> bool:
     """In fp16, where Megatron sums gradients in fp16 too; in bf16 it sums in fp32 unless it is told otherwise."""
-    return case.text("precision").lower().startswith("fp16")
+    return plain_precision(case) == "fp16"
 
 
 def plain_precision(case: Case) -> str:
     """What is not multiplied in 8 or 4 bits is computed in."""
-    text = case.text("precision").lower()
-    said = next((name for name in ("bf16", "fp16", "fp32") if text.startswith(name)), None)
+    text = case.precision()
+    said = next((name for name in ("bf16", "fp16", "fp32") if name in text), None)
     if said is None and not _fp8(case):
         raise CannotBuildError(
             f"the recipe computes in bf16, fp16, fp32 or FP8, and the case in {case.text('precision')!r}"

@@ -17,8 +17,9 @@ import re
 from collections.abc import Mapping
 
 from presim.validation.cases import Case
+from presim.validation.gpus import gpu_of
 from presim.validation.megatron_family.flags import flags_of
-from presim.validation.plan import gpu_of, options
+from presim.validation.plan import options
 
 RECIPE = "megatron_tests.py"
 _SOURCE = "Megatron-LM:tests/functional_tests/"

@@ -6,7 +6,15 @@ import re
 
 from presim.hardware.cluster import Cluster
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.megatron_family import encoders, functional_tests, hybrids, tuned, tuned_experts, variants
+from presim.validation.megatron_family import (
+    encoders,
+    functional_tests,
+    hybrids,
+    mlperf,
+    tuned,
+    tuned_experts,
+    variants,
+)
 from presim.validation.megatron_family.fields import (
     attention_of,
     engine_of,
@@ -44,8 +52,10 @@ def plan_megatron(case: Case) -> Plan:
     case = encoders.completed(functional_tests.completed(tuned.completed(case)))
     recipe, own = _recipe(case)
     name = case.text("model").lower()
-    if recipe not in (encoders.RECIPE, hybrids.RECIPE) and (
-        family := next((word for word in _OTHER_FAMILIES if word in name), None)
+    if (
+        recipe not in (encoders.RECIPE, hybrids.RECIPE)
+        and not plain_name(case).startswith("nemotron4")
+        and (family := next((word for word in _OTHER_FAMILIES if word in name), None))
     ):
         raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
     needs_installed("megatron", "pip install --no-deps megatron-core")
@@ -74,7 +84,7 @@ def plan_megatron(case: Case) -> Plan:
         repeats,
         tuned.launched_as_graphs(case, plain_name(case), chip),
         tuned_experts.graphed_modules(case, chip),
-        tuned_experts.attends_in_fp8(case, chip),
+        tuned_experts.attends_in_fp8(case, chip) or mlperf.attends_in_fp8(case),
         tuned.gathers_ahead(case),
     )
 
@@ -199,7 +209,7 @@ def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ..
     fields = {
         **shapes.fields,
         **number_format(case, cluster.gpu.id),
-        **tuned.fine_tuned_fields(case),
+        **mlperf.fields(case),
         **split_of_layers(shapes, case.count("pp", 1) * case.count("vp", 1)),
         **fields_of(case, flags_of(case)),
         **tuned_experts.exchange_fields(case, cluster.gpu.id),

@@ -1,8 +1,8 @@
 """How published benchmarks of Megatron's family were set up where their tables do not say it.
 
 Facts from the recipes that the tables point at: Megatron-Bridge, ``scripts/performance/configs`` and
-``src/megatron/bridge/recipes`` (2025-11 to 2026-08), NeMo's ``performance_summary``, and MLPerf Training's rules for
-the LoRA benchmark. Where releases differ, the latest; none is adjusted to a result.
+``src/megatron/bridge/recipes`` (2025-11 to 2026-08) and NeMo's ``performance_summary``; of MLPerf's submissions
+`mlperf` knows more. Where releases differ, the latest; none is adjusted to a result.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from presim.validation.cases import Case
-from presim.validation.megatron_family import tuned_experts
+from presim.validation.megatron_family import mlperf, tuned_experts
 from presim.validation.models import plain_name
-
-_MLPERF = "training_results"
-_NODE = 8  # GPUs that share a host's links: what is split stays within them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,30 +26,12 @@ class Adapters:
 def is_tuned(case: Case) -> bool:
     """Published by those who tune the framework: what communicates is overlapped, gradients are summed in bf16."""
     names = ("bridge", "nemo", "nvidia release", "ngc", "nvidia pytorch")
-    return any(name in case.text("framework").lower() for name in names) or _MLPERF in case.text("source")
+    return any(name in case.text("framework").lower() for name in names) or mlperf.is_one(case)
 
 
 def completed(case: Case) -> Case:
-    """Rows with what their empty cells follow from; MLPerf's: FP8 (its common configuration), micro-batch, split.
-
-    Where both configurations were shipped, Hopper ran the one in FP8: it has no FP4. LoRA's micro-batch is one sample
-    in each configuration that was shipped, and a node that does not hold as many replicas splits its layers.
-    """
-    if _MLPERF not in case.text("source"):
-        return _staged(case)
-    row = dict(case.row)
-    row["precision"] = case.text("precision") or "FP8"
-    if " or " in row["precision"] and any(chip in case.text("gpu") for chip in ("H100", "H200")):
-        row["precision"] = "FP8"
-    samples, rounds = case.count("global_batch", 0), case.count("grad_accum", 0)
-    steps = rounds * case.count("dp", 0)
-    if not case.text("micro_batch") and steps and samples % steps == 0:
-        row["micro_batch"] = str(samples // steps)
-    gpus = case.count("n_gpus", 0)
-    told = any(case.text(axis) for axis in ("tp", "pp", "cp", "dp"))
-    if adapters(case) and not told and rounds and gpus * rounds % max(samples, 1) == 0 and gpus <= _NODE:
-        row |= {"micro_batch": "1", "tp": str(gpus * rounds // samples)}
-    return Case(row)
+    """Rows with what their empty cells follow from."""
+    return mlperf.completed(case) if mlperf.is_one(case) else _staged(case)
 
 
 def _staged(case: Case) -> Case:
@@ -67,10 +46,10 @@ def _staged(case: Case) -> Case:
 
 
 def scales_by_current_values(case: Case) -> bool:
-    """Plain "FP8" scaled by the tensor's own values: Bridge's, Nemotron-H's, MLPerf's Llamas of 2025 but for LoRA."""
+    """Plain "FP8" scaled by the tensor's own values: Bridge's, Nemotron-H's, some of MLPerf's."""
     if "Bridge" in case.text("framework") or "nemotron-h" in case.text("model").lower():
         return True
-    return f"{_MLPERF}_v5" in case.text("source") and adapters(case) is None
+    return mlperf.scales_by_current_values(case)
 
 
 _FULL = {"llama31405b": ("gb300",), "llama370b": ("gb300",)}  # and these with two sequences at a time, on any GPU:
@@ -94,15 +73,7 @@ def adapters(case: Case) -> Adapters | None:
     """MLPerf's have rank 16 on all of attention; NeMo's and Bridge's performance recipes on the joint projection."""
     if "lora" not in f"{case.text('model')} {case.text('sharding')}".lower():
         return None
-    return Adapters(16, ("linear_qkv", "linear_proj") if _MLPERF in case.text("source") else ("linear_qkv",))
-
-
-def fine_tuned_fields(case: Case) -> dict[str, object]:
-    """MLPerf's LoRA keeps the activation's input in FP8 (``FP8_ACT=1``), and frozen weights in what they compute in."""
-    if adapters(case) is None or _MLPERF not in case.text("source"):
-        return {}
-    weights = {"fp4_param": True} if "fp4" in case.text("precision").lower() else {}
-    return {"activation_func_fp8_input_store": True, **weights}
+    return Adapters(16, ("linear_qkv", "linear_proj") if mlperf.is_one(case) else ("linear_qkv",))
 
 
 _SAMPLE = 256  # tokens of one of SQuAD's samples, as long as attention over all of them asks for; a round figure
@@ -113,7 +84,7 @@ def packed(case: Case) -> int:
 
     Each attends to itself alone. MLPerf's LoRA packs its documents, too, and attends to the whole.
     """
-    tuned_on = is_tuned(case) and _MLPERF not in case.text("source")
+    tuned_on = is_tuned(case) and not mlperf.is_one(case)
     kind = f"{case.text('model')} {case.text('sharding')}".lower()
     if not tuned_on or not any(word in kind for word in ("lora", "sft")) or case.count("micro_batch", 1) > 1:
         return 0
@@ -146,7 +117,7 @@ def splits_overlap(case: Case, experts: bool) -> bool:
     Not those of Bridge in NVFP4: its configurations turn it off there.
     """
     off = "Bridge" in case.text("framework") and "fp4" in case.text("precision").lower()
-    return is_tuned(case) and case.count("tp", 1) > 1 and not experts and not off
+    return is_tuned(case) and case.count("tp", 1) > 1 and not experts and not off and not mlperf.shares_no_links(case)
 
 
 def gathers_ahead(case: Case) -> bool:
@@ -201,11 +172,10 @@ _GRAPHED: Mapping[str, tuple[tuple[str, str], ...]] = {
 def launched_as_graphs(case: Case, model: str, gpu: str) -> bool:
     """The iteration is made of CUDA graphs, so that no kernel waits for the host.
 
-    So are, besides, the Llamas that NVIDIA's MLPerf code of 2025 trains, but for LoRA without context parallelism.
     Of mixtures of experts `tuned_experts` knows which were one graph, which in parts and which could have none.
     """
-    if f"{_MLPERF}_v5" in case.text("source"):
-        return adapters(case) is None or case.count("cp", 1) > 1
+    if mlperf.is_one(case):
+        return mlperf.launched_as_graphs(case)
     if "bridge" not in case.text("framework").lower():
         return False
     if tuned_experts.graphed_modules(case, gpu) or tuned_experts.counts_on_the_host(case):

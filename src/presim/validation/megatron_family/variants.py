@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family.flags import flags_of
+from presim.validation.models import plain_name
 from presim.validation.plan import options
 
 RECIPE = "megatron_variants.py"
@@ -12,7 +13,8 @@ RECIPE = "megatron_variants.py"
 def arguments(case: Case) -> tuple[str, ...]:
     """What the recipe takes besides the arguments of a decoder's; none where the case has nothing of it."""
     said = flags_of(case)
-    return options(squared_relu=said.get("squared-relu") == "True", muon=muon(case))
+    squared = said.get("squared-relu") == "True" or plain_name(case).startswith("nemotron4")
+    return options(squared_relu=squared, muon=muon(case))
 
 
 def muon(case: Case) -> str | None:

@@ -6,6 +6,8 @@ What PyTorch's torchtitan of 2024 did where a row does not say it: as many micro
 
 from __future__ import annotations
 
+import re
+
 from presim.hardware.cluster import Cluster
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import (
@@ -121,11 +123,10 @@ def _kept(case: Case) -> str:
 
 def _float8(case: Case) -> str | None:
     """torchao's recipe, where the case has one."""
-    said = case.text("precision").lower()
-    for recipe in ("rowwise", "tensorwise"):
-        if "float8" in said and (recipe in said or recipe == "tensorwise"):
-            needs_installed("torchao")
-            return recipe
-    if said != "bf16":
+    said = case.precision()
+    if "fp8" in said and "mx" not in said:
+        needs_installed("torchao")
+        return "rowwise" if "row" in said else "tensorwise"
+    if not re.match(r"(amp_|mixed )?bf16", said):
         raise CannotBuildError(f"the recipe computes in bf16 or float8, and the case in {case.text('precision')!r}")
     return None

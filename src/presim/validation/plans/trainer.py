@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from presim.hardware.cluster import Cluster
+from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.models import plain_name
 from presim.validation.plan import Plan, Repeats, needs_installed, options
@@ -29,6 +30,9 @@ LLAMAS: Mapping[str, Model] = {  # as tables write them
     "llama370b": Model("llama3", "70B"),
     "llama3170b": Model("llama3", "70B"),
 }
+
+
+_DENSE = {**dense_models.LLAMAS, **dense_models.QWENS, **dense_models.QWEN3S}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +77,21 @@ def plan_trainer(model: Model, trainer: Trainer, cluster: Cluster, repeats: Repe
 
 
 def model_of(case: Case, known: Mapping[str, Model]) -> Model:
-    """The case's model.
+    """The case's model: by its name, or a dense one's shapes for Llama's classes.
 
     Raises:
         CannotBuildError: it is none of those that are known.
     """
     name = plain_name(case)
-    if name not in known:
+    if name in known:
+        return known[name]
+    family = max((each for each in known if name.startswith(each)), key=len, default=None)
+    if family is not None:  # "llama38binstruct"
+        return known[family]
+    shapes = next((sizes for each, sizes in _DENSE.items() if name.startswith(each)), None)
+    if shapes is None:
         raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")
-    return known[name]
+    return Model("llama3", shapes=",".join(map(str, shapes)))
 
 
 def batch_of(case: Case) -> int:

@@ -10,7 +10,6 @@ from presim.validation.cases import Case
 from presim.validation.megatron_family.tuned import (
     adapters,
     completed,
-    fine_tuned_fields,
     is_tuned,
     keeps_mxfp8_alone,
     launched_as_graphs,
@@ -94,8 +93,6 @@ def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
     found = adapters(case)
     assert found is not None
     assert (found.rank, found.targets) == (16, ("linear_qkv", "linear_proj"))
-    assert fine_tuned_fields(case) == {"activation_func_fp8_input_store": True}
-    assert fine_tuned_fields(Case({**case.row, "precision": "NVFP4"}))["fp4_param"] is True
     assert not launched_as_graphs(case, "llama270b", "b200")
     assert launched_as_graphs(Case({**case.row, "cp": "8"}), "llama270b", "b200")
     bridge = adapters(Case({**BRIDGE, "model": "LLAMA3_70B [LoRA Performance]"}))
@@ -111,18 +108,6 @@ def test_empty_cells_of_mlperf_follow_from_the_others() -> None:
     assert completed(Case({**row, "precision": "NVFP4", "micro_batch": "1"})).text("precision") == "NVFP4"
     assert completed(Case(row)).text("micro_batch") == ""
     assert completed(Case(BRIDGE)).text("precision") == ""
-
-
-def test_a_node_that_holds_fewer_replicas_than_gpus_splits_its_layers() -> None:
-    """Eight samples in four rounds are two replicas, of four GPUs each; a row that tells its split keeps it."""
-    row = {**BRIDGE, "source": "github:mlcommons/training_results_v4.0:x", "model": "Llama2-70B [LoRA r16]"}
-    row |= {"gpu": "H200-SXM5-141GB", "precision": "FP4 or FP8 (both)", "n_gpus": "8", "global_batch": "8"}
-    found = completed(Case({**row, "grad_accum": "4"})).row
-    assert (found["micro_batch"], found["tp"], found["precision"]) == ("1", "4", "FP8")
-    assert completed(Case({**row, "grad_accum": "1"})).row["tp"] == "1"
-    assert "micro_batch" not in completed(Case({**row, "grad_accum": "4", "cp": "2"})).row
-    assert "micro_batch" not in completed(Case({**row, "grad_accum": "1", "n_gpus": "64"})).row
-    assert " or " in completed(Case({**row, "grad_accum": "1", "gpu": "B200"})).row["precision"]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_an_exchange_in_other_gpus_memory_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"model": "Llama-7B"}, "the recipe has no model 'Llama-7B'"),
+        ({"model": "Gemma 9B"}, "the recipe has no model 'Gemma 9B'"),
         ({"other": "local_batch=5"}, "a batch of 5 does not make 8 micro-batches"),
         ({"precision": "fp16"}, "the recipe computes in bf16 or float8, and the case in 'fp16'"),
     ],

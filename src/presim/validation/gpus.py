@@ -1,0 +1,64 @@
+"""The catalogue's name of a GPU from what tables call it: ``H100 SXM5 80GB``, ``A100-SXM4-80GB``, ``DGX H100``."""
+
+from __future__ import annotations
+
+import re
+
+from presim.errors import PresimError
+from presim.hardware.catalogue import find
+from presim.hardware.schema import Gpu
+from presim.validation.cases import CannotBuildError, Case
+
+# What a name's parts are; the first that occurs counts, longer ones stand before those that they hold.
+_CHIPS = (
+    *("gb300", "gb200", "b300", "b200", "h200", "h100", "h800", "h20", "a100", "a800", "v100", "l40s", "l4", "t4"),
+    *("a40", "a10g", "rtx-pro-6000", "rtx-4090", "rtx-3090", "mi300x", "mi355x"),
+)
+_BOARDS = ("pcie", "nvl", "sxm")
+_MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
+_RACKS = re.compile(r"nvl ?72|nvlink\w*|grand teton|dgx|hgx")  # "nvl" in them is not the board
+_UNSURE = ("class", "not stated", "unknown")
+_KINDS = {  # chip -> (board, least memory in GB, catalogue's name); the first that fits, most particular first
+    "h100": (("pcie", 0, "h100-pcie"), ("nvl", 0, "h100-nvl"), ("sxm", 94, "h100-sxm-96gb"), ("sxm", 0, "h100-sxm")),
+    "a100": (
+        ("pcie", 41, "a100-80gb-pcie"),
+        ("pcie", 1, "a100-40gb-pcie"),
+        ("pcie", 0, "a100-80gb-pcie"),
+        ("sxm", 41, "a100-80gb-sxm"),
+        ("sxm", 1, "a100-40gb-sxm"),
+        ("sxm", 0, "a100-80gb-sxm"),
+    ),
+    "a800": (("sxm", 0, "a800-80gb-sxm"),),
+    "v100": (("sxm", 17, "v100-32gb-sxm"), ("sxm", 1, "v100-16gb-sxm"), ("sxm", 0, "v100-32gb-sxm")),
+    "h200": (("sxm", 0, "h200"),),
+}
+
+
+def gpu_of(case: Case) -> str:
+    """The catalogue id of the case's GPU.
+
+    Raises:
+        CannotBuildError: the catalogue does not know it.
+    """
+    said = case.text("gpu")
+    if not said:
+        raise CannotBuildError("gpu is not given")
+    for name in (said, _named(said)):
+        try:
+            return find(Gpu, name).id
+        except PresimError:
+            continue
+    raise CannotBuildError(f"the hardware catalogue has no GPU {said!r}")
+
+
+def _named(said: str) -> str:
+    """The name that its chip, its board and its memory make; as it is where they make none."""
+    words = _RACKS.sub(" ", re.sub(r"[ _/,-]+", " ", said.lower()))
+    joined = words.replace(" ", "-")
+    chip = next((each for each in _CHIPS if re.search(rf"(?<![a-z0-9]){each}(?![0-9a-z])", joined)), None)
+    if chip is None or any(word in words for word in _UNSURE):
+        return said
+    board = next((each for each in _BOARDS if each in words), "sxm")
+    memory = max((int(size) for size in _MEMORY.findall(words)), default=0)
+    kinds = _KINDS.get(chip, ((board, 0, chip),))
+    return next((name for kind, least, name in kinds if kind == board and memory >= least), said)

@@ -1,0 +1,62 @@
+"""What tables call a GPU, and what the catalogue does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presim.hardware.catalogue import ids
+from presim.hardware.schema import Gpu
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.gpus import gpu_of
+
+CHIPS = {"H100": "h100-sxm", "H200": "h200", "A100": "a100-80gb-sxm", "B200": "b200", "GB200": "gb200", "L40S": "l40s"}
+
+
+def named(name: str) -> str:
+    return gpu_of(Case({"id": "x", "gpu": name}))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("H100 SXM5 80GB", "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("DGX H100", "h100-sxm"),
+        ("EOS (DGX H100)", "h100-sxm"),
+        ("H100 SXM 96GB HBM2e 2.4TB/s 500W (Grand Teton)", "h100-sxm-96gb"),
+        ("H100 (95.07 GiB)", "h100-sxm-96gb"),
+        ("H100 NVL 94GB", "h100-nvl"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("H800 SXM (NVLink ~160 GB/s)", "h800"),
+        ("A100", "a100-80gb-sxm"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb-sxm"),
+        ("A100 80 GB PCIe", "a100-80gb-pcie"),
+        ("A100-PCIE-40GB", "a100-40gb-pcie"),
+        ("Tesla V100 32GB", "v100-32gb-sxm"),
+        ("V100-SXM2-16GB", "v100-16gb-sxm"),
+        ("NVIDIA Blackwell Ultra GPU (B300-SXM-270GB)", "b300"),
+        ("GB200 (NVL72)", "gb200"),
+        ("RTX PRO 6000 96GB", "rtx-pro-6000"),
+        ("Tesla T4", "t4"),
+    ],
+)
+def test_chip_board_and_memory_make_the_name(name: str, expected: str) -> None:
+    assert named(name) == expected
+
+
+@pytest.mark.parametrize("name", ["TPU v5", "A6000", "L40", "Tesla V100-PCIE-32GB", "H200 NVL", "SM100 (B200 class)"])
+def test_what_the_catalogue_has_not_is_refused_and_no_neighbour_of_it_taken(name: str) -> None:
+    with pytest.raises(CannotBuildError, match="the hardware catalogue has no GPU"):
+        named(name)
+
+
+@given(chip=st.sampled_from(sorted(CHIPS)), maker=st.sampled_from(["", "NVIDIA ", "nvidia "]), host=st.booleans())
+def test_maker_and_host_around_a_name_change_nothing(chip: str, maker: str, host: bool) -> None:
+    assert named(f"{maker}{'HGX ' if host else ''}{chip}") == CHIPS[chip]
+
+
+@pytest.mark.parametrize("name", ids(Gpu))
+def test_ids_of_the_catalogue_stand_for_themselves(name: str) -> None:
+    assert named(name) == name
