@@ -14,7 +14,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from presim.validation.summary import ablation, in_short, source, summary
+from presim.validation.summary import COMPUTED, ablation, in_short, source, summary
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
@@ -27,8 +27,6 @@ COLUMNS = (
     *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
     *("outcome", "provenance", "reason"),
 )
-# Said to be measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
-COMPUTED = "VIA-Research/vTrain:data/ground_truth_single.csv"
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
 _NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"

@@ -14,6 +14,7 @@ from presim.validation.cases import Case, read_cases
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.solve import as_published
+from presim.validation.summary import COMPUTED
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -41,10 +42,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def kept_runs(chosen: argparse.Namespace) -> Iterator[KeptRun]:
-    """The runs that have a measured step time and a capture that was not cut short, in the order of the tables."""
+    """The runs that somebody measured and whose captures ended well, source by source, in the order of the tables."""
     folders = [Captures(chosen.recipes, folder) for folder in chosen.captures]
     found: dict[str, list[tuple[Case, Plan, Captures]]] = {}
-    for case in (case for table in chosen.tables for case in read_cases(table) if case.text("step_time_s")):
+    for case in (case for table in chosen.tables for case in read_cases(table)):
+        if not case.text("step_time_s") or COMPUTED in case.text("source"):
+            continue
         try:
             planned = plan(case)
         except PresimError:

@@ -9,6 +9,8 @@ from pathlib import Path
 from presim.files import write_file
 
 Row = Mapping[str, str]
+# Called measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
+COMPUTED = "VIA-Research/vTrain:data/ground_truth_single.csv"
 _WORST = 15
 _LARGE = 10  # figures of a source that has a line of its own in the README
 _NOISY = "Megatron-LM"  # tests of some tenths of a second a step, which wait for their hosts; 209 are called noisy
