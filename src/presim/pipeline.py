@@ -47,18 +47,17 @@ def evaluate(
     checked: Sequence[int] = (),
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
-    as_it_came: bool = False,
     chain: Callable[[Trace], Chain] | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
-    know of the ranks. ``prices``: folders with measured tables and learned models. ``as_it_came``: host time keeps what
-    disturbed it, as a live clock has shown it. ``chain``: who prices a trace; presim's own unless given.
+    know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
+    presim's own unless given.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    captured = given_traces if as_it_came else steadied(given_traces)
+    captured = steadied(given_traces)
     undisturbed = any(mine is not theirs for mine, theirs in zip(captured, given_traces))
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
@@ -70,7 +69,7 @@ def evaluate(
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
-    device = device_of(cluster, chosen, options, host=_whose(given, cluster, as_it_came))
+    device = device_of(cluster, chosen, options, host=_whose(given, cluster))
     result = summarise(mine, timeline, device)
     ranks = [
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
@@ -121,10 +120,8 @@ def _for_host(options: Options, cluster: Cluster, manifest: Manifest, undisturbe
     return dataclasses.replace(options, host_factor=factor)
 
 
-def _whose(options: Options, cluster: Cluster, live: bool) -> str:
+def _whose(options: Options, cluster: Cluster) -> str:
     """Where the factor of host time comes from, in words."""
-    if live:
-        return "as for the live clock"
     if options.host_factor is not None:
         return "as --host-factor says"
     node = cluster.node

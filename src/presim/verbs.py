@@ -55,7 +55,7 @@ def run_and_evaluate(
     folders = options.price_folders
     card = _card(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
-    options = _on_one_clock(options, target.node) if options.live else options
+    options = _on_one_clock(options) if options.live else options
     job = _capture(launch, target, options, stdout, progress, forks)
     if options.save is not None:
         store.save(job.traces, options.save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
@@ -71,7 +71,6 @@ def run_and_evaluate(
         checked=job.checked,
         notes=job.notes,
         prices=[folder for folder in folders if holds_prices(folder)],
-        as_it_came=options.live,
     )
 
 
@@ -132,26 +131,18 @@ def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progres
     profile(wanted, folder, _PROFILE_S, card, progress)
 
 
-def _on_one_clock(options: RunOptions, node: Node) -> RunOptions:
-    """What a live clock needs: host time counts alike while the script runs and after it, and no rank ends early.
+def _on_one_clock(options: RunOptions) -> RunOptions:
+    """What a live clock needs: no rank ends early.
 
     Raises:
         InputError: other ranks are to be looked at, which end after their first step.
     """
-    from presim.hardware.host import host_factor
-
     if options.checks:
         raise InputError(
             f"--check {options.checks} needs ranks that end after one step, for which the others would wait on the "
             "common clock: leave it out, or --live"
         )
-    return dataclasses.replace(
-        options,
-        checks=0,
-        host_factor=host_factor(reference_host=True, server=node.host_factor, undisturbed=False)
-        if options.host_factor is None
-        else options.host_factor,
-    )
+    return dataclasses.replace(options, checks=0)
 
 
 def _capture(
@@ -160,6 +151,7 @@ def _capture(
     from presim.capture.ranks.selection import select
     from presim.capture.run import Request, capture
     from presim.cost.given import holds_prices
+    from presim.hardware.host import ORDINARY, host_factor
     from presim.live.server import LiveServer
 
     ranks = options.ranks if options.rank is None else str(options.rank)
@@ -168,7 +160,13 @@ def _capture(
 
     def simulator(blocked: Blocked) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
-        return LiveServer(target, _engine_options(options), live=options.live, prices=prices, blocked=blocked)
+        engine, as_it_came = _engine_options(options), 1.0
+        if (
+            engine.host_factor is None
+        ):  # as for a trace: one without steps counts as it comes, and so does what has none
+            engine = dataclasses.replace(engine, host_factor=host_factor(True, server=target.node.host_factor))
+            as_it_came = 1 / ORDINARY
+        return LiveServer(target, engine, live=options.live, prices=prices, blocked=blocked, as_it_came=as_it_came)
 
     return capture(request, target, progress, simulator, forks)
 

@@ -20,6 +20,7 @@ from presim.engine.simulate import simulate_job
 from presim.hardware.choose import choose_cluster
 from presim.live.feed import Feed
 from presim.live.meetings import Meetings
+from presim.trace.recurring import steadied
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Manifest
 from support.capture_logs import LogBuilder
@@ -163,16 +164,15 @@ class Job:
         self.engine.run()
         return [[self.engine.end_ns(i * 2 + rank) for i in range(self.engine._ops[rank])] for rank in (0, 1)]
 
-    def whole(self) -> list[list[int]]:
-        """The same of a simulation of the saved traces."""
-        priced = [
-            price_trace(assemble(each.log.log(), Manifest(2, each.rank, "h100-sxm", 2, "")), CLUSTER)
-            for each in self.processes
-        ]
+    def whole(self, *, recurring: bool = False) -> list[list[int]]:
+        """The same of a simulation of the saved traces; ``recurring``: what recurs takes what it needs."""
+        manifests = [Manifest(2, each.rank, "h100-sxm", 2, "", reference_host=recurring) for each in self.processes]
+        traces = [assemble(each.log.log(), manifest) for each, manifest in zip(self.processes, manifests)]
+        priced = [price_trace(trace, CLUSTER) for trace in steadied(traces)]
         timelines = simulate_job(priced, options=OPTIONS, compiled=False)
         found = []
         for item in priced:
-            is_op = np.isin(item.trace.column("kind"), (Kind.ALLOC, Kind.FREE), invert=True)
+            is_op = np.isin(item.trace.column("kind"), (Kind.ALLOC, Kind.FREE, Kind.STEP), invert=True)
             found.append(timelines[item.trace.manifest.rank].end_ns[is_op].tolist())
         return found
 
@@ -187,6 +187,25 @@ def test_a_look_at_every_step_of_both_processes_changes_nothing() -> None:
                 step()
                 job.look(rank)
         assert job.ends() == job.whole()
+
+
+@given(st.lists(st.integers(1, 200), max_size=20))
+@settings(deadline=None, max_examples=15)
+def test_steps_that_take_the_same_each_time_are_simulated_as_their_saved_trace(cuts: list[int]) -> None:
+    """What recurs takes what it needs, live and afterwards: the same to the nanosecond, looked at whenever."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(Path(folder))
+        for process in job.processes:
+            for number in range(9):
+                for step in process.actions(["kernels", "all_reduce", "nested", "sync", "exchange"]):
+                    step()
+                process._append(Kind.STEP, object=number)
+        for rank, process in enumerate(job.processes):
+            whole = process.log.records()
+            for cut in sorted(cuts):
+                process.log.write(process.folder)
+                job.feeds[rank].take_settled(min(cut, len(whole)))
+        assert job.ends() == job.whole(recurring=True)
 
 
 @st.composite

@@ -25,8 +25,8 @@ def trace(disturbed_ns: int = 0) -> Trace:
     return dataclasses.replace(made, columns={**made.columns, "host_ns": host_ns}, manifest=manifest)
 
 
-def evaluated(captured: Trace, gpu: str, factor: float | None = None, as_it_came: bool = False) -> Evaluation:
-    return evaluate(captured, choose_cluster(gpu=gpu, world_size=1), Options(host_factor=factor), as_it_came=as_it_came)
+def evaluated(captured: Trace, gpu: str, factor: float | None = None) -> Evaluation:
+    return evaluate(captured, choose_cluster(gpu=gpu, world_size=1), Options(host_factor=factor))
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,10 @@ def test_a_factor_that_is_given_goes_before_the_node_s() -> None:
     assert any("counts 3 times, as --host-factor says" in note for note in item.result.notes)
 
 
-def test_what_disturbed_the_capture_counts_only_where_a_live_clock_has_shown_it() -> None:
+def test_what_disturbed_the_capture_does_not_count() -> None:
     quiet, busy = trace(), trace(disturbed_ns=30_000_000)
     expected = evaluated(quiet, "h100-sxm").result.steps.times_s
     assert evaluated(busy, "h100-sxm").result.steps.times_s == pytest.approx(expected, rel=0.01)
-    shown = evaluated(busy, "h100-sxm", 1.0, as_it_came=True).result.steps.times_s
-    assert shown[2] > shown[1] + 0.02
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.2, False), (0.6, True)])

@@ -10,8 +10,10 @@ from presim.engine.live import LiveEngine
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.feed import Feed
+from presim.live.host_times import HostTimes
 from presim.live.meetings import Meetings
 from presim.live.questions import Answer, Ask, Question, Status
+from presim.trace.recurring import Recurring
 from presim.trace.representatives import Representatives
 
 _HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
@@ -41,9 +43,11 @@ class Clock:
         live: bool,
         prices: Sequence[Path] = (),
         stands_for: Mapping[int, Sequence[int]] | None = None,
+        as_it_came: float = 1.0,
     ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
         self._engine = LiveEngine(len(directories), options)
+        recurring = Recurring()
         self._meetings = Meetings(self._engine, Representatives(sorted(directories), stands_for))
         self._feeds = {
             rank: Feed(
@@ -55,6 +59,7 @@ class Clock:
                 cluster=cluster,
                 options=options,
                 prices=prices,
+                host=HostTimes(recurring, as_it_came),
             )
             for index, rank in enumerate(sorted(directories))
         }
@@ -173,7 +178,8 @@ class Clock:
             status = max(self._has_ended(feed, serial, host_ns) for serial in (question.first, question.second))
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
-        return Answer(status, host_ns, value, self._engine.room(feed.index), feed.ended(host_ns))
+        room = self._engine.room(feed.index)
+        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_pace)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
         recording = feed.recordings.get(serial)

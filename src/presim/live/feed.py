@@ -21,6 +21,7 @@ from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
+from presim.live.host_times import HostTimes
 from presim.live.meetings import Meetings
 from presim.live.recordings import Recordings
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
@@ -42,6 +43,7 @@ class Feed:
         cluster: Cluster,
         options: Options,
         prices: Sequence[Path] = (),
+        host: HostTimes | None = None,
     ) -> None:
         self.tail = LogTail(directory)
         self.rank = rank
@@ -51,6 +53,7 @@ class Feed:
         self.cluster = cluster
         self.options = options
         self.recordings = Recordings()
+        self._host = host or HostTimes()
         self._tables = Tables(self.tail)
         # As the script finds them; what it sets itself is known at its end only.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
@@ -109,8 +112,13 @@ class Feed:
     def host_ns_until(self, cpu_ns: int) -> int:
         """Host time from the last record to a moment."""
         spent = 0 if self._last_ns is None else max(0, cpu_ns - self._last_ns)
+        return round(spent * self.host_pace)
+
+    @property
+    def host_pace(self) -> float:
+        """Host time over CPU time from now on, until more is known."""
         factor = self.options.host_factor
-        return round(spent * (1.0 if factor is None else factor))
+        return self._host.pace * (1.0 if factor is None else factor)
 
     def ended(self, host_ns: int) -> int:
         """The lowest serial of a recording that has not ended at a moment; one more than the last where all have."""
@@ -121,6 +129,10 @@ class Feed:
     def _ops(self, records: NDArray[np.void]) -> RankOps:
         records = self._tables.launches(records)
         columns = self._tables.columns(records, self._last_ns)
+        if self.options.host_factor != 0:
+            columns["host_ns"] = self._host.of(
+                records, columns["host_ns"].astype(np.int64), columns["signature"], self._tables
+            )
         nothing = np.full(len(records), -1, np.int32)
         columns |= {"scope": nothing, "operator": nothing, "site": self._tables.site_of(records)}
         manifest = Manifest(

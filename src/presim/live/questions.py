@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 _QUESTION = struct.Struct("<qQqqq")
-_ANSWER = struct.Struct("<qqqqq")
+_ANSWER = struct.Struct("<qqqqqd")
 
 
 class Ask(enum.IntEnum):
@@ -56,6 +56,7 @@ class Answer(NamedTuple):
     value: int = 0  # ns (ELAPSED)
     room: int = 0  # launches until a stream may be full
     ended: int = 0  # all recordings with a lower serial have ended
+    pace: float = 1.0  # host time over CPU time until the next answer
 
     @classmethod
     def unpack(cls, message: bytes) -> Answer:

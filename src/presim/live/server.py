@@ -45,7 +45,7 @@ class Waiting(Protocol):
 class LiveServer:
     """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only.
 
-    ``blocked`` is asked of several ranks only.
+    ``blocked`` is asked of several ranks only. ``as_it_came``: what CPU time counts in which nothing has recurred.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class LiveServer:
         live: bool,
         prices: Sequence[Path] = (),
         blocked: Waiting | None = None,
+        as_it_came: float = 1.0,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._live = live
         self._prices = tuple(prices)
         self._blocked = blocked
+        self._as_it_came = as_it_came
         self._directories: dict[int, Path] = {}
         self._others: dict[int, Sequence[int]] = {}
         self._clocks: dict[int, Clock] = {}
@@ -87,9 +89,10 @@ class LiveServer:
         listener.listen()
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options
-        factor = 1.0 if options.host_factor is None else options.host_factor
-        costs = f"{factor!r} {options.calls.launch} {options.calls.event}"
-        return {"PRESIM_LIVE": costs} if self._live else {}
+        pace = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
+        calls = options.calls
+        costs = (calls.launch, calls.product, calls.transfer, calls.collective, calls.event)
+        return {"PRESIM_LIVE": f"{pace!r} {' '.join(map(str, costs))}"} if self._live else {}
 
     def check(self) -> None:
         """Raise what went wrong while a question was answered."""
@@ -203,7 +206,15 @@ class LiveServer:
             ranks = self._directories if self._live else {rank: self._directories[rank]}
             options = self._options if self._live else _UNTIMED
             others = {each: self._others[each] for each in ranks}
-            clock = Clock(ranks, self._cluster, options, live=self._live, prices=self._prices, stands_for=others)
+            clock = Clock(
+                ranks,
+                self._cluster,
+                options,
+                live=self._live,
+                prices=self._prices,
+                stands_for=others,
+                as_it_came=self._as_it_came,
+            )
             self._clocks |= dict.fromkeys(ranks, clock)
         return self._clocks[rank]
 

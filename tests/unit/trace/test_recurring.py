@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from presim.trace.recurring import steadied, undisturbed
+from presim.trace.recurring import Recurring, steadied, undisturbed
 from presim.trace.schema import Trace
 from support import workloads
 
@@ -49,6 +49,43 @@ def test_times_that_are_equal_stay_and_one_that_was_disturbed_becomes_as_the_oth
     disturbed = took.copy()
     disturbed[7] += 10**9
     assert undisturbed(disturbed, stretch).max() <= each + 0.5 * each / 20 + 1
+
+
+@given(TIMES, st.data())
+def test_what_has_come_in_so_far_counts_as_undisturbed_says(times: list[tuple[int, int]], data: st.DataObject) -> None:
+    """In pieces of any size: by the times that were known, or a sixteenth fewer; what has come up once as it came."""
+    named, took = (np.array(column, np.int64) for column in zip(*times))
+    recurring = Recurring()
+    entries = [recurring.entry(0, 0, name, None, None) for name in range(6)]
+    stretch = np.array([recurring.stretch(-1, entries[name]) for name in named.tolist()])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(took)), max_size=5)))
+    for begin, end in zip([0, *cuts], [*cuts, len(took)]):
+        result = recurring.take(took[begin:end], stretch[begin:end])
+        for each, before, found in zip(stretch[begin:end].tolist(), took[begin:end].tolist(), result.tolist()):
+            known = took[:end][stretch[:end] == each]
+            if len(known) < 2:
+                assert found == before
+            elif len(known) <= 128:
+                fewest = max(2, int(np.ceil(len(known) * 16 / 17)))
+                lately = (known[:count] for count in range(fewest, len(known) + 1))
+                assert found in {int(undisturbed(some, np.zeros(len(some), np.int64), 2)[0]) for some in lately}
+
+
+def test_of_many_times_the_latest_count_and_memory_stays() -> None:
+    recurring = Recurring()
+    stretch = np.full(50, recurring.stretch(-1, recurring.entry(0, 0, None, "aten::add", "layers.0")))
+    for _ in range(10):
+        slow = recurring.take(np.full(50, 5_000), stretch)
+    for _ in range(10):
+        fast = recurring.take(np.full(50, 1_000), stretch)
+    assert (slow[-1], fast[-1]) == (5_000, 1_000)
+    assert recurring._times.nbytes < 1 << 16
+
+
+def test_layers_are_alike_but_for_their_numbers() -> None:
+    recurring = Recurring()
+    first, other = (recurring.entry(0, 1, None, "aten::add", f"layers.{layer}.mlp") for layer in (3, 17))
+    assert first == other != recurring.entry(0, 2, None, "aten::add", "layers.3.mlp")
 
 
 @given(st.permutations(range(40)))

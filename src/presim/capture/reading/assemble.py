@@ -150,6 +150,10 @@ class Tables:
             known[work] = math.prod(descriptor.numbers("grid") + descriptor.numbers("block")) if is_kernel else 0
         return known[work]
 
+    def name(self, descriptor: int) -> str | None:
+        """Of an operator, a module or a range, by the id of its text; None: there is none."""
+        return self.log.descriptors[descriptor].fields.get("name", "?") if descriptor >= 0 else None
+
     def scope_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """Index into the scope table."""
         return self._by_descriptor(ids, self.scopes, "scope")

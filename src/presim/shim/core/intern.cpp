@@ -41,6 +41,13 @@ int32_t intern(std::string_view text) {
   return id;
 }
 
+std::string_view interned_text(int32_t id) {
+  if (id < 0) return {};
+  Texts& known = all();
+  std::lock_guard lock(known.mutex);
+  return known.texts[size_t(id)];
+}
+
 int32_t interned() {
   Texts& known = all();
   std::lock_guard lock(known.mutex);

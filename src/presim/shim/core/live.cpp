@@ -11,34 +11,45 @@ namespace presim {
 
 LiveClock::LiveClock() {
   const char* text = std::getenv("PRESIM_LIVE");
-  long long launch = 0, event = 0;
-  on_ = text != nullptr && std::sscanf(text, "%lf %lld %lld", &factor_, &launch, &event) == 3;
-  launch_cost_ns_ = launch;
-  event_cost_ns_ = event;
+  on_ = text != nullptr && std::sscanf(text, "%lf %lld %lld %lld %lld %lld", &pace_, &costs_.launch, &costs_.product,
+                                       &costs_.transfer, &costs_.collective, &costs_.event) == 6;
 }
 
-void LiveClock::appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t count) {
+int64_t LiveClock::cost_ns(Kind kind, int32_t work) const {
+  if (!on_) return 0;
+  if (kind == Kind::Collective) return costs_.collective;
+  if (kind == Kind::EventRecord || kind == Kind::StreamWait) return costs_.event;
+  if (kind != Kind::Work) return 0;
+  std::string_view text = interned_text(work);
+  if (text.substr(0, 5) == "gemm ") return costs_.product;
+  return text.substr(0, 5) == "copy " ? costs_.transfer : costs_.launch;
+}
+
+void LiveClock::appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t cost_ns, int64_t count) {
   if (!on_) return;
   if (!begun_) {
     begin_simulated_time();
     since_.cpu_ns = cpu_ns;
     begun_ = true;
   }
-  if (kind == Kind::HostWait) extra_ns_ += value;
+  if (kind == Kind::HostWait) {  // `value` is from what is shown
+    shown_ns_ = show(cpu_ns) + value;
+    extra_ns_ += value;
+  }
+  extra_ns_ += cost_ns;
   bool on_device = kind == Kind::Work || kind == Kind::Collective;
-  bool on_stream = kind == Kind::EventRecord || kind == Kind::StreamWait;
-  if (!on_device && !on_stream) return;
-  extra_ns_ += on_device ? launch_cost_ns_ : event_cost_ns_;
-  launches_ += count;
+  if (on_device || kind == Kind::EventRecord || kind == Kind::StreamWait) launches_ += count;
 }
 
-int64_t LiveClock::at(int64_t cpu_ns) const {
-  return host_ns_ + std::llround(double(cpu_ns - since_.cpu_ns) * factor_) + extra_ns_ - since_.extra_ns;
+int64_t LiveClock::show(int64_t cpu_ns) {
+  int64_t stands_ns = host_ns_ + std::llround(double(cpu_ns - since_.cpu_ns) * pace_) + extra_ns_ - since_.extra_ns;
+  return shown_ns_ = std::max(shown_ns_, stands_ns);
 }
 
 void LiveClock::answered(const Moment& moment, const Answer& answer) {
   if (moment.cpu_ns < since_.cpu_ns) return;
-  host_ns_ = std::max(answer.host_ns, at(moment.cpu_ns) - extra_ns_ + moment.extra_ns);  // never back
+  host_ns_ = answer.host_ns;
+  pace_ = answer.pace;
   since_ = moment;
   launches_ = 0;
   room_ = answer.room;

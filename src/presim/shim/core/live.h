@@ -1,8 +1,10 @@
 // The live clock: where the simulated host stands.
 //
-// The launcher's simulation says where it stands after each wait. From there on it spends the process's CPU time, and
-// what a real launch costs for every launch, as the simulation will have it: no question is needed for that. Times are
-// ns since the first record. Only in a process whose $PRESIM_LIVE holds "factor launch_ns event_ns".
+// The launcher's simulation says where it stands after each wait. From there on it spends the process's CPU time, at the
+// pace that the simulation has found of late, and what real calls cost: no question is needed for that. Where the next
+// answer lies before what the program has seen by then, the clock stands until the host has come so far. Times are ns
+// since the first record. Only in a process whose $PRESIM_LIVE holds "pace launch_ns product_ns transfer_ns
+// collective_ns event_ns".
 #pragma once
 #include <ctime>
 
@@ -20,6 +22,11 @@ struct Moment {
   int64_t extra_ns = 0;   // host time until then that is no CPU time: what real launches would have cost, sleep
 };
 
+// What real calls cost their host, ns: engine/calls.py says from where.
+struct CallCosts {
+  long long launch = 0, product = 0, transfer = 0, collective = 0, event = 0;
+};
+
 // Guarded by the recorder's mutex.
 class LiveClock {
  public:
@@ -27,12 +34,15 @@ class LiveClock {
   bool on() const { return on_; }
   bool begun() const { return begun_; }
 
-  // A record was appended that was asked for by a call of its own, and `count` with it.
-  void appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t count = 1);
+  // What a real call costs; `work`: the descriptor of what it puts on the device. Needs no mutex, and takes another one.
+  int64_t cost_ns(Kind kind, int32_t work) const;
+
+  // A record was appended that was asked for by a call of its own, which costs so much, and `count` with it.
+  void appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t cost_ns, int64_t count = 1);
   int64_t extra_ns() const { return extra_ns_; }
 
-  // Where the host stands; certain as long as no stream can be full.
-  int64_t at(int64_t cpu_ns) const;
+  // Where the host stands, for the program to see; certain as long as no stream can be full.
+  int64_t show(int64_t cpu_ns);
   bool certain() const { return launches_ < room_; }
 
   // The simulation's word on a moment; an older word than the last one changes nothing.
@@ -40,10 +50,11 @@ class LiveClock {
 
  private:
   bool on_ = false, begun_ = false;
-  double factor_ = 1;
-  int64_t launch_cost_ns_ = 0, event_cost_ns_ = 0;
+  double pace_ = 1;
+  CallCosts costs_;
   Moment since_;
   int64_t host_ns_ = 0;     // where the host stood then
+  int64_t shown_ns_ = 0;    // the clock does not go back behind it
   int64_t extra_ns_ = 0;
   int64_t launches_ = 0, room_ = 0;  // since the last answer
 };

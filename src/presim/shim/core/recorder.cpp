@@ -145,11 +145,11 @@ int64_t live_ns() {
   {
     std::lock_guard lock(log.mutex);
     if (!log.live.begun()) return -1;
-    if (log.live.certain()) return log.live.at(log.now());
+    if (log.live.certain()) return log.live.show(log.now());
   }
   ask_now(Ask::Now);
   std::lock_guard lock(log.mutex);
-  return log.live.at(log.now());
+  return log.live.show(log.now());
 }
 
 bool log_open() { return is_open(recorder()); }
@@ -161,6 +161,11 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
   Context& here = context();
   uint64_t index;
   Moment moment;
+  int64_t cost_ns = 0;
+  if (log.live.on()) {
+    OwnTime observing;
+    cost_ns = log.live.cost_ns(kind, work);
+  }
   {
     std::lock_guard lock(log.mutex);
     OwnTime observing;  // not the wait for the lock, in which other threads run
@@ -171,7 +176,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     record = Record{log.now(), object, value, work, here.op_depth > 0 ? kUnclaimed : -1, here.scope, stream, kind, here.phase, tag, {}};
     header.count.store(index + 1, std::memory_order_release);
     log.pace.look(log.program_ns);
-    log.live.appended(kind, record.cpu_ns, value);
+    log.live.appended(kind, record.cpu_ns, value, cost_ns);
     moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
   }
   if (log.live.on() && index == 0) simulator_answers();  // the launcher knows from now on that this rank runs
@@ -204,7 +209,7 @@ void append_batch(const Record* records, size_t count) {
     claim_later(here, first + i);
   }
   log.end_batch(count);
-  log.live.appended(records[0].kind, written->cpu_ns, 0, int64_t(count));
+  log.live.appended(records[0].kind, written->cpu_ns, 0, log.live.cost_ns(Kind::Work, -1), int64_t(count));
 }
 
 void hold(Kind kind, uint16_t stream, int64_t object, int32_t work) {
@@ -229,7 +234,7 @@ void append_held(size_t launches) {
   }
   if (written == nullptr) return;
   log.end_batch(held.size());
-  for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0);
+  for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0, log.live.cost_ns(Kind::Collective, -1));
 }
 
 Record* record_at(uint64_t index) {

@@ -85,6 +85,7 @@ PRESIM_API Context& context();
 
 // Descriptor id of a text; equal texts have equal ids. Thread-safe.
 PRESIM_API int32_t intern(std::string_view text);
+std::string_view interned_text(int32_t id);  // "" of -1; not with the log's mutex
 PRESIM_API int32_t interned();  // how many there are: it grows where the program does what it has not done before
 
 // Append one record and return its index; time, scope and phase are filled in. Thread-safe. No-op (returns

@@ -30,6 +30,7 @@ struct Answer {
   int64_t value;    // ns (Elapsed)
   int64_t room;     // launches until a stream may be full
   int64_t ended;    // all recordings with a lower serial have ended
+  double pace;      // host time over CPU time until the next answer
 };
 
 constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;
