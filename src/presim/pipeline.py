@@ -170,6 +170,7 @@ def _check_size(trace: Trace, cluster: Cluster) -> None:
     wanted = trace.manifest.world_size
     if cluster.world_size != wanted:
         raise InputError(
-            f"the trace is of a job with {wanted} ranks, but {cluster.nodes} nodes x {cluster.gpus_per_node} GPUs are "
-            f"{cluster.world_size}; choose --nodes and --gpus-per-node for {wanted} ranks or capture again"
+            f"the trace is of a job of world size {wanted}, but nodes x GPUs are {cluster.nodes} x "
+            f"{cluster.gpus_per_node} = {cluster.world_size}; choose --nodes and --gpus-per-node that make {wanted} or "
+            "capture again"
         )

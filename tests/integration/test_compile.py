@@ -44,6 +44,16 @@ def test_products_of_compiled_code_have_their_shapes() -> None:
     assert job.gemm_flops(Phase.BACKWARD) == 3 * layer
 
 
+def test_steps_that_replay_what_the_compiler_recorded_are_steady() -> None:
+    """CUDA graphs of forward and backward: recorded in the second step, and no part of a compilation."""
+    job = run("compiled.py", "reduce-overhead", steps=5)
+    assert job.result.steps.steady
+    assert job.result.steps.steady_index >= 2
+    layer = 2 * TOKENS * 256 * WIDTH
+    assert job.gemm_flops(Phase.FORWARD) == 2 * layer
+    assert job.gemm_flops(Phase.BACKWARD) == 3 * layer
+
+
 def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None:
     """Autotuners see no times here; whatever they choose, the products stay products, with shapes and FLOPs."""
     job = run("autotuned.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +31,20 @@ def test_on_80_gb_it_fits() -> None:
     assert result.exit == "stopped"
     assert result.memory.fits is True
     assert 40 * GiB < result.memory.peak_allocated_bytes < 80 * GiB
+
+
+def test_moments_that_the_failing_step_had_made_are_the_optimizer_s(tmp_path: Path) -> None:
+    """Parameters, gradients and one moment of 16 GiB each leave no room for the second moment's."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(65536, 65536, bias=False, device='cuda')\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "model(torch.ones(16, 65536, device='cuda')).sum().backward()\n"
+        "optimizer.step()\n"
+    )
+    result = run(str(script), gpu="a100-80gb-sxm").result
+    assert result.exit == "out_of_memory"
+    held = {category.name: category.bytes for category in result.memory.by_category}
+    assert (held["parameter"], held["gradient"]) == (16 * GiB, 16 * GiB)
+    assert held["optimizer_state"] == 32 * GiB

@@ -41,6 +41,13 @@ def test_a_lone_rank_takes_the_others_to_hold_what_it_holds() -> None:
     assert "sum 1 4.0" in ended.stdout
 
 
+@pytest.mark.parametrize("ranks", ["0", "all"])
+def test_objects_of_any_size_come_through_tensors_and_shards_are_saved(ranks: str) -> None:
+    """The script checks itself: gathered, scattered and broadcast with NCCL, and a distributed checkpoint."""
+    ended = presim("run", *WORLD, "-q", "--ranks", ranks, SCRIPTS / "nccl_objects.py")
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.slow
 def test_the_last_rank_is_looked_at_and_does_the_same(tmp_path: Path) -> None:
     """Fully sharded data parallel: one rank stands for all, which is proved on another."""

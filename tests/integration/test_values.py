@@ -82,8 +82,14 @@ def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: 
 
 
 def test_scaling_clipping_overflow_checks_and_early_stopping_go_by_their_policies() -> None:
-    """The script stops after the third loss; the result lists what it read, where, and who answered."""
+    """The script stops after the third loss; the result lists what it read, where, and who answered.
+
+    Between its steps it evaluates, which is no part of their batch.
+    """
     result = result_of("training_values.py", values=("gradient_norm=4", "loss=3,2.75,2.5"))
+    assert result.step_time_s is not None
+    assert result.throughput.samples_per_s is not None
+    assert result.throughput.samples_per_s * result.step_time_s == pytest.approx(8)
     answers = Counter[str]()
     for read in result.read_backs:
         answers[read.answer] += read.times

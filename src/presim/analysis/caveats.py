@@ -15,6 +15,7 @@ from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
+_UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
@@ -125,6 +126,19 @@ def _places(reads: list[ReadBack]) -> str:
     return ", ".join(lines[:2] + ["…"] * (len(lines) > 2))
 
 
+def _unusual(steps: Steps) -> list[str]:
+    """That another step was far shorter, even the first, which is rarely so in training alone."""
+    durations = [step.duration_ns for step in steps.steps]
+    shown, shortest = steps.steady_index, durations.index(min(durations))
+    if durations[shown] <= _UNUSUAL * durations[shortest]:
+        return []
+    return [
+        f"Step {shown + 1}, which the figures describe, takes {seconds(durations[shown] / 1e9)}, step {shortest + 1} "
+        f"{seconds(durations[shortest] / 1e9)}: one of them does what not every step does, such as an evaluation or a "
+        f"checkpoint. More steps (--steps {len(durations) + 3}) tell which is usual."
+    ]
+
+
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
     notes = [*trace.manifest.notes, *_policies(trace)]
@@ -139,6 +153,8 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
         )
     elif not steps.is_steady:
         notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
+    else:
+        notes += _unusual(steps)
     ranks = data_parallel_ranks(trace.manifest)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")

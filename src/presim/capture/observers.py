@@ -13,6 +13,7 @@ import torch
 
 from presim.capture.adapters import (
     autotuning,
+    checkpoints,
     compilation,
     deepspeed,
     flex_attention,
@@ -25,7 +26,7 @@ from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
 from presim.capture.adapters.triton_kernels import TritonKernels
 from presim.capture.device_values.read_backs import ReadBacks
-from presim.capture.distributed import process_groups, spawn, world
+from presim.capture.distributed import objects, process_groups, spawn, world
 from presim.capture.distributed.peers import Peers
 from presim.capture.script import whereabouts
 from presim.capture.script.control import Control
@@ -106,7 +107,11 @@ class Observers:
 
     def _join_world(self, control: Control, ends: Ends) -> None:
         stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
-        world.install(control.store, control.rank, Representatives(list(stands_for), stands_for))
+        representatives = Representatives(list(stands_for), stands_for)
+        world.install(control.store, control.rank, representatives)
+        objects.install(control.rank, representatives, Path(control.outcome).parent)
+        if any(control.present.values()):  # there are absent ranks
+            checkpoints.install()
         if control.is_scout:
             Peers(control.rank, stands_for, ends.lack).install()
 

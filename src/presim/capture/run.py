@@ -127,8 +127,9 @@ def _used_device(trace: Trace) -> bool:
 def _check(request: Request, cluster: Cluster) -> None:
     program = request.program
     if not program.module and not Path(program.script).is_file():
-        unknown = "; `presim run --help` has the options that there are" if program.script.startswith("-") else ""
-        raise InputError(f"there is no script {program.script!r} (working directory {Path.cwd()}){unknown}")
+        if program.script.startswith("-"):
+            raise InputError(f"presim run has no option {program.script!r}; `presim run --help` lists those it has")
+        raise InputError(f"there is no script {program.script!r} (working directory {Path.cwd()})")
     package = program.script.split(".")[0]
     if program.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):
         raise InputError(f"there is no module {package!r} in {Path.cwd()} or installed for {sys.executable}")

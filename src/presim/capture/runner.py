@@ -136,6 +136,7 @@ class Runner:
 
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
+        observers.steps.name_unfinished()
         outcome.steps = observers.steps.count
         outcome.neighbours = self.neighbours.share()
         outcome.versions = {

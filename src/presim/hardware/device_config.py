@@ -12,7 +12,8 @@ def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) ->
     """Describe ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as the CUDA runtime has them."""
     if gpu.vendor != "nvidia":
         raise InputError(
-            f"{gpu.id} cannot be emulated: capture on an NVIDIA GPU, then `presim simulate` the trace for {gpu.id}."
+            f"{gpu.id} cannot be emulated: name one of NVIDIA's with --gpu and keep the trace with --save DIR, then "
+            f"`presim simulate DIR --gpu {gpu.id}`."
         )
     values = {
         "name": gpu.name,

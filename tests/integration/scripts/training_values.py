@@ -8,8 +8,10 @@ model = nn.Sequential(nn.Embedding(4096, 1024), nn.Linear(1024, 4096)).to(device
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 scaler = torch.amp.GradScaler(init_scale=2.0**16, growth_interval=2)
 tokens = torch.randint(4096, (8, 512), device=device)
-taken, losses = 0, []
+losses = []
 for epoch in range(10):
+    with torch.no_grad():  # an evaluation, of other tokens than the step's
+        nn.Sequential(model)(tokens.tile(3, 1))
     with torch.autocast("cuda", dtype=torch.float16):
         loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
     scaler.scale(loss).backward()

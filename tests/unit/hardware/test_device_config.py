@@ -45,5 +45,6 @@ def test_a_gpu_that_cannot_be_emulated_is_refused() -> None:
     with pytest.raises(InputError) as raised:
         device_config(catalogue.gpu("mi300x"), 8)
     assert str(raised.value) == (
-        "mi300x cannot be emulated: capture on an NVIDIA GPU, then `presim simulate` the trace for mi300x."
+        "mi300x cannot be emulated: name one of NVIDIA's with --gpu and keep the trace with --save DIR, then "
+        "`presim simulate DIR --gpu mi300x`."
     )

@@ -1,7 +1,8 @@
 """What torch.compile asks of the device while it compiles is named so, as if a module of that name ran.
 
 A rank whose graphs lie in inductor's cache already asks for less than the one that filled it: such work is no sign that
-ranks differ, and none of a step that is repeated.
+ranks differ, and none of a step that is repeated. What is recorded into a CUDA graph keeps its own place: each replay
+has it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ def _name_compilations(hook: Hook, module: Any) -> None:
     # Callbacks that are registered there are dropped by torch._dynamo.reset().
     handler = module.CompilationCallbackHandler
     scope = hook.scope_id(COMPILING)
-    handler.run_start_callbacks = _then(handler.run_start_callbacks, lambda: hook.enter_scope(scope))
-    handler.run_end_callbacks = _then(handler.run_end_callbacks, hook.leave_scope)
+    recording = module.CallbackTrigger.CUDAGRAPH_RECORDING
+    handler.run_start_callbacks = _then(handler.run_start_callbacks, recording, lambda: hook.enter_scope(scope))
+    handler.run_end_callbacks = _then(handler.run_end_callbacks, recording, hook.leave_scope)
 
 
-def _then(call: Callable[..., None], tell: Callable[[], None]) -> Callable[..., None]:
+def _then(call: Callable[..., None], recording: Any, tell: Callable[[], None]) -> Callable[..., None]:
+    """``call``, and then ``tell`` but where a CUDA graph is recorded."""
+
     @functools.wraps(call)
-    def call_and_tell(*args: Any) -> None:
+    def call_and_tell(handler: Any, args: Any) -> None:
         try:
-            call(*args)
+            call(handler, args)
         finally:
-            tell()
+            if args.callback_trigger != recording:
+                tell()
 
     return call_and_tell

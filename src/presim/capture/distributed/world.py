@@ -7,13 +7,11 @@
 * A TCPStore client sleeps up to one millisecond per rank of the world before it connects, to spare the server
   (16 s in a world of 16,384); a client that is not told the world's size does not.
 * The store of each group says which of its members run, so that the launcher answers for the others only.
-* Objects from a rank that does not run come from the rank that stands for it, or stay as this rank has them.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -34,8 +32,6 @@ def install(port: int, rank: int, representatives: Representatives) -> None:
     _replace_gloo(rank, representatives)
     _meet_at(port)
     _name_members(representatives.captured)
-    for name in ("broadcast_object_list", "scatter_object_list", "recv_object_list"):
-        _hear_objects(name, rank, representatives)
     group: Any = dist.ProcessGroup
     group.monitored_barrier = lambda self, timeout=None, wait_all_ranks=False: self.barrier().wait()
 
@@ -97,31 +93,3 @@ def _name_members(present: tuple[int, ...]) -> None:
         return create(size, rank, members, backend, store, *args, **kwargs)
 
     module._new_process_group_helper = create_named
-
-
-def _hear_objects(name: str, rank: int, representatives: Representatives) -> None:
-    """Objects from a rank that does not run: their sizes would be read from memory that nobody has written."""
-    module: Any = sys.modules["torch.distributed.distributed_c10d"]
-    call = getattr(module, name)
-    parameters = inspect.signature(call)
-
-    @functools.wraps(call)
-    def hear(*args: Any, **kwargs: Any) -> Any:
-        given = parameters.bind(*args, **kwargs)
-        given.apply_defaults()
-        found = given.arguments
-        members = dist.get_process_group_ranks(found.get("group") or dist.group.WORLD)
-        at = found.get("group_src")
-        source = members[at] if at is not None else found.get("src")
-        if source is None or source in representatives.captured:
-            return call(*args, **kwargs)
-        voice = int(representatives.of([source])[0])
-        if name != "broadcast_object_list" or voice not in members:
-            return source  # what the lists hold stays as it is
-        found["src"] = voice
-        if "group_src" in found:
-            found["group_src"] = None
-        return call(*given.args, **given.kwargs)
-
-    setattr(module, name, hear)
-    setattr(dist, name, hear)

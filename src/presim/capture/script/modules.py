@@ -41,6 +41,7 @@ class ModuleScopes:
         self._embeds = False  # that module looks tokens up
         self._input_before = 0  # tokens and samples when the last step ended
         self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
+        self._trains = False  # that module ran where gradients are wanted: what runs without them evaluates
 
     def install(self) -> None:
         """Hooks on every module of the process, present and future.
@@ -51,7 +52,8 @@ class ModuleScopes:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
         self._calling_ns = max(0, self._time_calls() - bare)
-        self.__dict__.update(parameters=0, parameters_local=0, tokens=0, samples=0, _counted=0)
+        self.parameters = self.parameters_local = self._counted = 0
+        self._count_anew()
 
     def _time_calls(self) -> int:
         """Nanoseconds of one call of a module that does nothing, without what the hooks count as theirs.
@@ -114,12 +116,13 @@ class ModuleScopes:
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
         total = model_elements(module)
         own = [own_part(parameter) for parameter in parameters]
-        if total > self.parameters:
+        if total > self.parameters or (total == self.parameters and self._trains_at_last(module)):
             self._counted = id(module)
             self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
             self.parameters = total
             self.parameters_local = sum(elements(tensor) for tensor in own)
-            self.tokens = self.samples = self.steps_with_input = self._input_before = 0
+            self._trains = False
+            self._count_anew()
         for tensor in own:
             self.tag(tensor, Category.PARAMETER)
         for buffer in nn.Module.buffers(module):
@@ -127,8 +130,23 @@ class ModuleScopes:
         for tensor in _tensors(args):
             self.tag(tensor, Category.INPUT)
 
+    def _trains_at_last(self, module: nn.Module) -> bool:
+        """Whether this is what a program trains that had another wrapper of the same model evaluate first."""
+        return torch.is_grad_enabled() and not self._trains and id(module) != self._counted
+
+    def _count_anew(self) -> None:
+        self.tokens = self.samples = self.steps_with_input = self._input_before = 0
+
     def _count_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor."""
+        """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor.
+
+        Of a program that trains, the calls that train: an evaluation between two steps is no part of their batch.
+        """
+        if torch.is_grad_enabled() and not self._trains:
+            self._trains = True
+            self._count_anew()
+        if self._trains and not torch.is_grad_enabled():
+            return
         tensors = [tensor for tensor in (*_tensors(args), *_tensors(kwargs.values())) if tensor.dim() > 0]
         ids = [tensor for tensor in tensors if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
         ids = ids if self._embeds else []  # a graph's edges, too, are two rows of integers

@@ -31,6 +31,7 @@ class OptimizerSteps:
         self.stop = stop  # called after the last step; does not return
         self.count = 0
         self._first: Optimizer | None = None
+        self._stepping: Optimizer | None = None  # whose step has begun and not ended
         self._inside = False  # a step that its framework begins and ends
         self._tagged: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
 
@@ -41,6 +42,7 @@ class OptimizerSteps:
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
+        self._stepping = optimizer
         self._tag_gradients(optimizer)
         self.scopes.hook.add_own_time(now_ns() - start)
 
@@ -53,12 +55,18 @@ class OptimizerSteps:
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
+        self._stepping = None
         self._tag_state(optimizer)
         self.scopes.hook.add_own_time(now_ns() - start)
         if self._first is None:
             self._first = optimizer
         if optimizer is self._first and not self._inside:
             self._mark()
+
+    def name_unfinished(self) -> None:
+        """At the end of the script: what an optimizer holds whose step raised, out of memory for one."""
+        if self._stepping is not None:
+            self._tag_state(self._stepping)
 
     @contextlib.contextmanager
     def whole_step(self) -> Iterator[None]:
