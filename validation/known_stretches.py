@@ -99,9 +99,9 @@ def main() -> None:
         if len(values) >= _CAPTURES and is_one_call and agree:
             rows.append(f'"{name}" = {round(np.exp(middle))}\n')
     head = (
-        "# Time of stretches of host work that end with a launch, within one of PyTorch's operators, on a machine that\n"
-        "# does nothing else, ns: the entry before, the operator, the phase. Made by validation/known_stretches.py from\n"
-        f"# {len(logs)} captures, {sum(alone)} of them alone on their machine; PyTorch {', '.join(sorted(versions))}.\n"
+        "# Time of stretches of host work that end with a launch, within one of PyTorch's operators, on a machine\n"
+        "# that does nothing else, ns: the entry before, the operator, the phase. By validation/known_stretches.py\n"
+        f"# from {len(logs)} captures, {sum(alone)} of them alone on a machine; PyTorch {', '.join(sorted(versions))}\n"
         "[ns]\n"
     )
     text = head + "".join(rows)

@@ -24,6 +24,7 @@ from presim.result import Memory, Result
 from presim.trace.recurring import steadied
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Manifest, Trace
+from presim.trace.speedometer import alone, slowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +49,21 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
+    shown_live: bool = False,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
-    presim's own unless given.
+    presim's own unless given. ``shown_live``: host time keeps what else the machine did, as a live clock has shown it.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    captured = steadied(given_traces)
-    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, given_traces))
+    by_themselves = given_traces if shown_live else [alone(trace) for trace in given_traces]
+    captured = steadied(by_themselves)
+    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
     chosen = _choose(captured, rank)
+    slowdown = slowed(_choose(given_traces, rank), _choose(by_themselves, rank))
     _check_size(chosen, cluster)
     given = options or Options()
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
@@ -69,7 +73,7 @@ def evaluate(
     representatives = Representatives(list(priced), stands_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
-    device = device_of(cluster, chosen, options, host=_whose(given, cluster))
+    device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
     result = summarise(mine, timeline, device)
     ranks = [
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
@@ -128,8 +132,14 @@ def _whose(options: Options, cluster: Cluster) -> str:
     return f"as for hosts of {node.id}" if node.host_factor else "as for a typical GPU server"
 
 
-def device_of(cluster: Cluster, trace: Trace, options: Options, host: str = "") -> Device:
-    """The facts about a cluster that the figures are held against; ``host``: where the factor of host time is from."""
+def device_of(
+    cluster: Cluster, trace: Trace, options: Options, host: str = "", slowdown: float | None = None
+) -> Device:
+    """The facts about a cluster that the figures are held against.
+
+    ``host``: where the factor of host time is from. ``slowdown``: what host time was divided by for what else the
+    machine did that captured; None where that is not known.
+    """
     gpu = cluster.gpu
     dtypes = {dtype for signature in trace.signatures if (dtype := arithmetic_dtype(signature))}
     peaks = {dtype: peak for dtype in sorted(dtypes) if (peak := gpu.peak(dtype))}
@@ -146,6 +156,7 @@ def device_of(cluster: Cluster, trace: Trace, options: Options, host: str = "") 
         contention=options.contention,
         host_factor=options.host_factor_of(trace.manifest),
         host=host,
+        slowdown=slowdown,
         calls=options.calls,
         launch_latency_ns=options.launch_latency_ns,
     )

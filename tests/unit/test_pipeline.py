@@ -14,6 +14,7 @@ from presim.hardware.host import TYPICAL_FACTOR
 from presim.pipeline import Evaluation, evaluate
 from presim.trace.schema import Trace
 from support import workloads
+from support.products import products
 
 
 def trace(disturbed_ns: int = 0) -> Trace:
@@ -52,9 +53,19 @@ def test_what_disturbed_the_capture_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.2, False), (0.6, True)])
-def test_a_busy_machine_is_named_where_the_device_waits_for_the_host(share: float, said: bool) -> None:
+def test_a_busy_machine_is_named_where_what_it_cost_is_not_known(share: float, said: bool) -> None:
     made = trace()
     captured = dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, neighbours=share))
     notes = evaluated(captured, "h100-sxm").result.notes
-    assert any("used 60.0% of this machine's CPUs" in note for note in notes) == said
+    assert any("used 60.0% of this machine's CPUs" in note and "may wait for less" in note for note in notes) == said
     assert not any("machine's CPUs" in note for note in evaluated(captured, "h100-sxm", 0.0).result.notes)
+
+
+def test_a_machine_that_was_slower_because_of_others_makes_no_difference_and_is_named() -> None:
+    quiet, busy = evaluated(products([1.0] * 200), "h100-sxm"), evaluated(products([2.5] * 200), "h100-sxm")
+    assert busy.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=1e-3)
+    assert any("took 2.5 times as long as on a machine alone" in note for note in busy.result.notes)
+    assert not any("machine alone" in note for note in quiet.result.notes)
+    cluster = choose_cluster(gpu="h100-sxm", world_size=1)
+    shown = evaluate(products([2.5] * 200), cluster, shown_live=True).result.step_time_s
+    assert shown == pytest.approx(2.5 * (quiet.result.step_time_s or 0), rel=0.2)

@@ -17,6 +17,7 @@ from presim.units import gib, percent, seconds
 _WORTH_A_NOTE = 0.01  # of the step
 _UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
+_SLOWED = 1.2  # likewise
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
 PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
@@ -93,14 +94,21 @@ def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> l
     ]
 
 
-def busy_note(breakdown: Breakdown, step: Step, share: float) -> list[str]:
-    """That the machine was busy while host time was measured, where the device waits for it."""
+def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | None) -> list[str]:
+    """That the machine was busy while host time was measured, where the device waits for it, and what that changes."""
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
-    if share < _BUSY or not _is_worth_a_note(waits, step):
+    is_slow = slowdown is not None and slowdown >= _SLOWED
+    if not (is_slow or share >= _BUSY) or not _is_worth_a_note(waits, step):
         return []
+    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured"
+    if slowdown is None:
+        return [
+            f"{others}, and host time comes out longer beside them: on an idle machine the device may wait for less "
+            f"than {seconds(waits / 1e9)}."
+        ]
     return [
-        f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and host time "
-        f"comes out longer beside them: on an idle machine the device may wait for less than {seconds(waits / 1e9)}."
+        f"{others}, and PyTorch's own operators took {max(slowdown, 1.0):.2g} times as long as on a machine alone: "
+        "host time is divided by that."
     ]
 
 

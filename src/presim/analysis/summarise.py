@@ -41,6 +41,7 @@ class Device:
     contention: bool = True  # whether the simulation let overlapping work slow each other
     host_factor: float = 1.0  # what captured host time was multiplied with
     host: str = ""  # where that comes from, in words
+    slowdown: float | None = None  # what it was divided by for what else the machine did; None: not known
     calls: CallCosts = NO_CALLS  # CPU time of library calls beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
@@ -87,7 +88,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         notes=[
             *reader_notes(trace, steps, flops, memory),
             *host_note(parts, step, device.host_factor, device.host),
-            *busy_note(parts, step, trace.manifest.neighbours if device.host_factor else 0.0),
+            *(busy_note(parts, step, trace.manifest.neighbours, device.slowdown) if device.host_factor else ()),
         ],
     )
 

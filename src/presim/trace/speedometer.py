@@ -76,6 +76,14 @@ def within(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
     return entries[1:][chosen], names, which.reshape(-1), times[chosen]
 
 
+def slowed(before: Trace, after: Trace) -> float | None:
+    """How much longer host time had been than what `alone` made of it; None where it knew too little."""
+    if after is before:
+        return None
+    spent, left = (int(trace.columns["host_ns"].astype(np.int64).sum()) for trace in (before, after))
+    return spent / max(left, 1)
+
+
 def alone(trace: Trace) -> Trace:
     """The trace with ``host_ns`` [entry] as on a machine that does nothing else.
 

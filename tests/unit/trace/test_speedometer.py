@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.trace import speedometer
-from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Phase, Trace
-from presim.trace.signatures import Gemm
-from presim.trace.speedometer import Pace, alone, key, reference_ns, within
+from presim.trace.speedometer import Pace, alone, key, reference_ns, slowed, within
+from support.products import KNOWN, PYTHON_NS, products
 
-KNOWN = key(Kind.ALLOC, "aten::mm", Phase.FORWARD)
-PRODUCT = Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16")
-PYTHON_NS = 20_000
 SLOWER = st.floats(1.0, 20.0)
-
-
-def products(
-    slowdown: list[float], *, steps: int = 3, operator: str = "aten::mm", reference_host: bool = True
-) -> Trace:
-    """Steps of one product for each slowdown, with Python before each."""
-    build = TraceBuilder()
-    within_ns = reference_ns()[KNOWN]
-    for _ in range(steps):
-        for factor in slowdown:
-            build.alloc(0, 512, host_ns=round(PYTHON_NS * factor))
-            build.work(PRODUCT, host_ns=round(within_ns * factor), operator=operator, phase=Phase.FORWARD)
-            build.free(0, 512)
-        build.step()
-    trace = build.trace()
-    operators = trace.columns["operator"].copy()
-    operators[trace.mask(Kind.ALLOC)] = 0  # the range that allocates is the operator's
-    manifest = msgspec.structs.replace(trace.manifest, reference_host=reference_host)
-    return dataclasses.replace(trace, manifest=manifest, columns={**trace.columns, "operator": operators})
 
 
 def host_ns(trace: Trace) -> int:
@@ -47,7 +24,9 @@ def host_ns(trace: Trace) -> int:
 @given(SLOWER)
 def test_a_machine_that_is_slower_all_along_makes_no_difference(factor: float) -> None:
     quiet, slow = products([1.0] * 200), products([factor] * 200)
-    assert abs(host_ns(alone(slow)) / host_ns(quiet) - 1) < 1e-3
+    after = alone(slow)
+    assert abs(host_ns(after) / host_ns(quiet) - 1) < 1e-3
+    assert slowed(slow, after) == pytest.approx(factor, rel=1e-3)
 
 
 @given(SLOWER, SLOWER)
@@ -83,6 +62,7 @@ def test_a_trace_without_known_stretches_or_of_an_unknown_host_is_left_alone() -
         products([3.0] * 200, reference_host=False),
     ):
         assert alone(trace) is trace
+        assert slowed(trace, alone(trace)) is None
 
 
 def test_a_stretch_of_recomputation_is_one_of_a_forward_pass() -> None:
