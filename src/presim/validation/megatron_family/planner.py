@@ -219,6 +219,8 @@ def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ..
         fields["microbatch_group_size_per_vp_stage"] = micro_batches  # groups of another size would not come out even
     if tuned.is_tuned(case) and shapes.positions == "rope":
         fields["apply_rope_fusion"] = True
+    if engine_of(case) == "te" and fields.pop("apply_query_key_layer_scaling", False):
+        fields["attention_softmax_in_fp32"] = True  # all that it implies: there the scale is an environment variable's
     if is_sharded(case) and (layers := tuned.offloaded(plain_name(case), cluster.gpu.id, case.text("precision"))):
         fields |= {"cpu_offloading": True, "cpu_offloading_num_layers": layers, "cpu_offloading_weights": False}
     return tuple(part for name in sorted(fields) for part in ("--set", f"{name}={fields[name]!r}"))

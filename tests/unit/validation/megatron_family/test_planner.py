@@ -58,6 +58,14 @@ def test_transformer_engine_is_taken_where_the_case_needs_it() -> None:
     assert "--engine te" in arguments({**local, "n_experts": "8", "ep": "8"})
 
 
+def test_scores_scaled_by_layer_are_widened_and_scaled_by_megatron_s_own_layers_only() -> None:
+    local = {**MEGATRON, "other": "transformer-impl=local;apply-query-key-layer-scaling=True"}
+    assert "--set apply_query_key_layer_scaling=True" in arguments(local)
+    experts = arguments({**local, "n_experts": "2", "topk": "1"})  # of Transformer Engine, which would raise an error
+    assert "--set attention_softmax_in_fp32=True" in experts
+    assert "apply_query_key_layer_scaling" not in experts
+
+
 def test_a_rack_is_hosts_of_four_in_equal_parts() -> None:
     cluster = plan(Case({**BRIDGE, "n_gpus": "256", "global_batch": "256"})).cluster
     assert (cluster.nodes, cluster.gpus_per_node, cluster.domain_size) == (64, 4, 64)
