@@ -26,12 +26,26 @@ _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
 _AMD = ("amd ", "instinct", "rocm", "mi100", "mi210", "mi250", "mi300", "mi325", "mi350", "mi355")
 
 
+_COUNTED = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "n_gpus", "gpus_per_node", "micro_batch", "seq_len", "n_layers")
+
+
+def _check_counts(case: Case) -> None:
+    for column in _COUNTED:
+        value = case.number(column)
+        if value is not None and value < 1:
+            raise CannotBuildError(f"{column} = {case.text(column)!r} must be at least 1")
+
+
 def completed(case: Case) -> Case:
     """The case with its number of GPUs and its micro-batch, where its other cells leave one only.
 
     GPUs are data x tensor x pipeline x context parallelism, if the first is given; a step's samples are micro-batch x
     accumulation x data parallelism.
+
+    Raises:
+        CannotBuildError: there is none of something that a run has at least one of.
     """
+    _check_counts(case)
     row, split = dict(case.row), case.count("tp", 1) * case.count("pp", 1) * case.count("cp", 1)
     replicas = case.count("dp", 0) or case.count("n_gpus", 0) // split
     if not case.text("n_gpus") and case.text("dp"):

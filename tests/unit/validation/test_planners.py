@@ -38,6 +38,7 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
             {"gpu": "AMD Instinct MI325X"},
             "AMD Instinct MI325X is AMD's: what runs on it is ROCm's, which is not emulated",
         ),
+        ({"pp": "8", "n_gpus": "4", "tp": "1", "model": "Llama3.1-8B"}, "4 GPUs are no multiple of tp x pp x cp = 8"),
         ({"n_gpus": ""}, "n_gpus = 1 is less than what one replica takes: tp x pp x cp"),
         ({"act_ckpt": "not stated"}, "act_ckpt = 'not stated' says neither none, selective nor full"),
         ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
@@ -110,3 +111,10 @@ def test_a_llama_that_is_only_named_has_its_published_shapes() -> None:
 def test_submissions_to_mlperf_are_megatrons_whatever_their_containers_are_called(installed: set[str]) -> None:
     row = {**LLAMA, "framework": "PyTorch", "source": "github:mlcommons/training_results_v5.1:x/results/y/"}
     assert plan(Case({**row, "model": "Llama3.1-8B"})).recipe == "megatron_gpt.py"
+
+
+@pytest.mark.parametrize("column", ["tp", "pp", "vp", "cp", "ep", "dp", "n_gpus", "gpus_per_node", "micro_batch"])
+@pytest.mark.parametrize("framework", ["torchtitan", "Megatron-LM", "NeMo AutoModel", "llm-foundry", "torchtune"])
+def test_none_of_what_a_run_has_one_of_is_refused_in_words(column: str, framework: str, installed: set[str]) -> None:
+    row = {**LLAMA, "framework": framework, "model": "Llama3.1-8B", column: "0"}
+    assert refusal(row) == f"{column} = '0' must be at least 1"
