@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import aiconfigurator_tables
 import collective_tables
 import operator_tables as tables
 from operators import commit
@@ -33,7 +34,7 @@ from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
 READERS = {
-    "aiconfigurator": tables.aiconfigurator,
+    "aiconfigurator": aiconfigurator_tables.aiconfigurator,
     "vidur": tables.vidur,
     "vtrain": collective_tables.vtrain,
     "echo": collective_tables.echo,

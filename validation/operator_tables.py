@@ -8,12 +8,9 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from presim.trace.signatures import (
     Attention,
@@ -52,85 +49,6 @@ def evenly(rows: Rows, count: int) -> Rows:
     return rows[step // 2 :: step]
 
 
-_AIC_GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200"}
-_AIC_GPUS["l40s"] = "l40s"
-_HALF = ("bfloat16", "float16", "half")
-_FUSED = re.compile("fa2|fa3|fa4|flash_attention|flash_attn|trtllm_mha|trtllmprefill|trtllmdecode")
-
-
-def aiconfigurator(root: Path, count: int) -> Iterator[Case]:
-    """Products, attention and NCCL of inference frameworks; times of kernels inside CUDA graphs."""
-    for folder, gpu in _AIC_GPUS.items():
-        for table in sorted((root / "data" / folder).glob("*/*/*/*.parquet")):
-            framework = table.parts[-3]
-            reader = _AIC_READERS.get(table.stem)
-            if reader is not None:
-                yield from reader(_parquet(table), gpu, framework, count)
-
-
-def _parquet(path: Path) -> Rows:
-    rows: Rows = pq.read_table(path).to_pylist()
-    return rows
-
-
-def _aic_gemm(rows: Rows, gpu: str, framework: str, count: int) -> Iterator[Case]:
-    for row in evenly([row for row in rows if row["gemm_dtype"] in _HALF], count):
-        product = Gemm(m=row["m"], n=row["n"], k=row["k"], batch=1, dtype="bfloat16", layout="NT")
-        large = " (all sides >= 512)" if min(row["m"], row["n"], row["k"]) >= 512 else " (a side < 512)"
-        yield Case(gpu, "gemm bf16" + large, framework, (product,), row["latency"] * 1e-3)
-
-
-def _aic_attention(rows: Rows, gpu: str, framework: str, count: int, decode: bool = False) -> Iterator[Case]:
-    plain = [row for row in rows if row["attn_dtype"] in _HALF and row.get("kv_cache_dtype", "half") in _HALF]
-    plain = [row for row in plain if _FUSED.search(row["kernel_source"]) and row["head_dim"] <= 256]
-    for row in evenly(plain, count):
-        heads, length = row["num_heads"], row["isl"]
-        cached = "num_key_value_heads" in row
-        kv_heads = (row["num_key_value_heads"] or heads) if cached else heads
-        kv_length = length + (row["step"] if decode else 0)
-        work = Attention(
-            direction="forward",
-            batch=row["batch_size"],
-            heads=heads,
-            kv_heads=kv_heads,
-            q_len=length,
-            kv_len=kv_length,
-            head_dim=row["head_dim"],
-            v_head_dim=row["head_dim"],
-            causal=cached,
-            dtype="bfloat16",
-            backend="flash" if gpu in ("a100-80gb-sxm", "l40s") else "flash3",
-            window=int(row.get("window_size") or 0),
-        )
-        written = 4 * row["batch_size"] * kv_heads * row["head_dim"] * length
-        cache = Elementwise(bytes_read=written, bytes_written=written, elements=written // 2, dtype="bfloat16")
-        kind = "attention decode" if decode else f"attention forward (length {'>=' if length >= 512 else '<'} 512)"
-        yield Case(gpu, kind, framework, (work, cache) if cached else (work,), row["latency"] * 1e-3)
-
-
-def _aic_decode(rows: Rows, gpu: str, framework: str, count: int) -> Iterator[Case]:
-    return _aic_attention(rows, gpu, framework, count, decode=True)
-
-
-def _aic_nccl(rows: Rows, gpu: str, framework: str, count: int) -> Iterator[Case]:
-    names = {"alltoall": "all_to_all"}
-    for row in evenly([row for row in rows if row["nccl_dtype"] == "half"], count):
-        if gpu == "l40s" and row["num_gpus"] > 2:
-            continue  # one slow PCIe box
-        kind = names.get(row["op_name"], row["op_name"])
-        work = Collective(kind=kind, bytes=2 * row["message_size"], dtype="float16", group=0)
-        yield Case(gpu, f"{kind} in a node", "nccl", (work,), row["latency"] * 1e-3, ranks=row["num_gpus"])
-
-
-_AIC_READERS = {
-    "gemm_perf": _aic_gemm,
-    "context_attention_perf": _aic_attention,
-    "encoder_attention_perf": _aic_attention,
-    "generation_attention_perf": _aic_decode,
-    "nccl_perf": _aic_nccl,
-}
-
-# Device name -> catalogue id and host time of a launch (s), which this dataset's event timing holds.
 _NEUSIGHT = {
     "NVIDIA H100 80GB HBM3": ("h100-sxm", 15e-6),
     "NVIDIA A100 80GB PCIe": ("a100-80gb-pcie", 18e-6),

@@ -21,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import aiconfigurator_tables
 import collective_tables
 import operator_tables as tables
 
@@ -31,7 +32,7 @@ from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
 READERS = {
-    "aiconfigurator": tables.aiconfigurator,
+    "aiconfigurator": aiconfigurator_tables.aiconfigurator,
     "neusight": tables.neusight,
     "vidur": tables.vidur,
     "frontier": tables.frontier,

@@ -163,7 +163,7 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
         notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
     else:
         notes += _unusual(steps)
-    ranks = data_parallel_ranks(trace.manifest)
+    ranks = data_parallel_ranks(trace)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")
     counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)

@@ -69,7 +69,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         step_time_low_s=None if step_time_s is None else low_ns / 1e9,
         step_time_high_s=None if step_time_s is None else high_ns / 1e9,
         first_step_time_s=steps.steps[0].duration_ns / 1e9 if steps.counted else None,
-        throughput=throughput(trace.manifest, step_time_s if steps.counted else None),
+        throughput=throughput(trace, step_time_s if steps.counted else None),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
         hfu=utilisation(flops.executed, step_time_s, flops.peak_per_s),
         flops=flops,

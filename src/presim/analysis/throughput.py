@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from presim.result import Throughput
-from presim.trace.schema import Manifest
+from presim.trace.schema import Trace
+from presim.trace.signatures import Collective, Signature
 
 _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([^a-z]|$)")
 # Also flattened dimensions such as dp_shard_cp.
 _DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
 
 
-def throughput(manifest: Manifest, step_time_s: float | None) -> Throughput:
+_MESSAGES = ("send", "recv", "send_recv")
+_REDUCTIONS = ("all_reduce", "reduce_scatter")
+_GRADIENTS = 1 << 20  # bytes of a reduction from which it is taken for one of gradients, not of norms or losses
+
+
+def throughput(trace: Trace, step_time_s: float | None) -> Throughput:
     """Per-rank batch times the ranks that read different data, per second of a step."""
-    ranks = data_parallel_ranks(manifest)
+    ranks = data_parallel_ranks(trace)
     per_s = ranks / step_time_s if step_time_s else None
-    tokens, samples = manifest.batch.get("tokens"), manifest.batch.get("samples")
+    batch = trace.manifest.batch
+    tokens, samples = batch.get("tokens"), batch.get("samples")
     return Throughput(
         tokens_per_s=tokens * per_s if tokens and per_s else None,
         samples_per_s=samples * per_s if samples and per_s else None,
@@ -25,11 +33,13 @@ def throughput(manifest: Manifest, step_time_s: float | None) -> Throughput:
     )
 
 
-def data_parallel_ranks(manifest: Manifest) -> int:
+def data_parallel_ranks(trace: Trace) -> int:
     """Ranks that read different data: all but those that share a model by tensor, pipeline or context parallelism.
 
-    As the manifest says it (``batch["data_parallel_ranks"]``), else judged by the names of the process groups.
+    As the manifest says it (``batch["data_parallel_ranks"]``), else judged by the names of the process groups, else by
+    what they do: where ranks send each other messages, stages of a pipeline, those that reduce gradients together.
     """
+    manifest = trace.manifest
     if known := manifest.batch.get("data_parallel_ranks"):
         return known
     shared = 1
@@ -37,4 +47,21 @@ def data_parallel_ranks(manifest: Manifest) -> int:
         name = group.name.lower()
         if _MODEL_PARALLEL.search(name) and not _DATA_PARALLEL.search(name) and group.size <= manifest.world_size:
             shared *= group.size
+    if shared == 1 and _has_messages(trace.signatures):
+        return _reducing_ranks(trace)
     return max(manifest.world_size // shared, 1)
+
+
+def _has_messages(signatures: Iterable[Signature]) -> bool:
+    return any(isinstance(signature, Collective) and signature.kind in _MESSAGES for signature in signatures)
+
+
+def _reducing_ranks(trace: Trace) -> int:
+    groups = trace.manifest.groups
+    sizes = [
+        groups[signature.group].size
+        for signature in trace.signatures
+        if isinstance(signature, Collective) and signature.kind in _REDUCTIONS and signature.bytes >= _GRADIENTS
+        if 0 <= signature.group < len(groups)
+    ]
+    return max((size for size in sizes if size <= trace.manifest.world_size), default=1)

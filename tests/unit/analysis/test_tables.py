@@ -10,7 +10,7 @@ from presim.analysis.throughput import data_parallel_ranks
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace
-from presim.trace.signatures import Attention, Elementwise, Gemm, Kernel
+from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Kernel
 from support import fakes, workloads
 
 
@@ -142,7 +142,17 @@ def test_a_peak_that_is_not_known_is_said() -> None:
 def test_ranks_that_share_a_model_read_the_same_data(groups: tuple[Group, ...], ranks: int) -> None:
     """Judged by the names that meshes give their groups."""
     manifest = Manifest(world_size=64, rank=0, gpu="", gpus_per_node=8, script="", groups=groups)
-    assert data_parallel_ranks(manifest) == ranks
+    assert data_parallel_ranks(TraceBuilder(manifest).trace()) == ranks
+
+
+@pytest.mark.parametrize(("reduced_bytes", "ranks"), [(1 << 30, 4), (4, 1)])
+def test_stages_of_a_pipeline_without_a_name_read_the_same_data(reduced_bytes: int, ranks: int) -> None:
+    """64 ranks that send each other messages: those that reduce gradients together differ, a norm says nothing."""
+    groups = (Group("default_pg", (), 64), Group("7", (), 4))
+    build = TraceBuilder(Manifest(world_size=64, rank=0, gpu="", gpus_per_node=8, script="", groups=groups))
+    build.work(Collective("send", 1 << 20, "bfloat16", 0, peer=1))
+    build.work(Collective("all_reduce", reduced_bytes, "float32", 1))
+    assert data_parallel_ranks(build.trace()) == ranks
 
 
 @pytest.mark.parametrize(
