@@ -104,9 +104,16 @@ def completed(case: Case) -> Case:
     formats = {"FP4" if "fp4" in each.suffix else "FP8" for each in named}
     if " or " in case.text("precision") and (hopper or len(formats) == 1):
         row["precision"] = "FP8" if hopper else {"FP4": "NVFP4", "FP8": "FP8"}[formats.pop()]
-    row["precision"] = row.get("precision") or "FP8"
+    row["precision"] = row.get("precision") or ("FP8 or NVFP4" if _may_be_fp4(case, named) else "FP8")
     row["micro_batch"] = row.get("micro_batch") or _micro_batch(Case(row))
     return Case(row)
+
+
+def _may_be_fp4(case: Case, named: list[Configuration]) -> bool:
+    """v5.1 came with configurations in either format for Blackwell, but LoRA on B200: which ran a row may not say."""
+    chips = _CHIP.findall(case.text("gpu"))
+    blackwell = bool(chips) and chips[0].startswith(("B", "GB"))
+    return code_of(case) >= (5, 1) and blackwell and not named and not (is_lora(case) and chips[0] == "B200")
 
 
 def _split(case: Case, named: list[Configuration], hopper: bool) -> dict[str, str]:

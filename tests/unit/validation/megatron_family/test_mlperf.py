@@ -108,3 +108,11 @@ def test_attention_in_fp8_and_graphs_are_those_of_the_rounds_configurations(
 def test_gpus_that_meet_by_pci_express_overlap_no_exchanges() -> None:
     assert mlperf.shares_no_links(Case({**LORA, "gpu": "NVIDIA L40S"}))
     assert not mlperf.shares_no_links(Case(LORA))
+
+
+def test_which_format_ran_is_open_where_a_round_has_both_and_a_row_names_none() -> None:
+    assert completed().text("precision") == "FP8"
+    assert mlperf.completed(Case(EIGHT)).text("precision") == "FP8 or NVFP4"
+    assert mlperf.completed(Case({**EIGHT, "gpu": "H100"})).text("precision") == "FP8"
+    named = {**EIGHT, "other": "config_DGXB200_1x8x2xtp1pp1cp1_8b.sh"}
+    assert mlperf.completed(Case(named)).text("precision") == "FP8"
