@@ -15,13 +15,13 @@ STAGES, MICRO_BATCHES = 4, 8
 
 
 @functools.cache
-def captured(schedule: str) -> Result:
-    script = str(SCRIPTS / "schedules.py")
-    return api.run(script, schedule, str(MICRO_BATCHES), gpu="h100-sxm", world_size=STAGES, ranks="all", steps=2)
+def captured(schedule: str, host_time: bool) -> Result:
+    script = [str(SCRIPTS / "schedules.py"), schedule, str(MICRO_BATCHES)]
+    return api.run(*script, gpu="h100-sxm", world_size=STAGES, ranks="all", steps=2, host_time=host_time)
 
 
-def by_rank(schedule: str) -> dict[int, Rank]:
-    result = captured(schedule)
+def by_rank(schedule: str, host_time: bool = True) -> dict[int, Rank]:
+    result = captured(schedule, host_time)
     assert (result.exit, result.error) == ("stopped", "")
     return {rank.rank: rank for rank in result.ranks}
 
@@ -41,3 +41,12 @@ def test_a_schedule_without_bubbles_has_few() -> None:
     ranks = by_rank("ZBVZeroBubble")
     interleaved = (STAGES - 1) / (2 * MICRO_BATCHES + STAGES - 1)  # of 1F1B with two stages a rank
     assert max(rank.bubble_s / rank.step_time_s for rank in ranks.values()) < interleaved / 2
+
+
+@pytest.mark.parametrize("schedule", ["InterleavedZeroBubble", "DualPipeV"])
+def test_others_wait_less_than_1f1b_with_two_stages_a_rank(schedule: str) -> None:
+    """As the closed form of interleaved 1F1B has it, on hosts that take no time."""
+    ranks = by_rank(schedule, host_time=False)
+    interleaved = (STAGES - 1) / (2 * MICRO_BATCHES + STAGES - 1)
+    assert sorted(ranks) == list(range(STAGES))
+    assert max(rank.bubble_s / rank.step_time_s for rank in ranks.values()) < interleaved
