@@ -49,17 +49,16 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
-    shown_live: bool = False,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
-    presim's own unless given. ``shown_live``: host time keeps what else the machine did, as a live clock has shown it.
+    presim's own unless given.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    by_themselves = given_traces if shown_live else [alone(trace) for trace in given_traces]
+    by_themselves = [alone(trace) for trace in given_traces]
     captured = steadied(by_themselves)
     undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
     chosen = _choose(captured, rank)

@@ -71,7 +71,6 @@ def run_and_evaluate(
         checked=job.checked,
         notes=job.notes,
         prices=[folder for folder in folders if holds_prices(folder)],
-        shown_live=options.live,
     )
 
 

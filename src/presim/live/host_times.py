@@ -1,4 +1,7 @@
-"""What a running rank's host takes for what it does: its CPU time, without what disturbs stretches that recur."""
+"""What a running rank's host takes: its CPU time, without what other processes cost it and what disturbs it.
+
+What `presim.trace` does to a whole trace (`speedometer.alone`, `recurring.steadied`), by what is known so far.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from numpy.typing import NDArray
 from presim.capture.reading.assemble import Tables
 from presim.trace.recurring import Recurring
 from presim.trace.schema import Kind
+from presim.trace.speedometer import Pace, key, reference_ns
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +31,9 @@ class HostTimes:
     def __init__(self, recurring: Recurring | None = None, as_it_came: float = 1.0) -> None:
         self.pace = as_it_came  # what the host takes of late, over the CPU time that passes
         self._recurring = recurring or Recurring()
+        self._machine = Pace()
+        self._ends: dict[int, tuple[int, int, str | None]] = {}  # kind, phase and operator of entries
+        self._within: dict[tuple[int, int], str] = {}  # names of stretches by the entries at both ends
         self._as_it_came = as_it_came
         self._recurs = False  # the first step is over
         self._entries: dict[tuple[int, ...], int] = {}
@@ -35,39 +42,78 @@ class HostTimes:
 
     def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
         """What each of the next records [n] takes of the CPU time [n] that it came with, ns; in whole numbers."""
-        result: Ints = np.rint(host_ns * self._as_it_came).astype(np.int64)
         steps = np.flatnonzero(records["kind"] == Kind.STEP)
         begin = 0 if self._recurs else int(steps[0]) + 1 if len(steps) else len(records)
-        if begin < len(records):
-            stretches = self._stretches(records[begin:], signature[begin:], tables)
-            result[begin:] = self._recurring.take(host_ns[begin:], stretches)
-            self._look(host_ns[begin:], result[begin:])
-        self._recurs |= len(steps) > 0
+        if not begin:
+            return self._of(records, host_ns, signature, tables)
+        setup, rest = slice(0, begin), slice(begin, len(records))
+        self._stretches(records[setup], host_ns[setup], signature[setup], tables)
+        self.pace = self._as_it_came / self._machine.slowdown
+        result: Ints = np.rint(host_ns[setup] * self.pace).astype(np.int64)
+        if not len(steps):
+            return result
+        self._recurs, self._machine = True, Pace()  # what ran for the first time tells nothing of what follows
+        return np.concatenate((result, self._of(records[rest], host_ns[rest], signature[rest], tables)))
+
+    def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
+        """The same of what may recur."""
+        stretches = self._stretches(records, host_ns, signature, tables)
+        alone = np.rint(host_ns / self._machine.slowdown).astype(np.int64)
+        result = self._recurring.take(alone, stretches)
+        self._look(alone, result)
         return result
 
     def _look(self, passed: Ints, needed: Ints) -> None:
-        """How fast the host's clock goes until more is known; what interrupts it now and then is not its pace."""
+        """How fast the host's clock goes until more is known; what interrupts it now and then is not its pace.
+
+        ``passed`` is time of the machine alone.
+        """
         passed_ns = float(np.minimum(passed, _MOST * needed).sum())
         kept = math.exp(-passed_ns / _REMEMBERED_NS)
         self._passed = kept * self._passed + passed_ns
         self._needed = kept * self._needed + float(needed.sum())
         if self._passed > 0:
-            self.pace = min(self._needed / self._passed, 1.0)
+            self.pace = min(self._needed / self._passed, 1.0) / self._machine.slowdown
 
-    def _stretches(self, records: NDArray[np.void], signature: NDArray[np.generic], tables: Tables) -> Ints:
-        """Numbers of the stretches that end with records [n]; those of a launch whose operator goes on know it not."""
+    def _stretches(
+        self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
+    ) -> Ints:
+        """Numbers of the stretches that end with records [n]; those of a launch whose operator goes on know it not.
+
+        Those within an operator tell how fast the machine is.
+        """
         found = np.empty(len(records), np.int64)
         names = ("kind", "phase", "op", "scope")
-        for place, key in enumerate(zip(signature.tolist(), *(records[name].tolist() for name in names))):
-            entry = self._entries.get(key)
+        keys = zip(signature.tolist(), *(records[name].tolist() for name in names))
+        for place, (ends, ns) in enumerate(zip(keys, host_ns.tolist())):
+            entry = self._entries.get(ends)
             if entry is None:
-                entry = self._entries[key] = self._entry(key, tables)
+                entry = self._entries[ends] = self._entry(ends, tables)
+            if name := self._name(self._last, entry):
+                self._machine.add(name, ns)
             found[place] = self._recurring.stretch(self._last, entry)
             self._last = entry
         return found
 
-    def _entry(self, key: tuple[int, ...], tables: Tables) -> int:
-        index, kind, phase, *described = key
+    def _name(self, before: int, entry: int) -> str:
+        """What a stretch within an operator is called whose time on a machine alone is known; else "".
+
+        The entries are as `speedometer.within` has them.
+        """
+        name = self._within.get((before, entry))
+        if name is None:
+            kind, _, operator = self._ends.get(before, (0, 0, None))
+            until, phase, same = self._ends[entry]
+            alike = operator is not None and operator == same and operator.startswith("aten::")
+            within = alike and kind in (Kind.ALLOC, Kind.WORK) and until == Kind.WORK
+            name = key(kind, operator or "", phase) if within else ""
+            self._within[before, entry] = name = name if name in reference_ns() else ""
+        return name
+
+    def _entry(self, ends: tuple[int, ...], tables: Tables) -> int:
+        index, kind, phase, *described = ends
         signature = list(tables.signatures)[index] if index >= 0 else None
         operator, scope = (tables.name(number) for number in described)
-        return self._recurring.entry(kind, phase, signature, operator, scope)
+        entry = self._recurring.entry(kind, phase, signature, operator, scope)
+        self._ends[entry] = (kind, phase, operator)
+        return entry

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from presim.capture.reading.assemble import Tables
 from presim.live.host_times import HostTimes
 from presim.trace.recurring import Recurring
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, Phase
+from presim.trace.speedometer import reference_ns
 from support.capture_logs import LogBuilder
 
 LAYER_NS = (1_000, 3_000, 2_000)
@@ -72,6 +73,28 @@ def test_ranks_learn_from_each_other() -> None:
     slow = counted(HostTimes(recurring), log, 3 * took(log), list(range(1, 60)))
     assert slow[5] == 3 * took(log)[5]
     assert slow[11:19].max() < 1.5 * max(LAYER_NS)
+
+
+def test_what_other_processes_cost_is_divided_out_by_pytorch_s_own_operators() -> None:
+    """A product whose launch takes three times as long behind its allocation as on a machine alone."""
+    log = LogBuilder()
+    for step in range(12):
+        for _ in range(50):
+            log.record(Kind.ALLOC, op="op name=aten::mm in= out=", phase=Phase.FORWARD)
+            log.record(
+                Kind.WORK,
+                work="gemm m=8 n=8 k=8 batch=1 a=bf16 b=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 epilogue=none",
+                op="op name=aten::mm in= out=",
+                phase=Phase.FORWARD,
+            )
+        log.record(Kind.STEP, object=step)
+    known = reference_ns()["ALLOC aten::mm FORWARD"]
+    is_launch = log.records()["kind"] == Kind.WORK
+    alone = np.where(is_launch, round(known), 4_000)
+    host = HostTimes()
+    result = counted(host, log, 3 * alone, list(range(1, len(alone), 7)))
+    assert result[-100:-1].tolist() == pytest.approx(alone[-100:-1], rel=0.01)
+    assert host.pace == pytest.approx(1 / 3, rel=0.01)
 
 
 def test_before_anything_can_recur_time_counts_as_it_comes() -> None:
