@@ -90,7 +90,7 @@ def test_lora_of_v5_exchanges_heads_where_sequences_are_split() -> None:
         ({"cp": "8"}, True, True),
         ({"gpu": "H100", "cp": "2", "tp": "4"}, False, True),
         ({"gpu": "H200", "cp": "2", "tp": "1"}, False, False),
-        ({"gpu": "H100", "cp": "2", "tp": "4", "source": ROUND.format("4.0:HPE")}, True, False),
+        ({"gpu": "H100", "cp": "2", "tp": "4", "source": ROUND.format("4.0:HPE")}, False, False),
         ({"gpu": "L40S", "cp": "2", "source": ROUND.format("4.0:NVIDIA")}, False, False),
         ({"model": "Llama3.1-8B"}, False, True),
         ({"model": "Llama3.1-8B", "source": ROUND.format("5.1:Cisco")}, False, False),
