@@ -42,9 +42,9 @@ def test_a_lone_rank_takes_the_others_to_hold_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("ranks", ["0", "all"])
-def test_objects_of_any_size_come_through_tensors_and_shards_are_saved(ranks: str) -> None:
+def test_objects_of_any_size_come_through_tensors_and_shards_are_saved(ranks: str, tmp_path: Path) -> None:
     """The script checks itself: gathered, scattered and broadcast with NCCL, and a distributed checkpoint."""
-    ended = presim("run", *WORLD, "-q", "--ranks", ranks, SCRIPTS / "nccl_objects.py")
+    ended = presim("run", *WORLD, "-q", "--ranks", ranks, SCRIPTS / "nccl_objects.py", tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 
