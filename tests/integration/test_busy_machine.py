@@ -1,4 +1,4 @@
-"""Host time is CPU time without what disturbs it: what else a machine does makes little difference to a prediction."""
+"""Host time is CPU time without what other processes cost: what else a machine does makes little difference."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,10 +36,9 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-def capture() -> Evaluation:
-    script = str(EXAMPLES / "llama_fsdp2.py")
-    options = RunOptions(gpu="h100-sxm", world_size=8, rank=0)
-    return run_and_evaluate([script], options, stdout=subprocess.DEVNULL)
+def capture(script: Path, world_size: int) -> Evaluation:
+    options = RunOptions(gpu="h100-sxm", world_size=world_size, rank=0)
+    return run_and_evaluate([str(script)], options, stdout=subprocess.DEVNULL)
 
 
 def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
@@ -48,10 +48,41 @@ def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
     cores are not shared: up to twice was seen, while time that also counted the wait for a core would be five times.
     """
     pytest.importorskip("transformers")
-    quiet = capture()
+    script = EXAMPLES / "llama_fsdp2.py"
+    quiet = capture(script, 8)
     with busy(4 * (os.cpu_count() or 1)):
-        loaded = capture()
+        loaded = capture(script, 8)
     assert quiet.result.step_time_s is not None
     assert loaded.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=0.01)
     spent = [int(item.priced.trace.columns["host_ns"].sum()) for item in (quiet, loaded)]
     assert spent[1] < 3 * spent[0]
+
+
+SMALL = """
+import torch
+
+layer = dict(d_model=256, nhead=4, dim_feedforward=512, dropout=0.0, batch_first=True)
+model = torch.nn.Sequential(*[torch.nn.TransformerEncoderLayer(**layer) for _ in range(8)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(6):
+    for _ in range(4):
+        model(torch.randn(2, 64, 256, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_step_that_waits_for_its_host_takes_much_the_same_on_an_oversubscribed_machine(tmp_path: Path) -> None:
+    """Small layers, whose kernels are over before the host asks for the next one: by the clock it would be five times.
+
+    Within a fifth was seen, on a machine of two cores beside other work (docs/decisions/host-time.md).
+    """
+    script = tmp_path / "small.py"
+    script.write_text(SMALL)
+    quiet = capture(script, 1)
+    with busy(4 * (os.cpu_count() or 1)):
+        loaded = capture(script, 1)
+    assert quiet.result.step_time_s is not None
+    assert loaded.result.step_time_s is not None
+    assert any("for the host" in note for note in quiet.result.notes)
+    assert 1 / 3 < loaded.result.step_time_s / quiet.result.step_time_s < 3

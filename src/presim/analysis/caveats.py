@@ -100,15 +100,15 @@ def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | 
     is_slow = slowdown is not None and slowdown >= _SLOWED
     if not (is_slow or share >= _BUSY) or not _is_worth_a_note(waits, step):
         return []
-    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured"
-    if slowdown is None:
+    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and"
+    if slowdown is not None and is_slow:
         return [
-            f"{others}, and host time comes out longer beside them: on an idle machine the device may wait for less "
-            f"than {seconds(waits / 1e9)}."
+            f"{others} PyTorch's own operators took {slowdown:.2g} times as long as on a machine alone: host time is "
+            "divided by that."
         ]
     return [
-        f"{others}, and PyTorch's own operators took {max(slowdown, 1.0):.2g} times as long as on a machine alone: "
-        "host time is divided by that."
+        f"{others} host time may come out longer beside them: on an idle machine the device may wait for less than "
+        f"{seconds(waits / 1e9)}."
     ]
 
 
