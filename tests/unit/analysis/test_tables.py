@@ -10,7 +10,7 @@ from presim.analysis.throughput import data_parallel_ranks
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace
-from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Kernel
+from presim.trace.signatures import Attention, Collective, Copy, Elementwise, Gemm, Kernel
 from support import fakes, workloads
 
 
@@ -101,6 +101,22 @@ def test_unknown_kernels_are_confessed() -> None:
     assert result.not_modelled == [
         "The time of kernels known only by name is a guess: 50.0% of the step, most of it mystery."
     ]
+
+
+@pytest.mark.parametrize(("megabytes", "note"), [((8, 8, 8), False), ((8, 400, 400), True), ((400, 8, 8), False)])
+def test_a_step_that_does_more_than_another_is_told(megabytes: tuple[int, ...], note: bool) -> None:
+    """Two thirds of the steps hold a copy to the host as a checkpoint does; a long first step is as it should be."""
+    build = TraceBuilder()
+    for size in megabytes:
+        build.work(Elementwise(10**9, 10**9, 10**9, "float32"), phase=Phase.FORWARD)
+        build.work(Copy("d2h", size * 1_000_000))
+        build.step()
+    told = [one for one in result_of(build.trace()).notes if "which the figures describe" in one]
+    expected = (
+        "Step 3, which the figures describe, takes 8.81 ms, step 1 967 us: one of them does what not every step does, "
+        "such as an evaluation or a checkpoint. More steps (--steps 6) tell which is usual."
+    )
+    assert told == ([expected] if note else [])
 
 
 GRAPHS = ", in CUDA graphs as the longest that was allowed when they were recorded"
