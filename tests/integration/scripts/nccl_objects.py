@@ -29,7 +29,7 @@ for length in (10, 300_000):
 
 model = torch.nn.Linear(256, 64 * world, device="cuda")
 fully_shard(model)
-states = {"model": get_model_state_dict(model)}
+states = {"model": get_model_state_dict(model), "steps": 3}
 dcp.save(states, checkpoint_id=sys.argv[1])
 dcp.load(states, checkpoint_id=sys.argv[1])
 model(torch.ones(4, 256, device="cuda")).sum().backward()
