@@ -26,6 +26,7 @@ def summary(rows: Sequence[Row]) -> str:
     parts = ["# Predicted beside measured\n", _coverage(rows)]
     for title, key in (("source", source), ("GPU", lambda row: row["gpu"]), ("parallelism", parallelism)):
         parts += [f"## By {title}\n", _table(rows, title, key)]
+    parts += ["## By model\n", _models(rows)]
     parts += ["## Largest errors\n", _worst(rows), "## Not predicted\n", _reasons(rows)]
     return "\n".join(parts)
 
@@ -59,10 +60,15 @@ def _figures(row: Row) -> int:
 
 def _gpus(rows: Sequence[Row]) -> str:
     """How many of which kinds, e.g. ``8 to 512 A100, H100``."""
-    counts = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
     kinds = sorted({match[0] for row in rows if (match := re.search(r"\b(GB|[ABHLV])\d+S?\b", row["gpu"]))})
+    return f"{_counts(rows)} {', '.join(kinds)}".strip()
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """How many GPUs, e.g. ``8 to 512``."""
+    counts = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
     most = "" if not counts or counts[0] == counts[-1] else f" to {counts[-1]}"
-    return f"{counts[0] if counts else ''}{most} {', '.join(kinds)}".strip()
+    return f"{counts[0] if counts else ''}{most}"
 
 
 def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
@@ -159,6 +165,23 @@ def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
     lines = [[name, *_statistics(groups[name])] for name in sorted(groups)]
     lines.append(["all", *_statistics([row for group in groups.values() for row in group])])
     return markdown([title, *_HEADINGS], lines)
+
+
+def _models(rows: Sequence[Row]) -> str:
+    """Errors of step times by model, GPU and number format; the tests of `_NOISY`, each a model, are left out."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        name = source(row).rpartition("/")[2].partition(",")[0]
+        if name != _NOISY and _number(row["error"]) is not None:
+            numbers = row.get("precision", "").partition(" (")[0]
+            groups.setdefault((name, row.get("model", ""), row["gpu"].partition(" (")[0], numbers), []).append(row)
+    lines = []
+    for (name, model, gpu, numbers), group in sorted(groups.items()):
+        errors = _errors(group, "error")
+        middle = signed(quantile(errors, 0.5)) if len(errors) > 1 else ""
+        span = " to ".join(dict.fromkeys(signed(error) for error in (min(errors), max(errors))))
+        lines.append([name, model, f"{_counts(group)} {gpu}".strip(), numbers, str(len(group)), middle, span])
+    return markdown(["source", "model", "GPUs", "numbers", "step times", "median error", "least to most"], lines)
 
 
 def _worst(rows: Sequence[Row]) -> str:

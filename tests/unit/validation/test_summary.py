@@ -34,6 +34,16 @@ def test_misses_and_reasons_are_shown() -> None:
     assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
 
 
+def test_models_have_a_line_for_each_gpu_and_number_format_but_for_noisy_tests() -> None:
+    runs = [
+        {**ROW, "model": "8B", "n_gpus": str(gpus), "precision": "FP8 (current scaling)", "error": error}
+        for gpus, error in ((8, "-0.04"), (64, "0.02"), (16, "0.01"))
+    ]
+    noisy = {**ROW, "model": "tiny", "source": "github:NVIDIA/Megatron-LM:tests"}
+    lines = summary([*runs, noisy]).partition("## By model\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    assert lines == ["| r | 8B | 8 to 64 H100 | FP8 | 3 | +1.0% | -4.0% to +2.0% |"]
+
+
 def test_in_short_large_sources_have_a_line_and_the_others_one_together() -> None:
     few = [{**ROW, "source": f"github:small/{name}:x", "error": "0.3"} for name in "ab"]
     many = [{**ROW, "n_gpus": str(8 * n), "error": "0.1", "memory_error": "-0.02"} for n in range(1, 11)]

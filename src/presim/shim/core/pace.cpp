@@ -133,7 +133,7 @@ double Pace::work_ns() {
 
 void Pace::measure(int64_t program_ns) {
   if (!memory_) memory_ = std::make_unique<Memory>();
-  bool first = looks_ % kLooksAtAChain == 0;
+  bool first = std::exchange(waited_, false) || looks_ % kLooksAtAChain == 0;
   double passed = double(std::min(program_ns - last_ns_, kLongest_ns));
   last_ns_ = program_ns;
   double load = load_ns();

@@ -130,6 +130,7 @@ Answer ask(Recorder& log, Ask what, int64_t first, int64_t second, const Moment*
   }
   Answer answer = ask_simulator({what, moment.count, moment.cpu_ns, first, second});
   std::lock_guard lock(log.mutex);
+  log.pace.waited();
   if (answer.status != kNobody && log.live.begun()) log.live.answered(moment, answer);
   return answer;
 }
