@@ -161,9 +161,7 @@ def _capture(
     def simulator(blocked: Blocked) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         engine, as_it_came = _engine_options(options), 1.0
-        if (
-            engine.host_factor is None
-        ):  # as for a trace: one without steps counts as it comes, and so does what has none
+        if engine.host_factor is None:  # as for a trace: what has no steps counts as it comes
             engine = dataclasses.replace(engine, host_factor=host_factor(True, server=target.node.host_factor))
             as_it_came = 1 / ORDINARY
         return LiveServer(target, engine, live=options.live, prices=prices, blocked=blocked, as_it_came=as_it_came)

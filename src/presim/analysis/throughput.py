@@ -12,8 +12,6 @@ from presim.trace.signatures import Collective, Signature
 _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([^a-z]|$)")
 # Also flattened dimensions such as dp_shard_cp.
 _DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
-
-
 _MESSAGES = ("send", "recv", "send_recv")
 _REDUCTIONS = ("all_reduce", "reduce_scatter")
 _GRADIENTS = 1 << 20  # bytes of a reduction from which it is taken for one of gradients, not of norms or losses
