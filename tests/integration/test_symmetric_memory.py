@@ -5,19 +5,32 @@ from __future__ import annotations
 import pytest
 
 from presim.options import RunOptions
+from presim.trace.signatures import Copy, Gemm, Kernel
 from presim.verbs import run_and_evaluate
 from support.captured import SCRIPTS, Job
 
 pytestmark = pytest.mark.torch_cuda
 
+RANKS = 4
 
-def test_fused_operators_are_a_collective_and_a_product(capfd: pytest.CaptureFixture[str]) -> None:
-    """Of two ranks, in the order of the program; the result says what is not counted."""
-    options = RunOptions(gpu="h100-sxm", steps=0, world_size=2, ranks="0")
+
+def test_fused_operators_pass_pieces_beside_partial_products(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each rank's rows come by a copy of their own, and are multiplied on the stream that they came by."""
+    options = RunOptions(gpu="h100-sxm", steps=0, world_size=RANKS, ranks="0")
     job = Job(run_and_evaluate([str(SCRIPTS / "async_tp.py")], options, stdout=2))
     assert (job.result.exit, job.result.error) == ("ok", "")
-    exchanged = [(one.kind, one.bytes) for one in job.collectives()]
-    assert exchanged == [("all_gather", 2 * 1024 * 1024), ("reduce_scatter", 2 * 1024 * 1024)]  # all rows, in bf16
-    assert job.gemm_flops() == 2 * (2 * 1024 * 1024 * 4096)
-    assert any(note.startswith("Asynchronous tensor parallelism ran as collectives") for note in job.result.notes)
+    work = job.work()
+    said = list(zip(job.signatures(work), job.trace.columns["stream"][work].tolist(), strict=True))
+    pulled = [stream for one, stream in said if isinstance(one, Copy) and one.direction == "peer"]
+    products = [(one.m, one.n, one.k, stream) for one, stream in said if isinstance(one, Gemm)]
+    own, other = products[0][3], pulled[0]
+    assert own != other
+    assert pulled == [other, own, other] * 2  # of each other rank, by two streams in turn
+    gathered = [(512, 4096, 1024, stream) for stream in (own, other, own, other)]
+    scattered = [(512, 1024, 4096, stream) for stream in (other, own, other, own)]
+    assert products == gathered + scattered
+    assert {one.bytes for one, _ in said if isinstance(one, Copy) and one.direction == "peer"} == {512 * 1024 * 2}
+    assert [one.name for one, _ in said if isinstance(one, Kernel)] != []  # PyTorch's pause, which moves nothing
+    assert job.collectives() == []
+    assert any(note.startswith("Asynchronous tensor parallelism passed its pieces") for note in job.result.notes)
     assert "presim does not emulate memory that GPUs share" in capfd.readouterr().err

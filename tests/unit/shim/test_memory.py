@@ -57,6 +57,10 @@ rt.cudaMemset(small, 7, c_size_t(16))
 copy(back, small, 32, D2H)
 results["small memset"] = back.raw[:32].hex()
 
+with section("peer"):
+    results["peer"] = [rt.cudaMemcpyPeerAsync(other, device, small, 0, c_size_t(4096), None) for device in (1, 0, 99)]
+    results["peer at once"] = rt.cudaMemcpyPeer(other, 0, small, 1, c_size_t(4096))
+
 large = create_string_buffer(b"z" * 200000, 200000)
 copy(small, large, 200000, H2D)
 copy(back, small, 64, D2H)
@@ -192,6 +196,12 @@ def test_pinned_memory_is_host_memory(captured: emulated.Captured) -> None:
         "copy direction=h2d bytes=4096 pinned=1",
         "copy direction=h2d bytes=4096 pinned=0",
     ]
+
+
+def test_a_copy_between_gpus_goes_over_their_link(captured: emulated.Captured) -> None:
+    """Within one it is a copy like any other; of a GPU that is not there it is refused (cudaErrorInvalidDevice)."""
+    assert (captured.results["peer"], captured.results["peer at once"]) == ([0, 0, 101], 0)
+    assert captured.work("peer") == [f"copy direction={way} bytes=4096 pinned=0" for way in ("peer", "d2d", "peer")]
 
 
 def test_a_pool_keeps_its_chunks_until_it_is_trimmed(captured: emulated.Captured) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from presim.capture.adapters.deep_ep_exchange import MISSING, DeviceMemory, Routing, exchange
+from presim.capture.adapters.deep_ep_exchange import MISSING, Routing, exchange
+from presim.capture.adapters.device_memory import DeviceMemory
 
 
 class EventHandle:
@@ -71,7 +72,7 @@ class Buffer:
             raise NotImplementedError(MISSING.format("low-latency mode"))
         self.group = group
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
-        self._memory = DeviceMemory(num_nvl_bytes + num_rdma_bytes)
+        self._memory = DeviceMemory(num_nvl_bytes + num_rdma_bytes, "DeepEP's buffer")
 
     @classmethod
     def set_num_sms(cls, new_num_sms: int) -> None:

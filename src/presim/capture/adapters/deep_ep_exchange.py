@@ -7,7 +7,6 @@ token goes to is the expectation for choices spread evenly (`presim.trace.routin
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -87,12 +86,3 @@ class Routing:
         local, step = self.experts // self.ranks, multiple or 1
         mine = self.loads[self.rank * local : (self.rank + 1) * local]
         return [-(-count * self.ranks // step) * step for count in mine]
-
-
-class DeviceMemory:
-    """Memory that the library takes from the device itself, past PyTorch's allocator; never given back."""
-
-    def __init__(self, size: int) -> None:
-        runtime, self.address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
-        if size and runtime.cudaMalloc(ctypes.byref(self.address), ctypes.c_size_t(size)):
-            raise torch.OutOfMemoryError(f"CUDA out of memory: DeepEP's buffer takes {size / 2**30:.2f} GiB")

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from presim.capture.adapters.deep_ep_exchange import MISSING, DeviceMemory, Routing, exchange
+from presim.capture.adapters.deep_ep_exchange import MISSING, Routing, exchange
+from presim.capture.adapters.device_memory import DeviceMemory
 
 
 class HybridEPBuffer:
@@ -34,7 +35,7 @@ class HybridEPBuffer:
         )  # torchtitan asks whether a buffer is large enough
         self.sms = {"dispatch": num_sms_dispatch_api, "combine": num_sms_combine_api}
         rows = max_num_of_tokens_per_rank * group.size()  # all tokens may choose this rank
-        self._memory = DeviceMemory(rows * hidden_dim * (1 if use_fp8 else 2))
+        self._memory = DeviceMemory(rows * hidden_dim * (1 if use_fp8 else 2), "DeepEP's buffer")
 
     def dispatch_with_permute(
         self,

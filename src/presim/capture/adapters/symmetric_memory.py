@@ -1,33 +1,25 @@
-"""Asynchronous tensor parallelism without the memory that GPUs share.
+"""Asynchronous tensor parallelism without the other ranks.
 
 PyTorch's fused operators (an all-gather and the product of what it gathers, a product and its reduce-scatter) pass
 pieces through memory of the other GPUs while they multiply. Making such memory hands handles from process to process,
-which absent ranks cannot answer. PyTorch has the same operators as a collective and a product one after the other, for
-tests of its own; these run instead, and the result says that what they would overlap is not counted.
+which absent ranks cannot answer; PyTorch's own code runs on a stand-in for it (`shared_memory`), so that its copies and
+partial products are on the streams where they would be. Other uses of such memory are refused.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from presim.capture.script.after_import import when_imported
 
-_FUSED = (
-    "_fused_all_gather_matmul_fallback",
-    "_fused_all_gather_scaled_matmul_fallback",
-    "_fused_matmul_reduce_scatter_fallback",
-    "_fused_scaled_matmul_reduce_scatter_fallback",
-)
-_REFUSED = ("rendezvous", "get_symm_mem_workspace")
+_KERNELS_OF_THEIR_OWN = ("_should_use_fused_all_gather_matmul_native", "_should_use_multimem_all_gather_matmul")
 
 
 class SymmetricMemory:
-    """Puts the simple operators in place; knows whether one was called."""
+    """Puts the stand-in in place; knows whether it was used."""
 
     def __init__(self) -> None:
-        self.was_fused = False
+        self.was_used = False
 
     def install(self) -> None:
         """As soon as the script imports torch.distributed._symmetric_memory."""
@@ -35,36 +27,35 @@ class SymmetricMemory:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know."""
-        if not self.was_fused:
+        if not self.was_used:
             return ()
         return (
-            "Asynchronous tensor parallelism ran as collectives and products one after the other, without symmetric "
-            "memory: what it overlaps is not counted, so the step is rather shorter than shown.",
+            "Asynchronous tensor parallelism passed its pieces through memory that stands for the other GPUs': its "
+            "barriers take other ranks to be as far as this one.",
         )
 
     def _replace(self, module: Any) -> None:
-        module._is_test_mode = True  # PyTorch's own name for the operators without shared memory
         groups = module._group_name_to_store
         module.is_symm_mem_enabled_for_group = lambda group_name: group_name in groups
-        for name in _FUSED:
-            setattr(module, name, self._note(getattr(module, name)))
-        for name in _REFUSED:
-            setattr(module, name, _refuser(name))
+        module.get_symm_mem_workspace = self._workspace
+        module.rendezvous = _refuse_rendezvous
+        for name in _KERNELS_OF_THEIR_OWN:  # of which the stand-in has none; for few rows only
+            if hasattr(module, name):
+                setattr(module, name, _never)
 
-    def _note(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def note(*args: Any, **kwargs: Any) -> Any:
-            self.was_fused = True
-            return call(*args, **kwargs)
+    def _workspace(self, group_name: str, min_size: int) -> Any:
+        from presim.capture.adapters.shared_memory import workspace  # imports torch
 
-        return note
+        self.was_used = True
+        return workspace(group_name, min_size)
 
 
-def _refuser(name: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"presim does not emulate memory that GPUs share (torch.distributed._symmetric_memory.{name}): switch it "
-            "off in the script; its fused operators for tensor parallelism run without it"
-        )
+def _never(*args: Any, **kwargs: Any) -> bool:
+    return False
 
-    return refuse
+
+def _refuse_rendezvous(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        "presim does not emulate memory that GPUs share (torch.distributed._symmetric_memory.rendezvous): switch it "
+        "off in the script; its fused operators for tensor parallelism run without it"
+    )

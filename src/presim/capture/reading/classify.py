@@ -96,6 +96,7 @@ _FAMILIES: dict[_Family, tuple[str, ...]] = {
         "aminmax",
     ),
 }
+_WAITS = "spin_kernel"  # torch.cuda._sleep: it touches none of the tensors of the operator that puts it between kernels
 _WHOLE_NAME = {Reduction, Random}  # families whose words are too short to look for inside a name
 
 
@@ -105,7 +106,7 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
         return library_calls.signature(work, operator)
     if operator is not None and operator.work is not None:
         return library_calls.signature(operator.work, operator)
-    if operator is None or not operator.inputs + operator.outputs:
+    if operator is None or not operator.inputs + operator.outputs or _WAITS in work.fields.get("name", ""):
         return _bare_kernel(work, operator)
     if operator.name.startswith("triton::"):
         return _triton_kernel(work, operator, share)

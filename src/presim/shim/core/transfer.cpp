@@ -48,7 +48,8 @@ const char* direction_name(Side to, Side from, int asked) {
 
 int32_t describe(const char* direction, size_t bytes, bool pinned) {
   static thread_local auto* known = new std::unordered_map<uint64_t, int32_t>;  // never freed, as work comes to the end
-  uint64_t key = uint64_t(bytes) << 12 | uint64_t(direction[0] == 'd') << 2 | uint64_t(direction[2] == 'd') << 1 | pinned;
+  uint64_t key = uint64_t(bytes) << 12 | uint64_t(direction[0] == 'p') << 3 | uint64_t(direction[0] == 'd') << 2 |
+                 uint64_t(direction[2] == 'd') << 1 | pinned;
   auto [found, added] = known->try_emplace(key, -1);
   if (added) {
     found->second = intern("copy direction=" + std::string(direction) + " bytes=" + std::to_string(bytes) +
@@ -103,7 +104,7 @@ std::function<void()> replayed(Pitched to, Pitched from, Shape shape, Side to_si
   };
 }
 
-int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle, bool wait) {
+int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle, bool wait, bool to_peer = false) {
   if (direction < 0 || direction > 4) return kInvalidCopyDirection;
   if (int status = device_ready()) return status;
   Stream* stream = find_stream(handle);
@@ -114,6 +115,7 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   Side target = side_of(to.begin), source = side_of(from.begin);
   const char* name = direction_name(target, source, direction);
   if (name == nullptr) return kInvalidValue;
+  if (to_peer && target.device && source.device) name = "peer";
   if (target.device && !covered(to.begin, to.span(shape))) return kInvalidValue;
   if (source.device && !covered(from.begin, from.span(shape))) return kInvalidValue;
   bool pageable = (!target.device && !target.pinned) || (!source.device && !source.pinned);
@@ -164,6 +166,12 @@ int32_t describe_fill(size_t bytes) {
 int copy(void* to, const void* from, size_t bytes, int direction, void* stream, bool wait) {
   return copy_rows({static_cast<char*>(to), bytes}, {static_cast<char*>(const_cast<void*>(from)), bytes}, {bytes, 1},
                    direction, stream, wait);
+}
+
+int copy_between(void* to, int to_device, const void* from, int from_device, size_t bytes, void* stream, bool wait) {
+  if (!valid_device(to_device) || !valid_device(from_device)) return kInvalidDevice;
+  return copy_rows({static_cast<char*>(to), bytes}, {static_cast<char*>(const_cast<void*>(from)), bytes}, {bytes, 1},
+                   int(Direction::DeviceToDevice), stream, wait, to_device != from_device);
 }
 
 int copy_2d(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int direction,

@@ -15,6 +15,8 @@ constexpr size_t kRealBytes = 65536;
 
 // `wait`: the call returns when the copy is done (cudaMemcpy rather than cudaMemcpyAsync).
 int copy(void* to, const void* from, size_t bytes, int direction, void* stream, bool wait);
+// From one GPU's memory to another's, over the link between them; within one where they are the same.
+int copy_between(void* to, int to_device, const void* from, int from_device, size_t bytes, void* stream, bool wait);
 int copy_2d(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int direction,
             void* stream, bool wait);
 // `width` bytes of `value` (1, 2 or 4), `count` times.

@@ -61,11 +61,12 @@ PRESIM_EXPORT cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* p) { return resu
 PRESIM_EXPORT cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* p, cudaStream_t stream) {
   return result(copy_3d(p, stream, false));
 }
-PRESIM_EXPORT cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
-  return result(copy(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr, true));
+PRESIM_EXPORT cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes) {
+  return result(copy_between(to, to_device, from, from_device, bytes, nullptr, true));
 }
-PRESIM_EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return result(copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream, false));
+PRESIM_EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                              cudaStream_t stream) {
+  return result(copy_between(to, to_device, from, from_device, bytes, stream, false));
 }
 PRESIM_EXPORT cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes, size_t count,
                                                cudaMemcpyAttributes*, size_t*, size_t, cudaStream_t stream) {

@@ -144,6 +144,9 @@ def test_launches_of_one_operator_share_its_bytes() -> None:
 
 def test_a_kernel_of_an_unknown_operator_keeps_its_launch() -> None:
     assert launched(None) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1))
+    pause = "kernel name=_ZN2at4cuda11spin_kernelEl grid=1,1,1 block=1,1,1"  # touches nothing of its operator's
+    fused = operator("symm_mem::fused_matmul_reduce_scatter", "BFloat16[512;1024]")
+    assert launched(fused, pause) == Kernel("_ZN2at4cuda11spin_kernelEl", (1, 1, 1), (1, 1, 1), operator=fused.name)
     assert launched(operator("c10d::barrier")) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1), operator="c10d::barrier")
 
 

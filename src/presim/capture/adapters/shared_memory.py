@@ -1,0 +1,82 @@
+"""Memory that the GPUs of a group share, for the only one of them that is there.
+
+Stands for what PyTorch's fused operators ask of ``torch._C._distributed_c10d._SymmetricMemory``. What another rank
+would have written is what this one writes, at the same place; reading it is a copy between two GPUs, by a copy engine
+and over the link between them. A barrier is a kernel on one word for each rank: the others are as far as this one is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+from presim.capture.adapters.device_memory import RUNTIME, DeviceMemory
+
+
+class SharedMemory:
+    """A workspace of one group; its size is in bytes."""
+
+    def __init__(self, group_name: Any, size: int) -> None:
+        group: Any = _resolve_process_group(group_name)
+        self.rank, self.world_size, self.size = group.rank(), group.size(), size
+        self._signals = 4 * self.world_size  # bytes
+        self._memory = DeviceMemory(size + self._signals, "memory that GPUs share")
+        address = self._memory.address.value
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 2}
+        self._bytes = torch.as_tensor(self, device="cuda")
+
+    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
+        """So many elements of a rank's memory, from an offset in elements on."""
+        begin = storage_offset * dtype.itemsize
+        part = self._bytes[begin : begin + math.prod(sizes) * dtype.itemsize].view(dtype).view(tuple(sizes))
+        return part if rank == self.rank else part.as_subclass(_Remote)
+
+    def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
+        """On the current stream."""
+        address = self._bytes.data_ptr() + self.size
+        _call("cudaMemsetAsync", ctypes.c_void_p(address), 0, ctypes.c_size_t(self._signals), _stream())
+
+
+class _Remote(torch.Tensor):
+    """Memory of another GPU."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.copy_ and isinstance(args[1], cls):
+            return _pull(args[0], args[1])
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]  # torch's
+
+
+def _pull(into: torch.Tensor, remote: torch.Tensor) -> torch.Tensor:
+    own, size = into.get_device(), remote.numel() * remote.element_size()
+    addresses = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (into, remote))
+    other = (own + 1) % torch.cuda.device_count()
+    _call("cudaMemcpyPeerAsync", next(addresses), own, next(addresses), other, ctypes.c_size_t(size), _stream())
+    return into
+
+
+def _stream() -> ctypes.c_void_p:
+    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    if status := getattr(ctypes.CDLL(RUNTIME), name)(*arguments):
+        raise RuntimeError(f"{name} of memory that GPUs share failed: CUDA error {status}")
+
+
+_workspaces: dict[str, SharedMemory] = {}
+
+
+def workspace(group_name: str, min_size: int) -> SharedMemory:
+    """As ``get_symm_mem_workspace``: the group's, made larger where it is too small."""
+    known = _workspaces.get(group_name)
+    if known is None or known.size < min_size:
+        known = _workspaces[group_name] = SharedMemory(group_name, min_size)
+    return known
