@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.trace.schema import Phase
-from presim.trace.signatures import Fused, Kernel
+from presim.trace.signatures import Attention, Fused, Kernel
 from support.captured import SCRIPTS, run
 from support.command import presim
 
@@ -92,3 +92,12 @@ def test_lists_of_tensors_with_symbols_for_sizes_are_no_trouble(capfd: pytest.Ca
     job = run("dynamic_shapes.py")
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
     assert "RecordFunction" not in capfd.readouterr().err
+
+
+def test_attention_has_its_shapes_whatever_the_layout_of_what_it_is_given() -> None:
+    """Where the whole layer is compiled, the template gets queries as their product leaves them, as a matrix."""
+    job = run("flex_layer.py")
+    assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
+    found = [one for one in job.signatures(job.work()) if isinstance(one, Attention)]
+    shapes = [(one.direction, one.batch, one.heads, one.kv_heads, one.q_len, one.kv_len, one.causal) for one in found]
+    assert shapes == [(direction, 2, 8, 2, 512, 512, True) for direction in ("forward", "backward")]

@@ -1,4 +1,7 @@
-"""Flex attention as attention: inductor's template has the shapes in its arguments and the mask in its source.
+"""Flex attention as attention: inductor's template has shapes and mask in its source.
+
+Its arguments tell shapes too, but not their order: where a whole model is compiled, a transposed tensor is handed over
+as it lies in memory. They are asked only for what the source leaves open (sizes that change from call to call).
 
 Which blocks a mask leaves out is worked out on the device, where nothing is computed. A mask whose function compares
 query and key position is taken to be causal; other conditions (documents, prefixes) are taken to hold everywhere. Under
@@ -7,9 +10,10 @@ context parallelism a rank has queries from all over the sequence: such a mask s
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from presim.capture.script.after_import import when_imported
@@ -18,7 +22,20 @@ _QUERY, _KEY, _VALUE, _GRADIENT = "arg_Q", "arg_K", "arg_V", "arg_DO"
 _ASSIGNMENT = re.compile(r"^\s*(tmp\d+) = (.+?)\s*$", re.MULTILINE)
 _COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
 _WORD = re.compile(r"tmp\d+")
-_MARK = "presim_mask"  # attribute of a kernel: what its source says, which the loaded kernel has no more
+_NAMES = "ZQ|HQ|Q_LEN|KV_LEN|GQA_SHARED_HEADS|QK_HEAD_DIM|V_HEAD_DIM"
+_SIZE = re.compile(rf"^\s*({_NAMES})(?: : tl\.constexpr)? = (\d+)\s*$", re.MULTILINE)
+_MARK = "presim_source"  # attribute of a kernel: what its source says, which the loaded kernel has no more
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a kernel's source says."""
+
+    mask: str
+    sizes: Mapping[str, int]  # in the template's names
+
+
+_SILENT = Source("", {})
 
 
 def install() -> None:
@@ -32,19 +49,20 @@ def _read_sources(module: Any) -> None:
     @functools.wraps(make)
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         made = make(self, name, source, *args, **kwargs)
-        if "flex" in name and (mask := mask_of(source)):
+        if "flex" in name:
+            said = Source(mask_of(source), sizes_of(source))
             if hasattr(made, "result"):  # compiled by another process meanwhile
-                made.result = functools.partial(_mark_result, made.result, mask)
+                made.result = functools.partial(_mark_result, made.result, said)
             else:
-                setattr(made, _MARK, mask)
+                setattr(made, _MARK, said)
         return made
 
     module.AsyncCompile.triton = reading
 
 
-def _mark_result(result: Callable[..., Any], mask: str, *args: Any, **kwargs: Any) -> Any:
+def _mark_result(result: Callable[..., Any], said: Source, *args: Any, **kwargs: Any) -> Any:
     kernel = result(*args, **kwargs)
-    setattr(kernel, _MARK, mask)
+    setattr(kernel, _MARK, said)
     return kernel
 
 
@@ -56,24 +74,34 @@ def is_one(name: str, tensors: list[tuple[str, Any]]) -> bool:
 def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     """What the kernel does, in the fields that `library_calls` reads. Tensors are [batch, heads, length, dim]."""
     given = dict(tensors)
-    query = given[_QUERY].shape
-    mask = getattr(kernel, _MARK, "")
-    key, value = (given[one].shape if one in given else query for one in (_KEY, _VALUE))  # one tensor is passed once
+    query = given[_QUERY]
+    key, value = (given.get(one, query) for one in (_KEY, _VALUE))  # one tensor is passed once
+    said: Source = getattr(kernel, _MARK, _SILENT)
+    size = said.sizes.get
+    batch, heads = size("ZQ", query.shape[0]), size("HQ", query.shape[1])
+    kv_heads = heads // said.sizes["GQA_SHARED_HEADS"] if "GQA_SHARED_HEADS" in said.sizes else key.shape[1]
+    width = size("QK_HEAD_DIM", query.shape[-1])
+    keys = size("KV_LEN", key.numel() // (batch * kv_heads * width))
     fields = {
         "is": "attention",
         "direction": "backward" if _GRADIENT in given else "forward",
-        "batch": query[0],
-        "heads": query[1],
-        "kv_heads": key[1],
-        "q_len": query[2],
-        "kv_len": key[2] // 2 if mask == "shared" else key[2],  # what a query sees, on average over the pieces
-        "head_dim": query[3],
-        "v_head_dim": value[3],
-        "causal": int(mask == "causal"),
-        "dtype": str(given[_QUERY].dtype).removeprefix("torch."),
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "q_len": size("Q_LEN", query.numel() // (batch * heads * width)),
+        "kv_len": keys // 2 if said.mask == "shared" else keys,  # what a query sees, on average over the pieces
+        "head_dim": width,
+        "v_head_dim": size("V_HEAD_DIM", value.shape[-1]),
+        "causal": int(said.mask == "causal"),
+        "dtype": str(query.dtype).removeprefix("torch."),
         "backend": "flex",
     }
     return " ".join(f"{field}={content}" for field, content in fields.items())
+
+
+def sizes_of(source: str) -> dict[str, int]:
+    """Sizes that a kernel's source has as numbers, in the template's names."""
+    return {name: int(size) for name, size in _SIZE.findall(source)}
 
 
 def mask_of(source: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.adapters.flex_attention import mask_of
+from presim.capture.adapters.flex_attention import mask_of, sizes_of
 
 POSITIONS = """
         tmp2 = (m)
@@ -30,3 +30,9 @@ POSITIONS = """
 )
 def test_a_mask_is_causal_where_the_query_s_position_is_at_least_the_key_s(comparison: str, mask: str) -> None:
     assert mask_of(f"{POSITIONS}        tmp8 = {comparison}\n        mask_mod_output = tmp8\n") == mask
+
+
+def test_sizes_are_those_of_the_source_that_are_numbers() -> None:
+    """Sizes that change from call to call are parameters of the kernel."""
+    source = "    GQA_SHARED_HEADS : tl.constexpr = 16\n    ZQ = 1\n    HQ = 16\n    Q_LEN = ks0\n    KV_LEN = 32768\n"
+    assert sizes_of(source) == {"GQA_SHARED_HEADS": 16, "ZQ": 1, "HQ": 16, "KV_LEN": 32768}
