@@ -49,6 +49,7 @@ class Plan:
     graphs: bool = False  # the published run's iteration is made of CUDA graphs: no kernel waits for its host
     graphed: tuple[str, ...] = ()  # modules that were CUDA graphs, where not all of it was
     fp8_attention: bool = False  # the published run's attention multiplied in FP8, which the recipe's does not
+    fused_router: bool = False  # one kernel chose its experts, which the recipe cannot run
     gathers_ahead: bool = False  # it gathered the weights of virtual stages one ahead, which the recipe does not
 
 

@@ -21,11 +21,13 @@ from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
+from presim.trace.speedometer import alone
 from presim.units import GIB
 from presim.validation.as_graphs import as_graphs
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.fp8_attention import with_fp8_attention
+from presim.validation.fused_router import with_fused_routers
 from presim.validation.gathered_ahead import gathered_ahead
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
@@ -52,6 +54,9 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
 
 def as_published(plan: Plan, trace: Trace) -> Trace:
     """The capture with what the published run had and the recipe has not."""
+    if plan.fused_router or plan.graphed:
+        trace = alone(trace)  # told by operators of which some are gone below
+    trace = with_fused_routers(trace) if plan.fused_router else trace
     trace = as_graphs(trace, plan.graphed)
     trace = gathered_ahead(trace) if plan.gathers_ahead else trace
     return with_fp8_attention(trace) if plan.fp8_attention else trace

@@ -85,6 +85,7 @@ def plan_megatron(case: Case) -> Plan:
         tuned.launched_as_graphs(case, plain_name(case), chip),
         tuned_experts.graphed_modules(case, chip),
         tuned_experts.attends_in_fp8(case, chip) or mlperf.attends_in_fp8(case),
+        tuned_experts.fuses_router(case),
         tuned.gathers_ahead(case),
     )
 
@@ -182,6 +183,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     lora = tuned.adapters(case)
     keeps = not is_tuned or tuned_experts.keeps_all(case, chip)
     again = () if keeps else tuned.recomputed(plain_name(case), chip, case.text("precision"))
+    again = (*again, "mlp") if tuned_experts.spreads_over_hosts(case, chip) else again
     return options(
         accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
         distributed_optimizer=("distributed" in sharding or is_sharded(case) or bool(lora)) and not variants.muon(case),

@@ -70,12 +70,20 @@ _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
     "gptoss120b": (("gb", "mx"), ("b300", "mx")),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 
+_FUSED_ROUTER = ("gptoss", "qwen3", "deepseekv3", "kimik2")  # in all releases; Nemotron's recipes turn it off
+
 _HOST = 8  # GPUs of a host of Bridge's tables but for racks
 
 # Modules, and their classes: those are the scopes where layers of two micro-batches run beside each other.
 _MAMBA = ("mixer",)
 _ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
 _ATTENTION = ("input_layernorm", "self_attention", "SelfAttention", "MLASelfAttention")
+
+
+def spreads_over_hosts(case: Case, gpu: str) -> bool:
+    """DeepSeek-V3's set-up on B200 in MXFP8 with experts over four hosts: DeepEP, graphs, MLPs computed again."""
+    is_model = plain_name(case).startswith("deepseekv3") and "mx" in case.text("precision").lower()
+    return is_model and gpu == "b200" and case.count("ep", 1) > _HOST and release_of(case) >= (26, 2)
 
 
 def release_of(case: Case) -> tuple[int, int]:
@@ -105,6 +113,9 @@ def exchange_fields(case: Case, gpu: str) -> dict[str, object]:
         fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
         fields["moe_hybridep_num_sms"] = 32  # scripts/performance/utils/overrides.py
         fields["moe_shared_expert_overlap"] = False  # Megatron's flexible dispatcher has no place for it
+    if spreads_over_hosts(case, gpu):
+        fields["moe_flex_dispatcher_backend"] = "deepep"
+        del fields["moe_hybridep_num_sms"]
     overlaps = _holds(_OVERLAPPED, case, gpu, (26, 6)) or _holds(_OVERLAPPED_BEFORE, case, gpu, (25, 9))
     if overlaps and (case.count("pp", 1) == 1 or case.count("vp", 1) > 1):
         fields |= {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}
@@ -127,6 +138,11 @@ def fuses_experts(case: Case, gpu: str) -> bool:
     return _holds(_FUSED, case, gpu, (26, 6))
 
 
+def fuses_router(case: Case) -> bool:
+    """One kernel chooses experts (``moe_router_fusion``)."""
+    return release_of(case) > (0, 0) and plain_name(case).startswith(_FUSED_ROUTER)
+
+
 def is_one_graph(case: Case, gpu: str) -> bool:
     """The whole iteration is one CUDA graph: no kernel waits for the host."""
     return _holds(_WHOLE, case, gpu, (26, 6))
@@ -145,7 +161,8 @@ def graphed_modules(case: Case, gpu: str) -> tuple[str, ...]:
     """Modules whose kernels CUDA graphs launched, so that the host had the rest left to do."""
     if is_one_graph(case, gpu):
         return ()
-    router = _ROUTER if _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
-    attention = _ATTENTION if _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
+    spread = spreads_over_hosts(case, gpu)
+    router = _ROUTER if spread or _holds(_ROUTER_GRAPHED, case, gpu, (26, 2)) else ()
+    attention = _ATTENTION if spread or _holds(_ATTENTION_GRAPHED, case, gpu, (26, 2)) else ()
     mamba = _MAMBA if _holds(_MAMBA_GRAPHED, case, gpu, (26, 2)) else ()
     return (*mamba, *attention, *router)

@@ -105,3 +105,21 @@ def test_kimis_routers_are_graphs_on_gb200_and_nothing_of_it_on_gb300() -> None:
     assert "self_attention" not in tuned_experts.graphed_modules(kimi, "gb200")
     assert tuned_experts.graphed_modules(kimi, "gb300") == ()
     assert not tuned.launched_as_graphs(kimi, "kimik2", "gb300")
+
+
+def test_deepseeks_experts_over_four_hosts_of_b200_exchange_by_deepep_under_graphs() -> None:
+    spread, kept = (case("26.04", model="DeepSeekV3", ep=ranks, pp="8", vp="2") for ranks in ("32", "8"))
+    fields = tuned_experts.exchange_fields(spread, "b200")
+    assert fields["moe_flex_dispatcher_backend"] == "deepep"
+    assert "moe_hybridep_num_sms" not in fields
+    assert fields["overlap_moe_expert_parallel_comm"]
+    assert {"router", "self_attention"} < set(tuned_experts.graphed_modules(spread, "b200"))
+    assert tuned_experts.exchange_fields(kept, "b200")["moe_flex_dispatcher_backend"] == "hybridep"
+    assert tuned_experts.graphed_modules(kept, "b200") == ()
+
+
+def test_bridge_fuses_the_routers_of_all_mixtures_but_nemotrons() -> None:
+    assert tuned_experts.fuses_router(case("25.09", model="Qwen3_30B_a3B"))
+    assert tuned_experts.fuses_router(case("26.04", model="DeepSeekV3 (tokendrop)"))
+    assert not tuned_experts.fuses_router(case("26.04", model="Nemotron_3_Nano"))
+    assert not tuned_experts.fuses_router(case("26.04", framework="NeMo"))
