@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from presim.figures.grounds import Limit, Provenance, ReadBack, Share
-from presim.figures.job import Flops, Job, Rank, Steps, Throughput
+from presim.figures.job import Connecting, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 from presim.says import says
@@ -20,6 +20,7 @@ __all__ = [
     "OUTSIDE_MODULES",
     "SCHEMA_VERSION",
     "Collective",
+    "Connecting",
     "Estimate",
     "Flops",
     "Held",
@@ -58,7 +59,10 @@ class Result(msgspec.Struct, frozen=True):
     step_time_s: Annotated[float | None, says("Seconds of a steady step; of the whole run where it has no steps.")]
     step_time_low_s: Annotated[float | None, says("Lower end of the 80 % interval of step_time_s.")]
     step_time_high_s: Annotated[float | None, says("Upper end of the 80 % interval of step_time_s.")]
-    first_step_time_s: Annotated[float | None, says("Seconds of the first step, from its first forward kernel.")]
+    first_step_time_s: Annotated[
+        float | None,
+        says("Seconds of the first step, from its first forward kernel; what NCCL sets up in it included."),
+    ]
     throughput: Annotated[Throughput, says("Tokens, samples and steps per second.")]
     mfu: Annotated[float | None, says("Model FLOPs utilisation: flops.model / step time / peak.")]
     hfu: Annotated[float | None, says("Hardware FLOPs utilisation: flops.executed / step time / peak.")]

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "analysis": {
         "presim.trace",
         "presim.cost.price",
+        "presim.cost.collectives.connecting",
         "presim.hardware",
         "presim.engine.calls",
         "presim.engine.timeline",

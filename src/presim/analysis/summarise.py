@@ -9,6 +9,7 @@ import msgspec
 from presim.analysis.beyond import beyond_allocator
 from presim.analysis.breakdown import Breakdown, Instant, break_down
 from presim.analysis.caveats import busy_note, host_note, not_modelled, reader_notes
+from presim.analysis.connecting import connecting, connecting_note
 from presim.analysis.flops import count_flops, utilisation
 from presim.analysis.limits import find_limits
 from presim.analysis.memory import analyse_memory
@@ -21,7 +22,7 @@ from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Flops, Job, Memory, ReadBack, Result, Time
+from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import FAILED, Manifest
 
@@ -56,6 +57,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
     collectives = by_collective(trace, timeline, step, parts)
     memory = _memory(priced, timeline, steps, device)
     step_time_s = _step_time_s(steps, trace.manifest)
+    connected = connecting(trace, timeline, steps.steps[0])
     host = host_ns(trace, step.entries, device.host_factor, device.calls)
     low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
     return Result(
@@ -68,12 +70,12 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         step_time_s=step_time_s,
         step_time_low_s=None if step_time_s is None else low_ns / 1e9,
         step_time_high_s=None if step_time_s is None else high_ns / 1e9,
-        first_step_time_s=steps.steps[0].duration_ns / 1e9 if steps.counted else None,
+        first_step_time_s=_first_step_s(steps, connected),
         throughput=throughput(trace, step_time_s if steps.counted else None),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
         hfu=utilisation(flops.executed, step_time_s, flops.peak_per_s),
         flops=flops,
-        steps=_steps(steps),
+        steps=_steps(steps, connected),
         time=_time(priced, steps, parts),
         memory=memory,
         collectives=collectives,
@@ -87,6 +89,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=[
             *reader_notes(trace, steps, flops, memory),
+            *connecting_note(connected),
             *host_note(parts, step, device.host_factor, device.host),
             *(busy_note(parts, step, trace.manifest.neighbours, device.slowdown) if device.host_factor else ()),
         ],
@@ -121,13 +124,20 @@ def _job(manifest: Manifest, device: Device) -> Job:
     )
 
 
-def _steps(steps: Steps) -> StepFigures:
+def _first_step_s(steps: Steps, connected: Connecting | None) -> float | None:
+    if not steps.counted:
+        return None
+    return steps.steps[0].duration_ns / 1e9 + (connected.in_first_step_s if connected else 0.0)
+
+
+def _steps(steps: Steps, connected: Connecting | None) -> StepFigures:
     return StepFigures(
         count=steps.counted,
         times_s=[step.duration_ns / 1e9 for step in steps.steps],
         steady_index=steps.steady_index,
         steady=steps.is_steady,
-        setup_s=steps.steps[0].start_ns / 1e9,
+        setup_s=steps.steps[0].start_ns / 1e9 + (connected.before_s if connected else 0.0),
+        connecting=connected,
     )
 
 

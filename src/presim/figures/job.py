@@ -52,6 +52,16 @@ class Rank(msgspec.Struct, frozen=True):
     exit: Annotated[str, says("How its script ended.")]
 
 
+class Connecting(msgspec.Struct, frozen=True):
+    """What NCCL takes to make communicators and connect their ranks until the end of the first step; an estimate."""
+
+    communicators: Annotated[int, says("Communicators of more than one rank that are made.")]
+    before_s: Annotated[float, says("Seconds of it before the first step; part of `setup_s`.")]
+    in_first_step_s: Annotated[float, says("Seconds of it in the first step; part of `first_step_time_s`.")]
+    low_s: Annotated[float, says("Lower end of an 80 % interval of both together.")]
+    high_s: Annotated[float, says("Upper end.")]
+
+
 class Steps(msgspec.Struct, frozen=True):
     """Which optimizer steps the trace holds and which of them the figures describe."""
 
@@ -64,7 +74,14 @@ class Steps(msgspec.Struct, frozen=True):
     steady: Annotated[
         bool, says("Whether it stands for all that follow: not the first, and no graph is recorded or compiled in it.")
     ]
-    setup_s: Annotated[float, says("Seconds before the first step's forward pass (imports on the host excluded).")]
+    setup_s: Annotated[
+        float,
+        says("Seconds before the first step's forward pass (imports on the host excluded; connecting included)."),
+    ]
+    connecting: Annotated[
+        Connecting | None,
+        says("What NCCL sets up once; in no step's time of `times_s`. None: no collective, or of an older presim."),
+    ] = None
 
 
 class Throughput(msgspec.Struct, frozen=True):
