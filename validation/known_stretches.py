@@ -1,11 +1,11 @@
 """Measure the table by which host time is freed of what else a machine did, from captures of many programs.
 
-    python validation/known_stretches.py FOLDER... [--out src/presim/trace/known_stretches.toml]
+    python validation/known_stretches.py FOLDER... [--out src/presim/trace/known_stretches.parquet]
 
 Each FOLDER holds kept captures (`presim validate --captures`). The logarithm of a stretch's median time in a capture
 is taken as that of the stretch plus that of the capture's pace; medians of the one and the other, in turn, until they
-stay. The median pace of the captures that had a machine to themselves is 1. A stretch is known where enough captures
-have it and agree about it.
+stay; stretches count by the time that they take. The median pace of the captures that had a machine to themselves is
+1. A stretch is known where enough captures have it and agree about it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,63 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from presim.trace import store
-from presim.trace.schema import Kind, Trace
-from presim.trace.speedometer import within
+from presim.trace.schema import Trace
+from presim.trace.speedometer import stretches
 
-_TIMES = 8  # a stretch in a capture, for its median to be looked at
-_CAPTURES = 8  # with a stretch, for it to be known
-_APART = 0.2  # median deviation of its logarithms, at most
-_ONE_CALL_NS = 4000  # launches of one operator that lie further apart are of two calls, with Python between them
+_TIMES = 6  # a stretch in a capture, for its median to be looked at
+_CAPTURES = 4  # with a stretch, for it to be known
+_APART = 0.25  # median deviation of its logarithms, at most
+_LEAST_NS = 250  # less is not known well beside what observing takes
+_SHARE = 1e-4  # of some capture's host time, for a stretch to be worth a line
 _ALONE = 0.05  # share of the machine that others used, at most
 _ROUNDS = 10
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class Samples:
+    """Median times of stretches in captures: of each sample [n] its stretch, its capture, ns, and how many it has."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.alone: list[bool] = []
+        self.versions: Counter[str] = Counter()
+        self._parts: list[list[tuple[int, float, int]]] = []
+
+    def add(self, trace: Trace) -> None:
+        """One capture's, of the steps after the first."""
+        ends, names, which, times = stretches(trace)
+        steady = ends >= trace.steps()[0].stop
+        which, times = which[steady], times[steady]
+        counts = np.bincount(which, minlength=len(names))
+        first = np.cumsum(counts) - counts
+        middles = times[np.lexsort((times, which))][np.minimum(first + counts // 2, len(times) - 1)]
+        merged: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for name, middle, count in zip(names, middles.tolist(), counts.tolist()):
+            if count >= _TIMES and middle > 0:
+                merged[name].append((middle, count))
+        part = []
+        for name, found in merged.items():
+            total = sum(count for _, count in found)
+            part.append(
+                (self.names.setdefault(name, len(self.names)), sum(ns * count for ns, count in found) / total, total)
+            )
+        self._parts.append(part)
+        self.alone.append(trace.manifest.neighbours < _ALONE)
+        self.versions[trace.manifest.versions.get("torch", "?")] += 1
+
+    def columns(self) -> tuple[Ints, Ints, Floats, Floats]:
+        """Stretch [n], capture [n], logarithm of its median time, ns, and its share of that capture's [n]."""
+        rows = np.array([(name, place, ns, n) for place, part in enumerate(self._parts) for name, ns, n in part])
+        stretch, capture = rows[:, :2].astype(np.int64).T
+        ns, count = rows[:, 2:].T
+        return stretch, capture, np.log(ns), ns * count / np.bincount(capture, ns * count)[capture]
 
 
 def captures(folders: list[Path], most: int) -> Iterator[Trace]:
@@ -48,34 +91,33 @@ def captures(folders: list[Path], most: int) -> Iterator[Trace]:
                 yield trace
 
 
-def medians(trace: Trace) -> dict[str, float]:
-    """The median time of each stretch that is there often enough, in the steps after the first, ns."""
-    ends, names, which, times = within(trace)
-    steady = ends >= trace.steps()[0].stop
-    counts = np.bincount(which[steady], minlength=len(names))
-    return {
-        name: float(np.median(times[steady & (which == place)]))
-        for place, name in enumerate(names)
-        if counts[place] >= _TIMES
-    }
+def weighted_medians(group: Ints, values: Floats, weights: Floats, size: int) -> Floats:
+    """Of each group [size] the median of its values; NaN where it has none."""
+    order = np.lexsort((values, group))
+    group, values, weights = group[order], values[order], weights[order]
+    reached = np.cumsum(weights)
+    total = np.bincount(group, weights, size)
+    before = np.cumsum(total) - total
+    places = np.searchsorted(reached, before + total / 2 * (1 - 1e-9))
+    counts = np.bincount(group, minlength=size)
+    return np.where(counts > 0, values[np.minimum(places, len(values) - 1)], np.nan)
 
 
-def decompose(logs: list[dict[str, float]], alone: list[bool]) -> tuple[dict[str, list[float]], list[float]]:
-    """The logarithm of each stretch's time in each capture, at pace 1; and that of each capture's pace."""
-    paces = [0.0] * len(logs)
+def decompose(samples: Samples) -> tuple[Floats, Floats, Ints, Floats]:
+    """Of each stretch the logarithm of its time, ns, at pace 1, how far captures are apart, how many; and paces."""
+    stretch, capture, log_ns, share = samples.columns()
+    size, paces = len(samples.names), np.zeros(len(samples.alone))
+    counts = np.bincount(stretch, minlength=size)
+    shared = counts[stretch] >= _CAPTURES
+    equal = np.ones(len(stretch))
     for _ in range(_ROUNDS):
-        levelled: dict[str, list[float]] = defaultdict(list)
-        for mine, pace in zip(logs, paces):
-            for name, value in mine.items():
-                levelled[name].append(value - pace)
-        stretches = {name: float(np.median(values)) for name, values in levelled.items() if len(values) >= _CAPTURES}
-        paces = [
-            float(np.median([value - stretches[name] for name, value in mine.items() if name in stretches] or [0.0]))
-            for mine in logs
-        ]
-        middle = float(np.median([pace for pace, quiet in zip(paces, alone) if quiet]))
-        paces = [pace - middle for pace in paces]
-    return levelled, paces
+        middles = weighted_medians(stretch, log_ns - paces[capture], equal, size)
+        apart = (log_ns - middles[stretch])[shared]
+        paces = np.nan_to_num(weighted_medians(capture[shared], apart, share[shared], len(paces)))
+        paces -= np.median(paces[samples.alone])
+    middles = weighted_medians(stretch, log_ns - paces[capture], equal, size)
+    spread = weighted_medians(stretch, np.abs(log_ns - paces[capture] - middles[stretch]), equal, size)
+    return middles, spread, counts, paces
 
 
 def main() -> None:
@@ -83,32 +125,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--most", type=int, default=60, help="captures of one recipe (60)")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    logs, alone, versions = [], [], Counter[str]()
+    samples = Samples()
     for trace in captures(options.folders, options.most):
-        logs.append({name: float(np.log(ns)) for name, ns in medians(trace).items()})
-        alone.append(trace.manifest.neighbours < _ALONE)
-        versions[trace.manifest.versions.get("torch", "?")] += 1
-    levelled, paces = decompose(logs, alone)
-    rows = []
-    for name, values in sorted(levelled.items()):
-        middle = float(np.median(values))
-        is_one_call = name.startswith(Kind.ALLOC.name) or np.exp(middle) < _ONE_CALL_NS
-        agree = np.median(np.abs(np.array(values) - middle)) <= _APART
-        if len(values) >= _CAPTURES and is_one_call and agree:
-            rows.append(f'"{name}" = {round(np.exp(middle))}\n')
-    head = (
-        "# Time of stretches of host work that end with a launch, within one of PyTorch's operators, on a machine\n"
-        "# that does nothing else, ns: the entry before, the operator, the phase. By validation/known_stretches.py\n"
-        f"# from {len(logs)} captures, {sum(alone)} of them alone on a machine; PyTorch {', '.join(sorted(versions))}\n"
-        "[ns]\n"
+        samples.add(trace)
+    middles, spread, counts, paces = decompose(samples)
+    stretch, _, _, share = samples.columns()
+    matters = np.zeros(len(middles))
+    np.maximum.at(matters, stretch, share)
+    known = (counts >= _CAPTURES) & (spread <= _APART) & (middles >= np.log(_LEAST_NS)) & (matters >= _SHARE)
+    rows = sorted((name, round(float(np.exp(middles[at])))) for name, at in samples.names.items() if known[at])
+    origin = (
+        f"{len(paces)} captures, {sum(samples.alone)} alone on a machine; PyTorch {', '.join(sorted(samples.versions))}"
     )
-    text = head + "".join(rows)
-    (options.out.write_text if options.out else sys.stdout.write)(text)
-    sys.stderr.write(
-        f"{len(logs)} captures; pace {np.percentile(np.exp(paces), [10, 50, 90])}; {len(rows)} stretches\n"
-    )
+    table = pa.table({"stretch": [name for name, _ in rows], "ns": pa.array([ns for _, ns in rows], pa.int32())})
+    pq.write_table(table.replace_schema_metadata({"origin": origin}), options.out, compression="zstd")
+    sys.stderr.write(f"{origin}; pace {np.percentile(np.exp(paces), [10, 50, 90]).round(2)}; {len(rows)} stretches\n")
 
 
 if __name__ == "__main__":

@@ -12,20 +12,25 @@ from presim.trace.schema import Kind, Phase, Trace
 from presim.trace.signatures import Gemm
 from presim.trace.speedometer import key, reference_ns
 
-KNOWN = key(Kind.ALLOC, "aten::mm", Phase.FORWARD)
+KNOWN = key(Kind.ALLOC, "aten::addmm", Kind.WORK, "aten::addmm", Phase.FORWARD)
 PYTHON_NS = 20_000
 _PRODUCT = Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16")
 
 
 def products(
-    slowdown: Sequence[float], *, steps: int = 3, operator: str = "aten::mm", reference_host: bool = True
+    slowdown: Sequence[float],
+    *,
+    steps: int = 3,
+    operator: str = "aten::addmm",
+    reference_host: bool = True,
+    python_ns: int = PYTHON_NS,
 ) -> Trace:
     """In each step a product for each slowdown, with Python before it."""
     build = TraceBuilder()
     within_ns = reference_ns()[KNOWN]
     for _ in range(steps):
         for factor in slowdown:
-            build.alloc(0, 512, host_ns=round(PYTHON_NS * factor))
+            build.alloc(0, 512, host_ns=round(python_ns * factor))
             build.work(_PRODUCT, host_ns=round(within_ns * factor), operator=operator, phase=Phase.FORWARD)
             build.free(0, 512)
         build.step()

@@ -103,8 +103,8 @@ def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | 
     others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and"
     if slowdown is not None and is_slow:
         return [
-            f"{others} PyTorch's own operators took {slowdown:.2g} times as long as on a machine alone: host time is "
-            "divided by that."
+            f"{others} stretches of host work that are known took {slowdown:.2g} times as long as on a machine "
+            "alone: host time is divided by that."
         ]
     return [
         f"{others} host time may come out longer beside them: on an idle machine the device may wait for less than "

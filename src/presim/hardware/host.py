@@ -1,7 +1,7 @@
 """How much longer a GPU server's CPU takes than the reference host, in whose time captures count host time.
 
 A capture measures all along how fast its machine is at what hosts of GPUs do, and divides CPU time by that
-(`shim/core/pace.h`). How much longer PyTorch's own operators took than on a machine alone is divided out
+(`shim/core/pace.h`). How much longer known stretches of host work took than on a machine alone is divided out
 (`presim.trace.speedometer`), and of stretches that recur what disturbed them (`presim.trace.recurring`). The factor
 from there to a server is its node's (`Node.host_factor`, with its source), else that of a typical server of today.
 Where it comes from: docs/decisions/host-factor.md.
@@ -12,7 +12,7 @@ reference host.
 
 from __future__ import annotations
 
-TYPICAL_FACTOR = 1.8
+TYPICAL_FACTOR = 1.9
 ORDINARY = 1.3  # time as it comes, over what is left of it without disturbances: on a quiet machine
 REFERENCE_PROBE_NS = 545_000
 _LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different

@@ -32,12 +32,14 @@ class HostTimes:
         self.pace = as_it_came  # what the host takes of late, over the CPU time that passes
         self._recurring = recurring or Recurring()
         self._machine = Pace()
-        self._ends: dict[int, tuple[int, int, str | None]] = {}  # kind, phase and operator of entries
-        self._within: dict[tuple[int, int], str] = {}  # names of stretches by the entries at both ends
+        self._ends: dict[int, tuple[int, int, str, str]] = {}  # kind, phase, operator and module of entries
+        self._references: dict[tuple[int, int], float] = {}  # times of stretches by the entries at both ends
         self._as_it_came = as_it_came
         self._recurs = False  # the first step is over
         self._entries: dict[tuple[int, ...], int] = {}
         self._last = -1
+        self._told = -1  # the last that tags no block
+        self._tagging_ns = 0  # since then
         self._passed = self._needed = 0.0
 
     def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
@@ -78,42 +80,41 @@ class HostTimes:
     def _stretches(
         self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
     ) -> Ints:
-        """Numbers of the stretches that end with records [n]; those of a launch whose operator goes on know it not.
-
-        Those within an operator tell how fast the machine is.
-        """
-        found = np.empty(len(records), np.int64)
+        """Numbers of the stretches that end with records [n]; those that are known tell how fast the machine is."""
+        found, references = np.empty(len(records), np.int64), np.zeros(len(records))
+        times = host_ns.copy()
         names = ("kind", "phase", "op", "scope")
         keys = zip(signature.tolist(), *(records[name].tolist() for name in names))
-        for place, (ends, ns) in enumerate(zip(keys, host_ns.tolist())):
+        for place, ends in enumerate(keys):
             entry = self._entries.get(ends)
             if entry is None:
                 entry = self._entries[ends] = self._entry(ends, tables)
-            if name := self._name(self._last, entry):
-                self._machine.add(name, ns)
             found[place] = self._recurring.stretch(self._last, entry)
             self._last = entry
+            if ends[1] == Kind.RETAG:
+                self._tagging_ns += int(times[place])
+                times[place] = 0
+                continue
+            references[place] = self._reference(self._told, entry)
+            times[place] += self._tagging_ns
+            self._told, self._tagging_ns = entry, 0
+        self._machine.add(times, references)
         return found
 
-    def _name(self, before: int, entry: int) -> str:
-        """What a stretch within an operator is called whose time on a machine alone is known; else "".
-
-        The entries are as `speedometer.within` has them.
-        """
-        name = self._within.get((before, entry))
-        if name is None:
-            kind, _, operator = self._ends.get(before, (0, 0, None))
-            until, phase, same = self._ends[entry]
-            alike = operator is not None and operator == same and operator.startswith("aten::")
-            within = alike and kind in (Kind.ALLOC, Kind.WORK) and until == Kind.WORK
-            name = key(kind, operator or "", phase) if within else ""
-            self._within[before, entry] = name = name if name in reference_ns() else ""
-        return name
+    def _reference(self, before: int, entry: int) -> float:
+        """What the stretch between two entries takes on a machine alone, ns; 0: that is not known."""
+        reference = self._references.get((before, entry))
+        if reference is None:
+            kind, phase, operator, module = self._ends[entry]
+            began, _, operator_before, _ = self._ends.get(before, (-1, 0, "", ""))
+            name = key(began, operator_before, kind, operator, phase, module) if began >= 0 else ""
+            reference = self._references[before, entry] = reference_ns().get(name, 0.0)
+        return reference
 
     def _entry(self, ends: tuple[int, ...], tables: Tables) -> int:
         index, kind, phase, *described = ends
         signature = list(tables.signatures)[index] if index >= 0 else None
         operator, scope = (tables.name(number) for number in described)
         entry = self._recurring.entry(kind, phase, signature, operator, scope)
-        self._ends[entry] = (kind, phase, operator)
+        self._ends[entry] = (kind, phase, operator or "", scope or "")
         return entry

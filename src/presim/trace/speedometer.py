@@ -1,18 +1,16 @@
-"""How fast the machine was while a trace was captured, told by stretches of host work that every program has.
+"""How fast the machine was while a trace was captured, told by stretches of host work that are known from elsewhere.
 
-From an allocation to the launch that it is for, or from launch to launch, within one of PyTorch's own operators the
-host runs the same code whatever the program: what differs is how much of the caches and cores other processes took.
-``known_stretches.toml`` has the time of such stretches on a machine that did nothing else
-(validation/known_stretches.py); how much longer they take in a trace is how much longer all of its host time is
-(docs/decisions/host-time.md).
+Between the same two entries of the same module, or within one of PyTorch's own operators, the host runs the same code
+in every program: what differs is how much of the caches and cores other processes took. ``known_stretches.parquet``
+has the time of such stretches on a machine that did nothing else (validation/known_stretches.py); how much longer they
+take in a trace is how much longer all of its host time is (docs/decisions/host-time.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
-from collections import deque
+import re
 from importlib import resources
 
 import numpy as np
@@ -21,59 +19,81 @@ from numpy.typing import NDArray
 from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
-_WINDOW = 512  # stretches of which the median is the pace of the time that they lie in
+_WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
 _LEAST = 64  # fewer say nothing
+_ITS_OWN = 0.5  # share of host time that is known, for the pace to be the program's own and not only that of operators
+_MODULES = 2  # the last parts of a module's path that tell it from others
 
 
-def key(before: int, operator: str, phase: int) -> str:
-    """The name of a stretch that ends with a launch: the kind of the entry before, the operator of both, the phase."""
+def key(before: int, operator_before: str, kind: int, operator: str, phase: int, module: str = "") -> str:
+    """The name of a stretch of host work by the entries at both ends: their kinds and operators, the latter's phase.
+
+    ``module``: the path of the latter's; it does not matter within one of PyTorch's own operators.
+    """
     phase = Phase.FORWARD if phase == Phase.RECOMPUTE else phase
-    return f"{Kind(before).name} {operator} {Phase(phase).name}"
+    begin, end = Kind(before).name, Kind(kind).name
+    if operator == operator_before and operator.startswith("aten::") and (before, kind) in _WITHIN:
+        return f"{begin} {operator} {Phase(phase).name}"
+    name = f"{begin} {operator_before} > {end} {operator} {Phase(phase).name} "
+    return re.sub(r"\d+", "#", name + ".".join(module.split(".")[-_MODULES:]))
+
+
+_WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries between which an operator runs no Python
 
 
 @functools.cache
 def reference_ns() -> dict[str, float]:
     """The median time of known stretches, by `key`."""
-    text = resources.files("presim.trace").joinpath("known_stretches.toml").read_text()
-    return {name: float(ns) for name, ns in tomllib.loads(text)["ns"].items()}
+    import pyarrow.parquet as pq
+
+    with resources.as_file(resources.files("presim.trace").joinpath("known_stretches.parquet")) as path:
+        table = pq.read_table(path)
+    return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 
 
 class Pace:
     """The same, while entries come in: how much longer than the reference its last known stretches took."""
 
     def __init__(self) -> None:
-        self._ratios: deque[float] = deque(maxlen=_WINDOW)
-        self._known = reference_ns()
+        self._ratios, self._references = np.zeros(0), np.zeros(0)
+        self._passed = self._known = 0
 
-    def add(self, stretch: str, ns: int) -> None:
-        """A stretch, by `key`, that took some time; one that is not known is passed over."""
-        reference = self._known.get(stretch)
-        if reference is not None and ns > 0:
-            self._ratios.append(ns / reference)
+    def add(self, times: Ints, references: Floats) -> None:
+        """Stretches that took some time [n], ns, and by the table should [n], ns; 0 where it does not know them."""
+        known = (references > 0) & (times > 0)
+        self._passed += int(times.sum())
+        self._known += int(times[known].sum())
+        self._ratios = np.concatenate((self._ratios, times[known] / references[known]))[-_WINDOW:]
+        self._references = np.concatenate((self._references, references[known]))[-_WINDOW:]
 
     @property
     def slowdown(self) -> float:
-        """Host time over that of the machine alone; 1 where it took less, or too little is known."""
-        return max(1.0, float(np.median(self._ratios))) if len(self._ratios) >= _LEAST else 1.0
+        """Host time over that of the machine alone; 1 where too little is known."""
+        if len(self._ratios) < _LEAST:
+            return 1.0
+        pace = _middle(self._ratios, self._references)
+        return pace if self._known >= _ITS_OWN * self._passed else max(1.0, pace)
 
 
-def within(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
-    """The stretches of a trace that end with a launch and lie within one operator.
+def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
+    """The stretches of a trace.
 
     Returns: entry [n] that each ends with, the names of the different ones (`key`), for each [n] which of them it is,
     and its time [n], ns. What tags a block is no entry here: it comes with the allocation.
     """
     entries = np.flatnonzero(~trace.mask(Kind.RETAG))
     times = np.diff(np.cumsum(trace.columns["host_ns"].astype(np.int64))[entries])
-    kind, operator, phase = (trace.columns[name][entries].astype(np.int64) for name in ("kind", "operator", "phase"))
-    of_pytorch = np.array([name.startswith("aten::") for name in trace.operators] + [False])
-    chosen = np.isin(kind[:-1], (Kind.ALLOC, Kind.WORK)) & (kind[1:] == Kind.WORK)
-    chosen &= (operator[:-1] == operator[1:]) & of_pytorch[operator[1:]] & (times > 0)
-    parts = np.stack([kind[:-1][chosen], operator[1:][chosen], phase[1:][chosen]])
-    codes, which = np.unique(parts, axis=1, return_inverse=True)
-    names = [key(began, trace.operators[index], during) for began, index, during in codes.T.tolist()]
-    return entries[1:][chosen], names, which.reshape(-1), times[chosen]
+    names = ("kind", "operator", "phase", "scope")
+    kind, operator, phase, scope = (trace.columns[name][entries].astype(np.int64) + 1 for name in names)
+    operators, scopes = ("", *trace.operators), ("", *trace.scopes)
+    width = (len(Kind) + 1, len(operators), len(Kind) + 1, len(operators), len(Phase) + 1, len(scopes))
+    parts = (kind[:-1], operator[:-1], kind[1:], operator[1:], phase[1:], scope[1:])
+    codes, which = np.unique(np.ravel_multi_index(parts, width), return_inverse=True)
+    numbers = zip(*(part.tolist() for part in np.unravel_index(codes, width)))
+    found = [key(a - 1, operators[b], c - 1, operators[d], e - 1, scopes[f]) for a, b, c, d, e, f in numbers]
+    return entries[1:], found, which.reshape(-1), times
 
 
 def slowed(before: Trace, after: Trace) -> float | None:
@@ -88,21 +108,31 @@ def alone(trace: Trace) -> Trace:
     """The trace with ``host_ns`` [entry] as on a machine that does nothing else.
 
     Each window of known stretches has a pace of its own, for neighbours come and go. What lies before the first step's
-    end sets up, with code that never ran before: it goes by the pace of what follows. A program whose stretches take
-    less than the reference leaves more in the caches, and keeps its time. A trace with too few known stretches, or in
-    CPU time of another host than the reference one, is left alone.
+    end sets up, with code that never ran before: it goes by the pace of what follows. Where hardly more than PyTorch's
+    operators is known, a program that takes less than the reference keeps its time: it leaves more in the caches. A
+    trace with too few known stretches, or in CPU time of another host than the reference one, is left alone.
     """
-    entries, names, which, times = within(trace)
+    entries, names, which, times = stretches(trace)
     known = reference_ns()
-    references = np.array([*(known.get(name, 0.0) for name in names), 0.0])[which]
+    references = np.array([known.get(name, 0.0) for name in names] or [0.0])[which]
     steps = trace.steps()
-    chosen = (references > 0) & (entries >= (steps[0].stop if len(steps) > 1 else 0))
-    ends, ratios = entries[chosen], times[chosen] / references[chosen]
-    if len(ratios) < _LEAST or not trace.manifest.reference_host:
+    steady = entries >= (steps[0].stop if len(steps) > 1 else 0)
+    chosen = (references > 0) & (times > 0) & steady
+    if int(chosen.sum()) < _LEAST or not trace.manifest.reference_host:
         return trace
+    its_own = bool(times[chosen].sum() >= _ITS_OWN * times[steady].sum())
+    ends, ratios, references = entries[chosen], times[chosen] / references[chosen], references[chosen]
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
-    paces = np.array([max(1.0, float(np.median(ratios[window]))) for window in windows])
+    paces = np.array([_middle(ratios[window], references[window]) for window in windows])
+    paces = paces if its_own else np.maximum(1.0, paces)
     last = ends[[window[-1] for window in windows[:-1]]]
     pace = paces[np.searchsorted(last, np.arange(len(trace)))]
     host_ns = np.rint(trace.columns["host_ns"].astype(np.int64) / pace).astype(np.int64)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
+
+
+def _middle(values: Floats, weights: Floats) -> float:
+    """The median of values [n], each of which counts as often as its weight says."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
