@@ -78,17 +78,19 @@ def _launch(command: Sequence[str], module: bool) -> Launch:
     """A launch command, or a script (a file of that name goes first) with its arguments."""
     from presim.capture.launchers.launch import Launch
     from presim.capture.launchers.programs import console_script
-    from presim.capture.launchers.read import check_script, is_command, read_command
+    from presim.capture.launchers.read import check_nested, check_script, is_command, is_launcher, read_command
 
     script, *args = command
-    if module:
-        return Launch(script, tuple(args), module)
-    if os.path.isfile(script) or not is_command(script):
-        found = None if os.path.isfile(script) or script.endswith(".py") else console_script(script)
-        if found is None:
-            check_script(command)
-        return Launch(found or script, tuple(args))
-    return read_command([script, *args])
+    if module and is_launcher(script):
+        return read_command(["python", "-m", *command])
+    if not module and not os.path.isfile(script) and is_command(script):
+        return read_command(command)
+    found = None if module or os.path.isfile(script) or script.endswith(".py") else console_script(script)
+    if found is None and not module:
+        check_script(command)
+    launch = Launch(found or script, tuple(args), module)
+    check_nested(launch)
+    return launch
 
 
 def _target(launch: Launch, options: ClusterOptions) -> Cluster:

@@ -92,6 +92,17 @@ def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str,
     assert error in sentence(ended.stderr)
 
 
+def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(tmp_path: Path) -> None:
+    """With a word on options of presim's that stand behind the script, where they are the script's."""
+    script = write(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()\n")
+    ended = presim("run", *ONE, script, "--steps", "5")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert sentence(ended.stderr) == (
+        "presim: the script exited with 2, before it asked anything of the GPU. Were --steps meant for presim? Its "
+        "options come before the script"
+    )
+
+
 def test_exit_codes_of_scripts_that_end_well_are_zero(tmp_path: Path) -> None:
     for last in ("sys.exit()", "sys.exit(0)", "os._exit(0)"):
         assert presim("run", *ONE, "-q", write(tmp_path, f"{WORK}{last}\n")).returncode == 0

@@ -147,13 +147,16 @@ def _unusual(steps: Steps) -> list[str]:
     ]
 
 
+_NO_STEP = "No step was completed: what there is covers the run until it failed."
+_ONE_STEP = "No optimizer step was seen: the whole run is taken as one step."
+
+
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
     notes = [*trace.manifest.notes, *_policies(trace)]
     failed = trace.manifest.exit in FAILED
     if not steps.counted:
-        what = "no step was completed" if failed else "no optimizer step was seen"
-        notes.append(f"{what[0].upper()}{what[1:]}: the whole run is taken as one step.")
+        notes.append(_NO_STEP if failed else _ONE_STEP)
     elif steps.sets_up:
         shown = steps.steady_index + 1
         notes.append(

@@ -110,7 +110,7 @@ class Outputs:
             if path and path != "-":
                 check_writable(path)
 
-    def deliver(self, evaluation: Evaluation) -> None:
+    def deliver(self, evaluation: Evaluation, *, report: bool = True) -> None:
         """Write the files that were asked for, then print the report; JSON on standard output replaces it."""
         if self.perfetto:
             from presim.report import perfetto
@@ -126,7 +126,7 @@ class Outputs:
             html.write(evaluation.result, self.html)
         if self.json_file:
             self._deliver_json(evaluation, self.json_file)
-        if not self.quiet and self.json_file != "-":
+        if report and not self.quiet and self.json_file != "-":
             from presim.report import terminal
 
             terminal.write(evaluation.result)

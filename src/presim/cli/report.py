@@ -21,7 +21,9 @@ def command(result: Path, html: str | None) -> None:
     try:
         data = result.read_bytes()
     except OSError as error:
-        raise InputError(f"{result} cannot be read ({error.strerror}); name a file that --json wrote") from error
+        saved_trace = f"`presim simulate {result}` reports on a saved trace"
+        what_to_do = saved_trace if result.is_dir() else "name a file that --json wrote"
+        raise InputError(f"{result} cannot be read ({error.strerror}); {what_to_do}") from error
     kept = json.decode(data, str(result))
     if html is None:
         from presim.report import terminal

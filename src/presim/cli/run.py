@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -74,10 +75,23 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's
     with progress(outputs.quiet) as say:
         evaluation = run_and_evaluate([script, *args], RunOptions(**options), stdout=stdout, progress=say)
-    outputs.deliver(evaluation)
-    failed = evaluation.result.exit in ("raised", "exited", "killed")
-    if failed and (outputs.quiet or outputs.json_file == "-"):  # no report says so
-        result = evaluation.result
+    result = evaluation.result
+    failed = result.exit in ("raised", "exited", "killed")
+    empty = failed and not result.operators and not result.memory.peak_reserved_bytes
+    outputs.deliver(evaluation, report=not empty)
+    if failed and (empty or outputs.quiet or outputs.json_file == "-"):  # no report says so
+        covers = (
+            ", before it asked anything of the GPU" if empty else "; the result covers what was captured until then"
+        )
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
-        click.echo(f"presim: {rank}{result.error}; the result covers what was captured until then", err=True)
+        click.echo(f"presim: {rank}{result.error}{covers}{_misplaced(args)}", err=True)
     return 1 if failed else 0
+
+
+def _misplaced(args: Sequence[str]) -> str:
+    """What to say where a script that may not have understood its options was given some of ours."""
+    scripts = [at for at, word in enumerate(args) if word.endswith(".py")]  # behind a launcher's options
+    behind = args[scripts[-1] + 1 :] if scripts else args
+    ours = {name for option in command.params for name in option.opts if name.startswith("--")}
+    found = [word for word in behind if word.partition("=")[0] in ours]
+    return f". Were {', '.join(found)} meant for presim? Its options come before the script" if found else ""

@@ -136,6 +136,13 @@ def memory_parts(result: Result) -> list[Part]:
     return [Part(name, size, style, letter, three_digits(size / GIB)) for name, size, style, letter in named]
 
 
+def rate(GBps: float | None) -> str:
+    """A collective's bytes over its time, in GB/s; empty where it took none."""
+    if not GBps:
+        return ""
+    return f"{GBps:.0f}" if GBps >= 1 else "<1"
+
+
 def origins(result: Result) -> str:
     """What the step time rests on, in one line; empty where it is not known."""
     if result.step_time_s is None:

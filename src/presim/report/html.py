@@ -37,7 +37,7 @@ def render(result: Result) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"gib": gib, "percent": percent, "seconds": seconds}
+    environment.filters |= {"gib": gib, "percent": percent, "seconds": seconds, "rate": content.rate}
     return environment.get_template("page.html.jinja").render(_shown(result))
 
 
@@ -116,5 +116,5 @@ def _memory_chart(result: Result) -> dict[str, Any] | None:
         "reserved": outline(line.reserved_bytes),
         "device": height - total / top * height,
         "duration": seconds(length),
-        "top": f"{three_digits(top / GIB)} GiB",
+        "capacity": f"{three_digits(total / GIB)} GiB",
     }

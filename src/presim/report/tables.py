@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from presim.report import content
 from presim.result import OUTSIDE_MODULES, Module, Rank, Result
 from presim.units import gib, percent, seconds
 
@@ -109,9 +110,8 @@ def collective_table(result: Result) -> RenderableType:
         *((name, "right") for name in ("calls", "bytes", "time", "exposed", "GB/s")),
     )
     for row in result.collectives[:ROWS]:
-        rate = f"{row.algorithm_GBps:.0f}" if row.algorithm_GBps else ""
         group = _name(f"{row.group} ({row.group_size})")
-        figures = (gib(row.bytes), seconds(row.seconds), seconds(row.exposed_s), rate)
+        figures = (gib(row.bytes), seconds(row.seconds), seconds(row.exposed_s), content.rate(row.algorithm_GBps))
         table.add_row(_name(row.kind), group, str(row.count), *figures)
     return Padding(table, (0, 0, 0, 2))
 

@@ -80,7 +80,7 @@ def test_a_failed_script_has_a_result_without_a_step_time() -> None:
     assert result.exit == "out_of_memory"
     assert result.step_time_s is None
     assert result.throughput.tokens_per_s is None
-    assert result.notes == ["No step was completed: the whole run is taken as one step."]
+    assert result.notes == ["No step was completed: what there is covers the run until it failed."]
 
 
 def test_an_empty_trace_has_a_result() -> None:

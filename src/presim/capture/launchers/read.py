@@ -42,6 +42,11 @@ def is_command(word: str) -> bool:
     return name in LAUNCHERS or name in SHELLS or is_python(word) or bool(assignments([word])[0])
 
 
+def is_launcher(module: str) -> bool:
+    """Whether a module is a launcher that ``python -m`` starts."""
+    return module in _MODULES
+
+
 def check_script(words: Sequence[str]) -> None:
     """Refuse what is no script of Python's, with what to do instead.
 
@@ -58,6 +63,30 @@ def read_command(words: Sequence[str]) -> Launch:
     Raises:
         InputError: the command cannot be understood, or starts no Python program.
     """
+    launch = _read(words)
+    check_nested(launch)
+    return launch
+
+
+def check_nested(launch: Launch) -> None:
+    """Refuse a program that would start ranks of its own where presim has taken the launcher's place.
+
+    Raises:
+        InputError: it is a launcher, or presim itself.
+    """
+    name = os.path.basename(launch.script)
+    if name == "presim" or (launch.module and launch.script.partition(".")[0] == "presim"):
+        raise InputError(
+            "the command runs presim inside presim: leave out all but the first `presim run` and its options"
+        )
+    if (name in LAUNCHERS and not os.path.isfile(launch.script)) or (launch.module and is_launcher(launch.script)):
+        raise InputError(
+            f"{launch.launcher or 'the command'} starts {name}, a launcher of its own: only srun and mpirun may start "
+            "one; leave one of them out"
+        )
+
+
+def _read(words: Sequence[str]) -> Launch:
     name = os.path.basename(words[0])
     if name in LAUNCHERS:
         return LAUNCHERS[name](words[1:])

@@ -103,6 +103,10 @@ def test_a_command_says_what_runs_and_how_often(command: str, shape: Shape, star
         ("deepspeed --autotuning run train.py", "deepspeed --autotuning starts many jobs"),
         ("deepspeed --hostfile nowhere train.py", "deepspeed: cannot read the host file nowhere"),
         ("python -c pass", "python -c: presim runs scripts and modules (-m), nothing else; put it into a file"),
+        ("torchrun torchrun --nproc-per-node 8 train.py", "torchrun starts torchrun, a launcher of its own"),
+        ("srun torchrun accelerate launch train.py", "torchrun starts accelerate, a launcher of its own"),
+        ("torchrun -m torch.distributed.run train.py", "only srun and mpirun may start one; leave one of them out"),
+        ("torchrun -m presim run train.py", "runs presim inside presim: leave out all but the first `presim run`"),
         ("python -u", "`python -u` names no script or module to run"),
     ],
 )

@@ -94,7 +94,7 @@ def test_too_little_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is none of the datasets presim reads \(presim, aiconfigurator, neusight"):
+    with pytest.raises(InputError, match="is none of the datasets presim reads: aiconfigurator, NeuSight, vidur"):
         fit([tmp_path], tmp_path / "out", 0)
     with pytest.raises(InputError, match="there is no folder"):
         fit([tmp_path / "absent"], tmp_path / "out", 0)

@@ -35,6 +35,7 @@ READERS: dict[str, ModuleType] = {
     "mamf": mamf,
     "kineto": kineto,
 }
+_KNOWN = "aiconfigurator, NeuSight, vidur, Frontier, SimuMax, InferSim, LLMServingSim, MAMF's CSV"  # as in the guide
 
 
 def reader_of(root: Path) -> tuple[str, ModuleType]:
@@ -48,8 +49,10 @@ def reader_of(root: Path) -> tuple[str, ModuleType]:
     for name, module in READERS.items():
         if module.recognises(root):
             return name, module
-    known = ", ".join(READERS)
-    raise InputError(f"{root} is none of the datasets presim reads ({known}); give the top of its checkout")
+    raise InputError(
+        f"{root} is none of the datasets presim reads: {_KNOWN}; or a folder that presim profile wrote, or a trace of "
+        "PyTorch's profiler (.json, .json.gz). Give the top of a dataset's checkout"
+    )
 
 
 def digest(root: Path, files: list[Path]) -> str:
