@@ -1,4 +1,4 @@
-"""PyTorch's own kernels that do what a library does elsewhere: attention, and grouped products.
+"""PyTorch's own kernels that do what a library does elsewhere: attention, grouped products, and scaled ones.
 
 The launch is a name and a grid; the shapes are those of the operator's tensors.
 """
@@ -9,7 +9,7 @@ import math
 
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
-from presim.trace.signatures import Attention, GroupedGemm, Signature
+from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 
 def signature(work: Descriptor, operator: Operator) -> Signature | None:
@@ -21,6 +21,8 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
         product = "cutlass" in kernel.lower() and "prepare_grouped_gemm" not in kernel  # which writes its pointers
         return grouped_product(operator) if product else None
+    if name in ("_scaled_mm", "_scaled_mm_v2") and "cutlass" in kernel.lower():
+        return _scaled_product(operator)
     return None
 
 
@@ -92,3 +94,15 @@ def _groups(left: Operand, right: Operand, operator: Operator) -> int:
             return operand.shape[0]
     offsets = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
     return math.prod(offsets[0].shape) if offsets else 1
+
+
+def _scaled_product(operator: Operator) -> Signature | None:
+    """FP8 matrices with a factor for each row and column; not on every GPU is cuBLAS asked for it (not on a B200)."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
+    if len(matrices) < 2 or not operator.outputs:
+        return None
+    left, right = matrices[0], matrices[1]
+    return Gemm(
+        m=left.shape[0], n=right.shape[1], k=left.shape[1], batch=1, dtype=left.dtype,
+        out_dtype=operator.outputs[0].dtype, layout="NT", scaling="outer",
+    )  # fmt: skip

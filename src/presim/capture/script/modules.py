@@ -40,6 +40,7 @@ class ModuleScopes:
         self._counted_ns = 0  # what the hooks themselves have spent
         self._embeds = False  # that module looks tokens up
         self._input_before = 0  # tokens and samples when the last step ended
+        self._first: tuple[int, int] | None = None  # tokens and samples of the first step, while no other had any
         self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
         self._trains = False  # that module ran where gradients are wanted: what runs without them evaluates
 
@@ -136,6 +137,7 @@ class ModuleScopes:
 
     def _count_anew(self) -> None:
         self.tokens = self.samples = self.steps_with_input = self._input_before = 0
+        self._first = None
 
     def _count_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor.
@@ -156,8 +158,19 @@ class ModuleScopes:
             self.tokens += ids[0].numel()
 
     def step_ends(self) -> None:
-        """Note whether the batch was seen in this step."""
-        self.steps_with_input += self.samples + self.tokens != self._input_before
+        """Note whether the batch was seen in this step.
+
+        The first one's is forgotten when another had one: in it a pipeline's schedule also runs its stages for shapes.
+        """
+        if self.samples + self.tokens == self._input_before:
+            return
+        if self._first is not None:
+            self.tokens, self.samples = self.tokens - self._first[0], self.samples - self._first[1]
+            self._first = None
+        else:
+            self.steps_with_input += 1
+            if self.steps_with_input == 1:
+                self._first = self.tokens, self.samples
         self._input_before = self.samples + self.tokens
 
     def tag(self, tensor: torch.Tensor, category: Category) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.capture.reading import compute_kernels
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
-from presim.trace.signatures import Attention, GroupedGemm, Signature
+from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 FLASH = "kernel name=flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel grid=1,1,1 block=1,1,1"
 EFFICIENT = "kernel name=fmha_cutlassF_bf16_aligned_64x128_rf_sm80 grid=1,1,1 block=1,1,1"
@@ -42,3 +42,12 @@ def test_groups_are_counted_by_offsets_where_both_matrices_are_flat() -> None:
 def test_experts_without_tokens_have_a_product_of_no_depth() -> None:
     text = "op name=aten::_grouped_mm in=BFloat16[512;0],BFloat16[0;1024],Int[8] out=BFloat16[8;512;1024] args="
     assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 512, 1024, 0, "bfloat16")
+
+
+def test_a_product_scaled_by_rows_is_one_where_cublas_is_not_asked() -> None:
+    tensors = "Float8_e4m3fn[4096;1024],Float8_e4m3fn[1024;2048],Float[4096;1],Float[1;2048]"
+    text = f"op name=aten::_scaled_mm in={tensors} out=BFloat16[4096;2048] args=0"
+    found = kernel("kernel name=_ZN7cutlass13device_kernelI grid=1,1,1 block=1,1,1", text)
+    fp8 = "float8_e4m3fn"
+    assert found == Gemm(4096, 2048, 1024, 1, fp8, out_dtype="bfloat16", layout="NT", scaling="outer")
+    assert kernel("kernel name=fill", text) is None

@@ -1,0 +1,170 @@
+"""Llama-3 70B and 405B as torchtitan configures them, on 256 and 512 GPUs, held against closed forms.
+
+What the host spends does not count here, so that the figures are those of the device and its network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Attention, Gemm
+from support.captured import Job
+from support.torchtitan import Training, train
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("torchtitan"), pytest.mark.slow]
+
+VOCABULARY, SEQUENCE, TENSOR = 128_256, 8192, 8
+PARAMETERS_70B, LAYERS_70B, HIDDEN_70B = 70_553_706_496, 80, 8192
+PARAMETERS_405B, LAYERS_405B, HIDDEN_405B = 405_853_388_800, 126, 16_384
+
+
+def matrices(parameters: int, layers: int, hidden: int) -> int:
+    """Elements of all that is multiplied: not the embedding, not the norms."""
+    return parameters - VOCABULARY * hidden - (2 * layers + 1) * hidden
+
+
+def counted(job: Job, group: str, *phases: Phase) -> Counter[tuple[str, int]]:
+    """How often a group of a name does a collective of a kind and size."""
+    groups = job.trace.manifest.groups
+    found = [one for one in job.collectives(*phases) if groups[one.group].name == group]
+    return Counter((one.kind, one.bytes) for one in found)
+
+
+def moved(job: Job, group: str, kind: str, *phases: Phase) -> int:
+    """Bytes of all collectives of a kind on the groups of a name."""
+    return sum(size * times for (found, size), times in counted(job, group, *phases).items() if found == kind)
+
+
+@pytest.fixture(scope="module")
+def llama_70b() -> Training:
+    """As its configuration has it: tensor parallelism of 8, FSDP over 32, everything recomputed."""
+    return train("llama3_70b", gpus=256, steps=1, ours=("--host-time", "0"))
+
+
+def test_70b_has_its_size_and_its_products(llama_70b: Training) -> None:
+    samples, model = 8, matrices(PARAMETERS_70B, LAYERS_70B, HIDDEN_70B)
+    job = llama_70b.job
+    assert llama_70b.parameters == PARAMETERS_70B == job.trace.manifest.model["parameters"]
+    assert job.trace.manifest.batch == {"tokens": samples * SEQUENCE, "samples": samples}
+    each = 2 * samples * SEQUENCE // TENSOR
+    assert job.gemm_flops(Phase.FORWARD) == each * model
+    assert job.gemm_flops(Phase.BACKWARD) == 2 * each * model
+    assert job.gemm_flops(Phase.RECOMPUTE) == each * (model - VOCABULARY * HIDDEN_70B)
+    assert job.result.mfu is not None
+    assert job.result.hfu is not None
+    assert 0.1 < job.result.mfu < job.result.hfu < 0.6
+
+
+def test_70b_shards_over_two_groups(llama_70b: Training) -> None:
+    """Activations within a node; parameters, less the norms that tensor parallelism does not split, between nodes."""
+    job, samples, shards = llama_70b.job, 8, 32
+    norms = (2 * LAYERS_70B + 1) * HIDDEN_70B
+    local = (PARAMETERS_70B - norms) // TENSOR + norms
+    activation = 2 * samples * SEQUENCE * HIDDEN_70B
+    for phase, times in ((Phase.FORWARD, 1), (Phase.BACKWARD, 1), (Phase.RECOMPUTE, 0)):
+        found = counted(job, "mesh_tp", phase)
+        for kind in ("all_gather", "reduce_scatter"):
+            assert found[kind, activation] == 2 * LAYERS_70B + times
+    assert moved(job, "mesh_dp_shard", "all_gather", Phase.FORWARD) == 2 * local
+    assert moved(job, "mesh_dp_shard", "reduce_scatter", Phase.BACKWARD) == 4 * local
+    held = job.held_after_step()
+    shard = 4 * local / shards
+    assert shard <= held[Category.PARAMETER] < 1.04 * shard
+    assert shard <= held[Category.GRADIENT] < 1.04 * shard
+    assert 2 * shard <= held[Category.OPTIMIZER_STATE] < 2.08 * shard
+
+
+def test_70b_needs_its_shards_its_checkpoints_and_a_layer_at_work(llama_70b: Training) -> None:
+    """One activation a layer, split over the tensor parallel ranks, is what full recomputation keeps.
+
+    Beside it a layer's parameters and gradients as a whole, and the activations of one layer: gathered inputs and
+    the three of its FFN (28,672 wide), forward and backward.
+    """
+    memory = llama_70b.job.result.memory
+    samples, wide = 8, 28_672
+    activation = 2 * samples * SEQUENCE * HIDDEN_70B
+    kept = 8 * PARAMETERS_70B // 256 + LAYERS_70B * activation // TENSOR
+    layer = 8 * PARAMETERS_70B // LAYERS_70B // TENSOR
+    working = 4 * activation + 6 * 2 * samples * SEQUENCE * wide // TENSOR
+    assert kept < memory.peak_allocated_bytes < kept + 2 * layer + working
+    assert memory.fits
+
+
+@pytest.fixture(scope="module")
+def llama_405b() -> Training:
+    """Its configuration with two stages and context parallelism of 2 beside its tensor parallelism and 8-bit products.
+
+    In micro-batches a stage's gradients stay whole until the last one: of half the model they fit on a B200, not on an
+    H100. Compiling its kernels takes another 40 s of CPU and is left out.
+    """
+    return train(
+        "llama3_405b",
+        *("--compile.no-enable", "--compile.no-enable_async_tensor_parallel", "--training.disable_cuda_graphs"),
+        *("--parallelism.pipeline_parallel_degree", "2", "--parallelism.context_parallel_degree", "2"),
+        gpus=512,
+        ranks="0,256",
+        steps=1,
+        ours=("--host-time", "0", "--gpu", "b200-sxm"),
+    )
+
+
+@pytest.fixture(scope="module")
+def stages(llama_405b: Training) -> tuple[Job, Job]:
+    return llama_405b.of(0), llama_405b.of(256)
+
+
+def test_405b_shares_its_products_between_stages(llama_405b: Training, stages: tuple[Job, Job]) -> None:
+    """Both run each of two micro-batches, and in the first step one more through all modules for its shapes."""
+    assert llama_405b.parameters == PARAMETERS_405B
+    assert sum(stage.trace.manifest.model["parameters"] for stage in stages) == PARAMETERS_405B
+    output = VOCABULARY * HIDDEN_405B
+    model = matrices(PARAMETERS_405B, LAYERS_405B, HIDDEN_405B)
+    each = 2 * SEQUENCE // 2 // TENSOR  # one sample of half the sequence
+    forward = [stage.gemm_flops(Phase.FORWARD) for stage in stages]
+    assert sum(forward) == 3 * each * model
+    assert forward[1] - forward[0] == 3 * each * output
+    recomputed = [stage.gemm_flops(Phase.RECOMPUTE) for stage in stages]
+    assert recomputed == [2 * each * (model - output) // 2, 3 * each * (model - output) // 2]
+    for stage in stages:
+        products = [one for one in stage.signatures(stage.work()) if isinstance(one, Gemm)]
+        inner = {one.dtype for one in products if VOCABULARY // TENSOR not in (one.m, one.n, one.k)}
+        assert inner == {"float8_e4m3fn"}
+        assert {one.scaling for one in products if one.dtype == "float8_e4m3fn"} == {"", "outer"}
+    assert llama_405b.job.result.mfu is not None
+    assert 0.005 < llama_405b.job.result.mfu < 0.5
+
+
+def test_405b_uses_every_parallel_group(stages: tuple[Job, Job]) -> None:
+    """Stages hand on what context and tensor parallel ranks share out; keys and values are gathered."""
+    layers, shards = LAYERS_405B // 2, 32
+    activation = 2 * SEQUENCE // 2 * HIDDEN_405B
+    heads, kv_heads, dim = 128, 8, 128
+    for job, passes in zip(stages, (3 + 2, 3 + 3)):  # forward and recomputed
+        sizes = {group.name: group.size for group in job.trace.manifest.groups}
+        assert (sizes["mesh_pp"], sizes["mesh_tp"], sizes["mesh_cp"], sizes["mesh_dp_shard_cp"]) == (2, 8, 2, shards)
+        attention = [one for one in job.signatures(job.work()) if isinstance(one, Attention)]
+        forward = [one for one in attention if one.direction == "forward"]
+        assert len(forward) == passes * layers
+        assert {(one.heads, one.kv_heads) for one in forward} == {(heads // TENSOR, kv_heads // TENSOR)}
+        gathered = counted(job, "mesh_cp", Phase.FORWARD, Phase.RECOMPUTE)
+        assert gathered["all_gather", 2 * SEQUENCE * dim * kv_heads // TENSOR] == 2 * passes * layers
+        tensor = counted(job, "mesh_tp", Phase.FORWARD, Phase.RECOMPUTE)
+        assert tensor["all_gather", activation] >= 2 * passes * layers
+        assert tensor["reduce_scatter", activation] >= 2 * passes * layers
+        handed = counted(job, "mesh_pp")
+        assert sum(handed[kind, activation // TENSOR] for kind in ("send", "recv", "send_recv")) == 3
+
+
+def test_405b_holds_half_a_model_s_shards_and_whole_gradients(stages: tuple[Job, Job]) -> None:
+    """Weights (2 bytes) and gradients (4) of half the model, split by tensor parallelism only, while it runs."""
+    shard = 4 * PARAMETERS_405B / 512
+    whole = PARAMETERS_405B // 2 // TENSOR
+    for job in stages:
+        held = job.held_after_step()
+        assert shard <= held[Category.PARAMETER] < 1.07 * shard
+        assert shard <= held[Category.GRADIENT] < 1.07 * shard
+        assert 2 * shard <= held[Category.OPTIMIZER_STATE] < 2.14 * shard
+        assert 6 * whole < job.result.memory.peak_allocated_bytes < 7 * whole
