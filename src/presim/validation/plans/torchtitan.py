@@ -22,7 +22,8 @@ from presim.validation.plan import (
 )
 from presim.validation.plans.trainer import LLAMAS, Model, Trainer, batch_of, model_of, plan_trainer
 
-_FSDP2 = "llama_fsdp2.py"
+_FSDP2, _EARLIER = "llama_fsdp2.py", "llama_torchtitan.py"
+_LATER = "2025-09"  # by then cuDNN's attention came first on every GPU, and torchtitan's models were written anew
 _MODELS = {
     **LLAMAS,
     "llama31405b": Model("llama3", "405B"),
@@ -51,7 +52,7 @@ def plan_torchtitan(case: Case) -> Plan:
     split = case.count("tp", 1)
     micro_batches = accumulation(case, cluster.world_size // split)
     return Plan(
-        _FSDP2,
+        _EARLIER if "" < case.text("date") < _LATER else _FSDP2,
         options(
             **decoder_shapes(case),
             sequence=case.count("seq_len"),
