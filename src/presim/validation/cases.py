@@ -24,6 +24,7 @@ _FORMATS = (  # what tables call number formats -> their short names
     (r"float8|\be4m3\b|\be5m2\b", "fp8"),
     (r"float4|\be2m1\b", "fp4"),
 )
+_YES = re.compile(r"(true|yes|y|on|1|enabled|torch\.compile|per[ -]block|inductor)\b(?! ?(off|disabled|none))")
 _RANK = re.compile(r"\brank (\d+)\b")
 
 
@@ -69,6 +70,10 @@ class Case:
         if value is None or value != int(value):
             raise CannotBuildError(f"{column} = {text!r} is no whole number")
         return int(value)
+
+    def is_on(self, column: str) -> bool:
+        """Whether the cell says yes, in one of the ways of tables: ``True``, ``yes (per block)``, ``torch.compile``."""
+        return _YES.match(self.text(column).lower()) is not None
 
     def precision(self) -> str:
         """The cell in small letters, number formats in their short names: ``bf16``, ``fp16``, ``fp32``, ``fp8``."""

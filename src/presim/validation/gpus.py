@@ -17,6 +17,7 @@ _CHIPS = (
 _BOARDS = ("pcie", "nvl", "sxm")
 _MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
 _RACKS = re.compile(r"nvl ?72|nvlink\w*|grand teton|dgx|hgx")  # "nvl" in them is not the board
+_COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # "8x H100"
 _UNSURE = ("class", "not stated", "unknown")
 _KINDS = {  # chip -> (board, least memory in GB, catalogue's name); the first that fits, most particular first
     "h100": (("pcie", 0, "h100-pcie"), ("nvl", 0, "h100-nvl"), ("sxm", 94, "h100-sxm-96gb"), ("sxm", 0, "h100-sxm")),
@@ -53,7 +54,7 @@ def gpu_of(case: Case) -> str:
 
 def _named(said: str) -> str:
     """The name that its chip, its board and its memory make; as it is where they make none."""
-    words = _RACKS.sub(" ", re.sub(r"[ _/,-]+", " ", said.lower()))
+    words = _RACKS.sub(" ", re.sub(r"[ _/,-]+", " ", _COUNT.sub("", said.lower())))
     joined = words.replace(" ", "-")
     chip = next((each for each in _CHIPS if re.search(rf"(?<![a-z0-9]){each}(?![0-9a-z])", joined)), None)
     if chip is None or any(word in words for word in _UNSURE):

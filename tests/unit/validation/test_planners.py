@@ -41,6 +41,8 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
         ({"pp": "8", "n_gpus": "4", "tp": "1", "model": "Llama3.1-8B"}, "4 GPUs are no multiple of tp x pp x cp = 8"),
         ({"n_gpus": ""}, "n_gpus = 1 is less than what one replica takes: tp x pp x cp"),
         ({"act_ckpt": "not stated"}, "act_ckpt = 'not stated' says neither none, selective nor full"),
+        ({"sharding": "HSDP"}, "sharding = 'HSDP' does not say how many replicas: HSDP 4x8"),
+        ({"sharding": "SimpleFSDP"}, "the recipe shards with FSDP2, and the case with SimpleFSDP"),
         ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
         ({"n_gpus": "12"}, "12 GPUs do not fill nodes of 8"),
         (
@@ -79,6 +81,12 @@ def test_fp8_of_llm_foundry_needs_transformer_engine(installed: set[str]) -> Non
     assert refusal(row) == "transformer_engine is not installed: make transformer-engine"
 
 
+def test_a_run_of_early_2025_has_the_attention_of_its_time() -> None:
+    """A row without a date is taken for a later one."""
+    assert plan(Case({**LLAMA, "date": "2025-06"})).recipe == "llama_torchtitan.py"
+    assert {plan(Case({**LLAMA, "date": date})).recipe for date in ("2025-11-02", "")} == {"llama_fsdp2.py"}
+
+
 def test_asynchronous_tensor_parallelism_is_asked_of_the_recipe() -> None:
     assert "--async-tensor-parallel" in plan(Case({**LLAMA, "other": "async TP", "compile": "True"})).args
     assert "--async-tensor-parallel" not in plan(Case({**LLAMA, "other": "vanilla TP"})).args
@@ -96,6 +104,11 @@ def test_asynchronous_tensor_parallelism_is_asked_of_the_recipe() -> None:
         ({"precision": "bfloat16"}, "--checkpoint selective"),
         ({"precision": "FP8 rowwise"}, "--float8 rowwise"),
         ({"gpu": "NVIDIA H100 80GB HBM3"}, "--layers 32"),
+        ({"gpu": "8x H100 SXM"}, "--layers 32"),
+        ({"compile": "yes (per block)"}, "--compile"),
+        ({"precision": "fp32 parameters, bf16 compute"}, "--layers 32"),
+        ({"micro_batch": "", "other": "local batch size: 2"}, "--batch 2 --tensor-parallel 8 --accumulate 2"),
+        ({"micro_batch": ""}, "--batch 4 --tensor-parallel 8 --accumulate 1"),
     ],
 )
 def test_what_other_cells_or_spellings_say_counts(change: dict[str, str], words: str, installed: set[str]) -> None:

@@ -160,7 +160,7 @@ def _parallelism(case: Case) -> tuple[str, ...]:
         # tuned runs with tensor parallelism have it; others say so
         overlap_tensor_parallel=tuned.splits_overlap(case, "num_moe_experts" in _shapes_of(case).fields)
         or (split > 1 and flags_of(case).get("tp-comm-overlap") == "True"),
-        sequence_parallel=case.text("seq_parallel").lower() == "true" or (tuned.is_tuned(case) and split > 1),
+        sequence_parallel=case.is_on("seq_parallel") or (tuned.is_tuned(case) and split > 1),
     )
 
 

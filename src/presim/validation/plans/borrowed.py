@@ -76,7 +76,7 @@ def plan_torchtune(case: Case) -> Plan:
         lora=None if "[full" in name else rank,
         checkpoint="full" if case.text("act_ckpt").startswith("recipe") else checkpointing(case),
         chunked_loss=True,
-        compile=case.text("compile").lower() == "true",
+        compile=case.is_on("compile"),
         offload="cpu offload" in case.text("other").lower(),
     )
     return plan_trainer(model, trainer, cluster_of(case))

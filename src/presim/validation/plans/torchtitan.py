@@ -45,22 +45,24 @@ def plan_torchtitan(case: Case) -> Plan:
         CannotBuildError: the case needs what neither has.
     """
     cluster = cluster_of(case)
-    if "graph_trainer" in case.text("framework") or any(case.count(axis, 1) > 1 for axis in ("pp", "cp", "ep")):
-        return _trainer(case, cluster)
-    if "simple_fsdp" in case.text("sharding"):
+    traced, replicas = "graph_trainer" in case.text("framework"), _replicas(case)
+    if not traced and "simplefsdp" in re.sub("[ _-]", "", f"{case.text('sharding')} {case.text('framework')}".lower()):
         raise CannotBuildError("the recipe shards with FSDP2, and the case with SimpleFSDP")
+    if traced or replicas or any(case.count(axis, 1) > 1 for axis in ("pp", "cp", "ep")):
+        return _trainer(case, cluster, replicas)
     split = case.count("tp", 1)
-    micro_batches = accumulation(case, cluster.world_size // split)
+    batch = _local_batch(case, cluster.world_size // split)
+    micro_batches = accumulation(Case({**case.row, "micro_batch": str(batch)}), cluster.world_size // split)
     return Plan(
         _EARLIER if "" < case.text("date") < _LATER else _FSDP2,
         options(
             **decoder_shapes(case),
             sequence=case.count("seq_len"),
-            batch=case.count("micro_batch"),
+            batch=batch,
             tensor_parallel=split,
             accumulate=micro_batches,
             checkpoint=checkpointing(case),
-            compile=case.text("compile").lower() == "true",
+            compile=case.is_on("compile"),
             async_tensor_parallel="async" in case.text("other").lower(),
             float8=_float8(case),
         ),
@@ -69,7 +71,34 @@ def plan_torchtitan(case: Case) -> Plan:
     )
 
 
-def _trainer(case: Case, cluster: Cluster) -> Plan:
+def _replicas(case: Case) -> int | None:
+    """How many groups of GPUs hold the whole model, where FSDP splits it within each; None: it splits over all."""
+    said = case.text("sharding").lower()
+    if "hsdp" not in said and "hybrid" not in said:
+        return case.count("dp", 0) if re.search(r"\bddp\b", said) and "fsdp" not in said else None
+    counts = re.search(r"(\d+) ?x ?(\d+)", said) or re.search(r"replicat\w*[ =:]+(\d+)", said)
+    if counts is None:
+        raise CannotBuildError(f"sharding = {case.text('sharding')!r} does not say how many replicas: HSDP 4x8")
+    return int(counts[1])
+
+
+def _local_batch(case: Case, replicas: int) -> int:
+    """Samples of a replica at a time; torchtitan's are all of a step unless it is told otherwise."""
+    if case.text("micro_batch"):
+        return case.count("micro_batch")
+    total = case.count("global_batch", 0)
+    if (
+        "batch" not in case.text("other")
+        and not case.text("grad_accum")
+        and replicas
+        and total
+        and not total % replicas
+    ):
+        return total // replicas
+    return batch_of(case)
+
+
+def _trainer(case: Case, cluster: Cluster, replicas: int | None) -> Plan:
     """What its own trainer does."""
     other = case.text("other").lower()
     if "asyncep" in other:
@@ -83,6 +112,7 @@ def _trainer(case: Case, cluster: Cluster) -> Plan:
         batch=batch,
         microbatch=micro,
         global_batch=total,
+        replicas=replicas,
         tensor_parallel=case.count("tp", 1),
         pipeline_parallel=stages,
         context_parallel=case.count("cp", 1),
@@ -90,8 +120,8 @@ def _trainer(case: Case, cluster: Cluster) -> Plan:
         schedule=_schedule(other),
         checkpoint=_kept(case),
         chunked_loss="chunkedce" in other,
-        compile=case.text("compile").lower() == "true",
-        async_tensor_parallel="asynctp" in other,
+        compile=case.is_on("compile"),
+        async_tensor_parallel="async" in other,
         float8=_float8(case),
         traced="graph_trainer" in case.text("framework"),
         graphs="cudagraph" in other,
@@ -104,18 +134,33 @@ def _batches(case: Case, stages: int) -> tuple[int, int | None, int | None]:
     batch = batch_of(case)
     if stages == 1:
         return batch, None, case.count("global_batch", 0) or None
-    micro = case.count("micro_batch", 0) or batch // stages
+    counted = re.search(r"(\d+) micro-?batches|micro-?batches ?[=:] ?(\d+)", case.text("other").lower())
+    pieces = int(counted[1] or counted[2]) if counted else stages
+    micro = case.count("micro_batch", 0) or batch // pieces
     if not micro or batch % micro:
-        raise CannotBuildError(f"a batch of {batch} does not make {stages} micro-batches")
+        raise CannotBuildError(f"a batch of {batch} does not make {pieces} micro-batches")
     return batch, micro, case.count("global_batch", 0) or None
+
+
+_SCHEDULES = (  # words -> PyTorch's name; what others contain stands after them
+    ("dualpipe", "DualPipeV"),
+    ("zbv", "ZBVZeroBubble"),
+    ("interleavedzerobubble", "InterleavedZeroBubble"),
+    ("interleavedzb", "InterleavedZeroBubble"),
+    ("loopedbfs", "LoopedBFS"),
+    ("interleaved", "Interleaved1F1B"),
+    ("1f1b", "1F1B"),
+    ("gpipe", "GPipe"),
+)
 
 
 def _schedule(other: str) -> str | None:
     """PyTorch's name of the pipeline's schedule; its default where there is no pipeline."""
-    for words, name in (("interleaved", "Interleaved1F1B"), ("1f1b", "1F1B"), ("gpipe", "GPipe")):
-        if words in other.replace(" ", ""):
-            return name
-    return None
+    said = re.sub("[ _-]", "", other)
+    name = next((name for words, name in _SCHEDULES if words in said), None)
+    if "zerobubble" in said and name in (None, "1F1B"):
+        raise CannotBuildError("PyTorch's zero-bubble schedules are ZBV and interleaved; the case does not say which")
+    return name
 
 
 def _kept(case: Case) -> str:
@@ -128,6 +173,6 @@ def _float8(case: Case) -> str | None:
     if "fp8" in said and "mx" not in said:
         needs_installed("torchao")
         return "rowwise" if "row" in said else "tensorwise"
-    if not re.match(r"(amp_|mixed )?bf16", said):
+    if "bf16" not in said or re.search(r"fp4|fp8|int8", said):
         raise CannotBuildError(f"the recipe computes in bf16 or float8, and the case in {case.text('precision')!r}")
     return None

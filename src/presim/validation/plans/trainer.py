@@ -44,6 +44,7 @@ class Trainer:
     microbatch: int | None = None  # samples of a micro-batch of its pipeline
     accumulate: str | int | None = None
     global_batch: int | None = None
+    replicas: int | None = None  # of what FSDP splits
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
     context_parallel: int | None = None
@@ -99,5 +100,5 @@ def model_of(case: Case, known: Mapping[str, Model]) -> Model:
 
 def batch_of(case: Case) -> int:
     """Samples of one replica in a step, or in one of the parts whose gradients are summed."""
-    said = re.search(r"local_batch=(\d+)", case.text("other"))
+    said = re.search(r"\blocal[_ ]batch(?:[_ ]size)?[ =:]+(\d+)", case.text("other"), re.IGNORECASE)
     return int(said[1]) if said else case.count("micro_batch")

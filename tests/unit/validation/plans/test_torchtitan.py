@@ -39,6 +39,27 @@ def test_a_pipeline_has_as_many_micro_batches_as_stages_where_the_row_does_not_s
     assert "--batch 32 --microbatch 1" in " ".join(said.args)
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("ZBV", "--schedule ZBVZeroBubble"),
+        ("Interleaved zero-bubble", "--schedule InterleavedZeroBubble"),
+        ("DualPipeV", "--schedule DualPipeV"),
+        ("1F1B", "--schedule 1F1B"),
+        ("16 micro-batches", "--microbatch 2"),
+        ("microbatches=8", "--microbatch 4"),
+    ],
+)
+def test_schedules_and_micro_batches_go_by_their_names(said: str, words: str) -> None:
+    assert words in arguments({**PIPELINE, "other": f"local_batch=32;{said}"})
+
+
+def test_replicas_of_what_is_split_are_the_trainer_s() -> None:
+    row = {**PIPELINE, "pp": "1", "tp": "1", "model": "Llama3.1-8B", "n_gpus": "64", "other": "local_batch=4"}
+    assert "--replicas 8" in arguments({**row, "sharding": "HSDP 8x8"})
+    assert "--replicas 64" in arguments({**row, "sharding": "DDP", "dp": "64"})
+
+
 def test_experts_are_its_graph_trainer_s_where_the_row_says_so() -> None:
     words = arguments(EXPERTS)
     assert "--family deepseek_v3 --flavor 16B" in words
@@ -56,6 +77,10 @@ def test_an_exchange_in_other_gpus_memory_is_refused() -> None:
     [
         ({"model": "Gemma 9B"}, "the recipe has no model 'Gemma 9B'"),
         ({"other": "local_batch=5"}, "a batch of 5 does not make 8 micro-batches"),
+        (
+            {"other": "local_batch=32;zero bubble"},
+            "PyTorch's zero-bubble schedules are ZBV and interleaved; the case does not say which",
+        ),
         ({"precision": "fp16"}, "the recipe computes in bf16 or float8, and the case in 'fp16'"),
     ],
 )
