@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Gemm
+from presim.trace.signatures import Attention, Gemm
 from support.captured import ROOT, Job, run
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -44,6 +44,23 @@ def test_of_adapters_alone_torchtitan_s_trainer_keeps_moments() -> None:
     fused = hidden + 2 * kv_heads * (hidden // heads)
     adapters = layers * rank * ((hidden + fused) + 2 * hidden + 3 * (hidden + ffn))
     assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 2 * adapters, rel=0.05)
+
+
+@pytest.mark.needs("torchao")
+def test_earlier_torchtitan_gathers_activations_in_8_bits_and_attends_without_cudnn() -> None:
+    """What goes into attention and into the FFN of each layer, forward; on an H100."""
+    layers, hidden, length = 2, 256, 256
+    job = run(
+        *(str(RECIPES / "llama_torchtitan.py"), "--layers", str(layers), "--hidden", str(hidden), "--ffn", "1024"),
+        *("--heads", "4", "--kv-heads", "4", "--vocab", "1024", "--sequence", str(length), "--batch", "1"),
+        *("--tensor-parallel", "2", "--float8", "tensorwise"),
+        world_size=2,
+        steps=2,
+    )
+    attention = [one.backend for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Attention)]
+    assert attention == layers * ["flash"]
+    gathered = [one for one in job.collectives(Phase.FORWARD) if one.dtype == "float8_e4m3fn"]
+    assert [(one.kind, one.bytes) for one in gathered] == 2 * layers * [("all_gather", length * hidden)]
 
 
 MEGATRON = (
