@@ -23,14 +23,23 @@ def vtrain(root: Path, count: int) -> Iterator[Case]:
                 yield Case(gpu, "all_reduce in a node", "vtrain", (work,), int(row["time"]) * 1e-9, ranks=ranks)
 
 
+_PROCESS = re.compile(r"Rank +\d+ Pid +(\d+)")
+_HIDDEN = 1.5  # of what launching alone takes; below, a log of one thread says nothing of the collective
 _ECHO_LINE = re.compile(r"^(?:\[\S+)?\s*(\d+)\s+\d+\s+float\s+sum\s+(?:-1\s+)?([\d.]+)", re.MULTILINE)
 
 
 def echo(root: Path, count: int) -> Iterator[Case]:
-    """nccl-tests all-reduce on 2 to 32 A100 of Azure ND A100 v4."""
+    """nccl-tests all-reduce on 2 to 32 A100 of Azure ND A100 v4.
+
+    Within a node one thread launches for all GPUs: 8.5, 16 and 31 us for 2, 4 and 8 of them, whatever the size. Jobs
+    have a process for each, as these tests have between nodes: sizes that such launches hide are left out.
+    """
     for ranks in (2, 4, 8, 16, 32):
         text = (root / f"nccl_{ranks}.log").read_text()
-        for size, time in _ECHO_LINE.findall(text):
+        rows = _ECHO_LINE.findall(text)
+        alone = len(set(_PROCESS.findall(text))) == 1
+        least = _HIDDEN * min(float(time) for _, time in rows) if alone else 0.0
+        for size, time in ((size, time) for size, time in rows if float(time) >= least):
             work = Collective(kind="all_reduce", bytes=int(size), dtype="float32", group=0)
             where = "in a node" if ranks <= 8 else "between nodes"
             kind = f"all_reduce {where}"

@@ -26,7 +26,7 @@ import click
 @click.option(
     "--rows",
     type=click.IntRange(0),
-    default=9000,
+    default=0,
     metavar="N",
     show_default=True,
     help="Use at most N rows of each kind in each table, the same ones every time; 0: all.",

@@ -20,11 +20,12 @@ from presim.cost.learned.trees import Forest
 from presim.cost.measured.importers.tables import sample as sample_rows
 from presim.cost.measured.rows import Measurement
 from presim.hardware import catalogue
+from presim.trace.signatures import Signature
 
 Array = NDArray[np.float64]
 _LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
 LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
-_MOST_ROWS = 9000  # of one source
+_MOST_ROWS = 50_000  # of one source
 _REFERENCE, _ENOUGH = (
     "aiconfigurator",
     500,
@@ -32,6 +33,10 @@ _REFERENCE, _ENOUGH = (
 _WIDTHS_US = (10.0, 100.0, 1000.0)
 _CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
 _STATED = 0.8
+_WITNESSES, _CONTRADICTED = (
+    3,
+    0.15,
+)  # sources that timed the same work; further than this from their median is disturbed
 # Left out where there are enough other rows. vLLM's attention reads keys and values from pages: on an A100 it takes
 # 15 % longer than over tensors in one piece. vidur rounds to a microsecond and times with events around the operator.
 _LESS_LIKE_TRAINING = {"attention-forward": "aiconfigurator/vllm", "gemm-half": "vidur"}
@@ -95,7 +100,7 @@ def fit_class(
     ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with.
     """
     measured = sample_of(kind, gpu_id, _even(rows))
-    usual = _usual(kind, measured)
+    usual = usual_rows(kind, measured)
     sample = measured.of(usual)
     levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
@@ -125,8 +130,8 @@ def _has(sample: Sample, source: str) -> bool:
     return any(row.source.split("/")[0] == source for row in sample.rows)
 
 
-def _usual(kind: str, sample: Sample) -> NDArray[np.bool_]:
-    """All but rows of a source that is less like training than the others, where there are enough of those.
+def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
+    """All but disturbed rows, and those of a source that is less like training where there are enough others.
 
     Of attention only the library with most rows: another's is another algorithm.
     """
@@ -136,7 +141,24 @@ def _usual(kind: str, sample: Sample) -> NDArray[np.bool_]:
         library = np.array([features.variant(row.signature) for row in sample.rows])
         names, counts = np.unique(library, return_counts=True)
         usual &= library == names[counts.argmax()]
+    usual &= ~_disturbed(sample)
     return usual if usual.sum() >= _ENOUGH else np.ones_like(usual)
+
+
+def _disturbed(sample: Sample) -> NDArray[np.bool_]:
+    """Rows that others contradict: three sources timed the very same work, and this one is far from their median.
+
+    Nothing a shape says can tell when a clock fell or a neighbour ran during one of them.
+    """
+    places: dict[Signature, list[int]] = collections.defaultdict(list)
+    for place, row in enumerate(sample.rows):
+        places[row.signature].append(place)
+    disturbed = np.zeros(len(sample.rows), bool)
+    for alike in places.values():
+        if len(alike) >= _WITNESSES:
+            target = sample.target[alike]
+            disturbed[alike] = np.abs(target - np.median(target)) > _CONTRADICTED
+    return disturbed
 
 
 def _even(rows: Sequence[Measurement]) -> list[Measurement]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
@@ -28,9 +29,13 @@ _RELATIVE = {"blackwell-ultra": "blackwell"}
 TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
 _WIDEST = 0.9
 _SHORT_NS = 20_000  # products are so short where trees can say that more work takes less time
+# Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
+# products describes gradients best: SimuMax's 370 on B200, corrected by the forward products of the other frameworks.
+_OTHER_LAYOUT = 0.5
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
+Array = NDArray[np.float64]
 PACKAGED = Path(str(resources.files("presim.cost.learned") / "models"))
 
 
@@ -94,7 +99,7 @@ class LearnedEstimator:
             [base.duration_ns for base in self.measured_like.price(signatures) if base is not None], float
         )
         rows = features.KINDS[kind].rows(signatures, burst_ns, self.analytic.device)
-        correction = np.exp(forest.evaluate(rows))
+        correction = np.exp(forest.evaluate(rows) * _shares(signatures, model))
         sustained = np.array([base.duration_ns for base in bases]) / burst_ns
         classes = np.searchsorted(model.widths_us, burst_ns * correction / 1e3)
         doubts = [np.array(model.widths)[classes], _CLOCK_DOUBT * (sustained - 1)]
@@ -111,6 +116,12 @@ class LearnedEstimator:
         duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
         return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
+
+
+def _shares(signatures: Sequence[Signature], model: Model) -> Array:
+    """How much of a correction's logarithm counts for each signature."""
+    measured = [not isinstance(each, Gemm) or features.variant(each) in model.variants for each in signatures]
+    return np.where(measured, 1.0, _OTHER_LAYOUT)
 
 
 def _halves(product: Gemm) -> list[Gemm]:

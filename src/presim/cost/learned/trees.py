@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from presim.cost.learned.schema import LEAF_UNIT, Tree
 
 Array = NDArray[np.float64]
+_ROWS = 4096  # evaluated at once: bounds the memory, which grows with rows and trees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,10 @@ class Forest:
         """Sum over the trees for each row of features, within the limit."""
         if not len(self.roots):
             return np.zeros(len(rows))
+        parts = [self._evaluate(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _evaluate(self, rows: Array) -> Array:
         at = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
         numbers = np.arange(len(rows))[:, None]
         for _ in range(self.depth):

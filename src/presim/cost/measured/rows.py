@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 
@@ -59,8 +60,15 @@ def wrong(row: Measurement) -> str:
         return "a duration that is no positive number"
     if not _SHORTEST_NS <= row.duration_ns <= _LONGEST_NS:
         return "a duration outside 0.2 us to 10 min: another unit?"
-    if row.gpu not in catalogue.ids(Gpu):
+    gpu = _gpu(row.gpu)
+    if gpu is None:
         return f"a GPU that the catalogue does not have: {row.gpu}"
-    if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, catalogue.gpu(row.gpu)):
+    if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, gpu):
         return "faster than the datasheet's peak allows"
     return ""
+
+
+@functools.cache
+def _gpu(name: str) -> Gpu | None:
+    """Looked up once, not for each of a million rows: the catalogue is part of the program."""
+    return catalogue.gpu(name) if name in catalogue.ids(Gpu) else None

@@ -26,10 +26,12 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> list[Row]:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[Row] = pq.read_table(path).to_pylist()
+        table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    return [{column: row.get(column) for column in columns} for row in rows]
+    known = set(table.column_names)
+    values = [table[column].to_pylist() if column in known else [None] * len(table) for column in columns]
+    return [dict(zip(columns, row)) for row in zip(*values)]
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
