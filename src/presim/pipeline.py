@@ -20,7 +20,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
-from presim.result import Memory, Result
+from presim.result import Memory, Rank, Result
 from presim.trace.recurring import steadied
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Manifest, Trace
@@ -73,27 +73,35 @@ def evaluate(
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
-    result = summarise(mine, timeline, device)
     ranks = [
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    known = [
+    said = [
         *_who_is_known(chosen.manifest.world_size, representatives, checked),
         *(unmatched(captured, representatives) if len(captured) > 1 else ()),
         *notes,
         *pace(ranks),
-        *result.notes,
     ]
     most = fullest(captured)
-    memory = (
-        result.memory if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
+    memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
+    result = _of_the_job(summarise(mine, timeline, device), ranks, len(checked), said, memory)
+    return Evaluation(mine, timeline, result, timelines, device)
+
+
+def _of_the_job(
+    result: Result, ranks: Sequence[Rank], checked: int, said: Sequence[str], memory: Memory | None
+) -> Result:
+    """One rank's result with what is known of the others; ``memory`` where another rank's is the fullest."""
+    single = len(ranks) == 1
+    return msgspec.structs.replace(
+        result,
+        memory=memory or result.memory,
+        ranks=list(ranks),
+        checked_ranks=checked,
+        notes=[*said, *result.notes],
+        not_modelled=[sentence for sentence in result.not_modelled if single or sentence != PEERS_READY],
     )
-    left_out = [sentence for sentence in result.not_modelled if len(priced) == 1 or sentence != PEERS_READY]
-    whole = msgspec.structs.replace(
-        result, memory=memory, ranks=ranks, checked_ranks=len(checked), notes=known, not_modelled=left_out
-    )
-    return Evaluation(mine, timeline, whole, timelines, device)
 
 
 def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device) -> Memory:

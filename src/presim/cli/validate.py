@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from presim.engine.options import Options
+    from presim.validation.captures import Captures
+    from presim.validation.cases import Case
+    from presim.validation.results import ResultTable
 
 _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
 
@@ -72,33 +79,50 @@ def command(
     _check_writable(out, report, captures)
     if kind != "runs":
         return _single_times(kind, table, out, report)
-    from presim.cli.progress import progress
     from presim.engine.options import Options
-    from presim.errors import InputError
     from presim.validation.captures import Captures
     from presim.validation.cases import read_cases, select
     from presim.validation.results import ResultTable
-    from presim.validation.solve import solve_all
-    from presim.validation.summary import write_summary
 
     cases = read_cases(table)
-    if not recipes.is_dir():
-        raise InputError(
-            f"there is no folder {recipes} of recipes; name the checkout's validation/recipes with --recipes"
-        )
+    _check_recipes(recipes)
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
-    with progress() as say, Captures(recipes, captures) as kept:
-        solved = solve_all(chosen, kept, jobs, Options(contention=not no_contention))
-        for number, (case, prediction) in enumerate(solved, start=1):
+    with Captures(recipes, captures) as kept:
+        _solve(chosen, kept, jobs, Options(contention=not no_contention), results)
+    _finish(results, report)
+    return 0
+
+
+def _check_recipes(folder: Path) -> None:
+    from presim.errors import InputError
+
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no folder {folder} of recipes; name the checkout's validation/recipes with --recipes"
+        )
+
+
+def _solve(chosen: list[Case], kept: Captures, jobs: int, options: Options, results: ResultTable) -> None:
+    """Predict the chosen cases; the table is written after each."""
+    from presim.cli.progress import progress
+    from presim.validation.solve import solve_all
+
+    with progress() as say:
+        for number, (case, prediction) in enumerate(solve_all(chosen, kept, jobs, options), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
-    if report:
-        write_summary(results.rows(), report)
+
+
+def _finish(results: ResultTable, report: Path | None) -> None:
+    """The summary of all that the table holds, and a line about it."""
+    from presim.validation.summary import write_summary
+
     rows = results.rows()
+    if report:
+        write_summary(rows, report)
     known = [row for row in rows if row["error"]]
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
-    return 0
 
 
 def _check_writable(out: Path, report: Path | None, captures: Path | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -139,21 +138,13 @@ def test_the_peak_of_a_type_goes_by_its_name_in_torch() -> None:
     assert v100.peak("bfloat16") is v100.peak("bool") is h100.peak("fp4") is None
 
 
-def test_one_gpu_is_loaded_in_under_50_ms_and_reads_no_other() -> None:
-    """In a process of its own, since files are kept once read; the best of three, of CPU time, for a busy machine."""
-    code = (
-        "import time; from presim.hardware import catalogue; start = time.process_time(); catalogue.gpu('h100');"
-        "print(time.process_time() - start, catalogue._built_in.cache_info().currsize)"
-    )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    seconds, read = zip(*(run.stdout.split() for run in runs), strict=True)
-    assert min(map(float, seconds)) < 0.05
-    assert set(read) == {"1"}
+def test_a_gpu_that_is_loaded_reads_no_other() -> None:
+    """In a process of its own, since files are kept once read."""
+    code = "from presim.hardware import catalogue as c; c.gpu('h100'); print(c._built_in.cache_info().currsize)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "1\n"
 
 
 def test_a_loaded_part_is_kept() -> None:
-    catalogue.gpu("b200")
-    start = time.process_time()
     assert catalogue.gpu("b200") is catalogue.gpu("B200")
-    assert time.process_time() - start < 0.05
     assert choose_cluster(gpu="b200").gpu is catalogue.gpu("b200")
