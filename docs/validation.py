@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +31,13 @@ COLUMNS = (
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
 _NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
+
+
+def _as_seen_from_docs(text: str) -> str:
+    """A page of ``validation/results``, with its links to where they lead from ``docs``."""
+    for there, here in (("](../../docs/validation.md#", "](#"), ("](../../docs/", "](")):
+        text = text.replace(there, here)
+    return re.sub(r"\]\(([\w.-]+\.md)\)", r"](../validation/results/\1)", text)
 
 
 def read(names: Sequence[str]) -> list[Row]:
@@ -115,7 +123,7 @@ def main() -> None:
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
     title, tables = summary(rows).split("\n", 1)
     picture = f"![Predicted over measured step times and memory](pictures/{PICTURE.name})\n"
-    notes = (RESULTS / "misses.md").read_text()
+    notes = _as_seen_from_docs((RESULTS / "misses.md").read_text())
     compared = ablation({"as released": rows, **runs}) if runs else ""
     PAGE.write_text(f"{_NOTICE}{title}\n\n{picture}\n{notes}\n{compared}{tables}")
 

@@ -98,7 +98,7 @@ def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(
     ended = presim("run", *ONE, script, "--steps", "5")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert sentence(ended.stderr) == (
-        "presim: the script exited with 2, before it asked anything of the GPU. Were --steps meant for presim? Its "
+        "presim: the script exited with 2; it had asked nothing of the GPU. Were --steps meant for presim? Its "
         "options come before the script"
     )
 

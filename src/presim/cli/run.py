@@ -80,9 +80,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     empty = failed and not result.operators and not result.memory.peak_reserved_bytes
     outputs.deliver(evaluation, report=not empty)
     if failed and (empty or outputs.quiet or outputs.json_file == "-"):  # no report says so
-        covers = (
-            ", before it asked anything of the GPU" if empty else "; the result covers what was captured until then"
-        )
+        covers = "; it had asked nothing of the GPU" if empty else "; the result covers what was captured until then"
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
         click.echo(f"presim: {rank}{result.error}{covers}{_misplaced(args)}", err=True)
     return 1 if failed else 0
