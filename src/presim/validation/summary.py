@@ -27,7 +27,9 @@ def summary(rows: Sequence[Row]) -> str:
     for title, key in (("source", source), ("GPU", lambda row: row["gpu"]), ("parallelism", parallelism)):
         parts += [f"## By {title}\n", _table(rows, title, key)]
     parts += ["## By model\n", _models(rows)]
-    parts += ["## Largest errors\n", _worst(rows), "## Not predicted\n", _reasons(rows)]
+    parts += ["## Largest errors\n", _worst(rows)]
+    if any(row["reason"] for row in rows):
+        parts += ["## Not predicted\n", _reasons(rows)]
     return "\n".join(parts)
 
 
