@@ -18,6 +18,7 @@ _WORTH_A_NOTE = 0.01  # of the step
 _UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
 _SLOWED = 1.2  # likewise
+_NAMED = 2  # places in a note
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
 PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
@@ -126,12 +127,16 @@ def _policies(trace: Trace) -> list[str]:
         return []
     ordered = sorted(answered.items(), key=lambda item: (-sum(read.times for read in item[1]), item[0]))
     named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads)})" for name, reads in ordered]
-    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses."]
+    are_all = all(len({read.line for read in reads}) <= _NAMED for reads in answered.values())
+    rest = "" if are_all else ", read_backs in the JSON result has all places"
+    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses{rest}."]
 
 
 def _places(reads: list[ReadBack]) -> str:
-    lines = sorted({read.line.rpartition("/")[2] for read in reads})
-    return ", ".join(lines[:2] + ["…"] * (len(lines) > 2))
+    """The first lines, and how many more there are."""
+    lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]
+    more = len(lines) - _NAMED
+    return ", ".join(lines[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unusual(steps: Steps) -> list[str]:

@@ -18,7 +18,6 @@ from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
 _ROUNDS = 1000  # of the same reads, at least, before a loop is taken for endless
-_SHOWN = 200  # places that are kept
 
 
 class ReadBacks:
@@ -43,9 +42,7 @@ class ReadBacks:
     def listed(self) -> tuple[ReadBack, ...]:
         """Every place, the most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(
-            ReadBack(line, what, Origin(origin).label, times) for (line, what, origin), times in ordered[:_SHOWN]
-        )
+        return tuple(ReadBack(line, what, Origin(origin).label, times) for (line, what, origin), times in ordered)
 
     def _read(self, operator: bytes, origin: int, bits: int) -> None:
         name = operator.decode().rpartition("::")[2]
