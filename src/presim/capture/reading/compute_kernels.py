@@ -78,14 +78,22 @@ def _is_causal(operator: Operator) -> bool:
 
 
 def grouped_product(operator: Operator) -> Signature | None:
-    """The product that an operator over groups of matrices stands for; None where its tensors are none of that."""
+    """The product that an operator over groups of matrices stands for; None where its tensors are none of that.
+
+    A matrix that is no stack of them is divided among the groups: on the left by rows, on the right by columns, and two
+    such along the dimension that is summed over (weight gradients).
+    """
     matrices = [operand for operand in operator.inputs if len(operand.shape) in (2, 3)]
     if len(matrices) < 2:
         return None
     left, right = matrices[0], matrices[1]
     groups = _groups(left, right, operator)
-    rows = math.prod(left.shape[:-1])
-    return GroupedGemm(groups, rows, right.shape[-1], left.shape[-1], left.dtype)
+    rows, columns, depth = math.prod(left.shape[:-1]), right.shape[-1], left.shape[-1]
+    if len(left.shape) == len(right.shape) == 2:
+        rows, depth = rows * groups, depth // groups
+    elif len(right.shape) == 2:
+        columns //= groups
+    return GroupedGemm(groups, rows, columns, depth, left.dtype)
 
 
 def _groups(left: Operand, right: Operand, operator: Operator) -> int:

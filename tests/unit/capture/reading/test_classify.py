@@ -165,11 +165,20 @@ def test_an_attention_kernel_takes_the_whole_operator(share: float) -> None:
     assert isinstance(launched(by, share=share), Elementwise)
 
 
-def test_a_grouped_product_is_known_by_its_matrices() -> None:
-    """Rows of all groups on the left, one matrix per group on the right."""
-    by = operator("aten::_grouped_mm", "BFloat16[4096;512],BFloat16[8;512;1024],Int[8]", "BFloat16[4096;1024]")
+@pytest.mark.parametrize(
+    ("left", "right", "rows", "columns", "depth"),
+    [
+        ("4096;512", "8;512;1024", 4096, 1024, 512),
+        ("512;4096", "4096;1024", 8 * 512, 1024, 512),  # gradients of weights: tokens of all groups are summed over
+        ("8;512;64", "64;4096", 8 * 512, 512, 64),
+        ("8;512;64", "8;64;128", 8 * 512, 128, 64),
+    ],
+)
+def test_a_grouped_product_is_known_by_its_matrices(left: str, right: str, rows: int, columns: int, depth: int) -> None:
+    """Rows of all groups on the left, one matrix per group on the right, or what is divided among the groups."""
+    by = operator("aten::_grouped_mm", f"BFloat16[{left}],BFloat16[{right}],Int[8]", "BFloat16[4096;1024]")
     kernel = "kernel name=_ZN7cutlass13device_kernelE grid=132,1,1 block=384,1,1"
-    assert launched(by, kernel) == GroupedGemm(8, 4096, 1024, 512, "bfloat16")
+    assert launched(by, kernel) == GroupedGemm(8, rows, columns, depth, "bfloat16")
 
 
 def test_what_prepares_a_grouped_product_is_none() -> None:

@@ -36,12 +36,12 @@ def test_small_kernels_of_attention_and_grouped_products_are_not_the_product() -
 def test_groups_are_counted_by_offsets_where_both_matrices_are_flat() -> None:
     """The weight gradient of a grouped product: [k, rows] times [rows, n], cut by offsets."""
     text = "op name=aten::_grouped_mm in=BFloat16[512;4096],BFloat16[4096;1024],Int[8] out=BFloat16[8;512;1024] args="
-    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 512, 1024, 4096, "bfloat16")
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 8 * 512, 1024, 512, "bfloat16")
 
 
 def test_experts_without_tokens_have_a_product_of_no_depth() -> None:
     text = "op name=aten::_grouped_mm in=BFloat16[512;0],BFloat16[0;1024],Int[8] out=BFloat16[8;512;1024] args="
-    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 512, 1024, 0, "bfloat16")
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 8 * 512, 1024, 0, "bfloat16")
 
 
 def test_a_product_scaled_by_rows_is_one_where_cublas_is_not_asked() -> None:
