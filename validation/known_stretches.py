@@ -26,9 +26,9 @@ from presim.trace import store
 from presim.trace.schema import Trace
 from presim.trace.speedometer import stretches
 
-_TIMES = 6  # a stretch in a capture, for its median to be looked at
-_CAPTURES = 4  # with a stretch, for it to be known
-_APART = 0.25  # median deviation of its logarithms, at most
+_TIMES = 4  # a stretch in a capture, for its median to be looked at
+_CAPTURES = 3  # with a stretch, for it to be known
+_APART = 0.4  # median deviation of its logarithms, at most
 _LEAST_NS = 250  # less is not known well beside what observing takes
 _SHARE = 1e-4  # of some capture's host time, for a stretch to be worth a line
 _ALONE = 0.05  # share of the machine that others used, at most

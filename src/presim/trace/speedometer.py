@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
 _LEAST = 64  # fewer say nothing
-_ITS_OWN = 0.5  # share of host time that is known, for the pace to be the program's own and not only that of operators
+_ITS_OWN = 0.5  # share of host time that is known, for a pace below 1 to be the program's and not what it uses less
 _MODULES = 2  # the last parts of a module's path that tell it from others
 
 
@@ -74,7 +74,7 @@ class Pace:
         if len(self._ratios) < _LEAST:
             return 1.0
         pace = _middle(self._ratios, self._references)
-        return pace if self._known >= _ITS_OWN * self._passed else max(1.0, pace)
+        return float(_trusted(np.array(pace), self._known / max(self._passed, 1)))
 
 
 def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
@@ -108,9 +108,8 @@ def alone(trace: Trace) -> Trace:
     """The trace with ``host_ns`` [entry] as on a machine that does nothing else.
 
     Each window of known stretches has a pace of its own, for neighbours come and go. What lies before the first step's
-    end sets up, with code that never ran before: it goes by the pace of what follows. Where hardly more than PyTorch's
-    operators is known, a program that takes less than the reference keeps its time: it leaves more in the caches. A
-    trace with too few known stretches, or in CPU time of another host than the reference one, is left alone.
+    end sets up, with code that never ran before: it goes by the pace of what follows. A trace with too few known
+    stretches, or in CPU time of another host than the reference one, is left alone.
     """
     entries, names, which, times = stretches(trace)
     known = reference_ns()
@@ -120,15 +119,23 @@ def alone(trace: Trace) -> Trace:
     chosen = (references > 0) & (times > 0) & steady
     if int(chosen.sum()) < _LEAST or not trace.manifest.reference_host:
         return trace
-    its_own = bool(times[chosen].sum() >= _ITS_OWN * times[steady].sum())
+    share = float(times[chosen].sum() / times[steady].sum())
     ends, ratios, references = entries[chosen], times[chosen] / references[chosen], references[chosen]
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
-    paces = np.array([_middle(ratios[window], references[window]) for window in windows])
-    paces = paces if its_own else np.maximum(1.0, paces)
+    paces = _trusted(np.array([_middle(ratios[window], references[window]) for window in windows]), share)
     last = ends[[window[-1] for window in windows[:-1]]]
     pace = paces[np.searchsorted(last, np.arange(len(trace)))]
     host_ns = np.rint(trace.columns["host_ns"].astype(np.int64) / pace).astype(np.int64)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
+
+
+def _trusted(pace: Floats, share: float) -> Floats:
+    """As far as the share of known host time goes, where the program takes less than the reference.
+
+    Of one that is known by PyTorch's operators only it is not known whether the machine is faster or the program leaves
+    more in the caches.
+    """
+    return np.where(pace < 1, pace ** min(1.0, share / _ITS_OWN), pace)
 
 
 def _middle(values: Floats, weights: Floats) -> float:
