@@ -25,7 +25,7 @@ def test_ranks_that_run_together_tell_each_other_the_truth() -> None:
         [
             *(f"all_gather {rank} {heard}" for rank in (0, 3)),
             *(f"broadcast {rank} ['from 3']" for rank in (0, 3)),
-            *(f"scatter {rank} ['for {rank}']" for rank in (0, 3)),
+            *(f"{name} {rank} ['for {rank}']" for name in ("scatter", "scattered by all") for rank in (0, 3)),
             "gather 0 [0, 0, 0, 30]",
             "gather 3 None",
             *(f"sum {rank} 3.0" for rank in (0, 3)),
@@ -34,11 +34,20 @@ def test_ranks_that_run_together_tell_each_other_the_truth() -> None:
     )
 
 
-def test_a_lone_rank_takes_the_others_to_hold_what_it_holds() -> None:
-    ended = presim("run", *WORLD, "-q", "--ranks", "1", SCRIPTS / "objects.py")
+def test_a_lone_rank_takes_the_others_to_hold_what_it_holds(tmp_path: Path) -> None:
+    """Of a list to be scattered its own part, where it has one; else the result says that nobody knows it."""
+    report = tmp_path / "r.json"
+    ended = presim("run", *WORLD, "-q", "--json", report, "--ranks", "1", SCRIPTS / "objects.py")
     assert ended.returncode == 0, ended.stderr
     assert "all_gather 1 ['xx', 'xx', 'xx', 'xx']" in ended.stdout
     assert "sum 1 4.0" in ended.stdout
+    assert "scatter 1 [None]" in ended.stdout
+    assert "scattered by all 1 ['for 1']" in ended.stdout
+    notes = [note for note in json.loads(report.read_text())["notes"] if "hands out" in note]
+    assert notes == [
+        "What rank 0 hands out by scatter_object_list is not known, since it does not run: rank 1 goes on with None. "
+        "--ranks 0,1 runs both."
+    ]
 
 
 @pytest.mark.parametrize("ranks", ["0", "all"])

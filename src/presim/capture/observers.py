@@ -109,7 +109,7 @@ class Observers:
         stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
         representatives = Representatives(list(stands_for), stands_for)
         world.install(control.store, control.rank, representatives)
-        objects.install(control.rank, representatives, Path(control.outcome).parent)
+        self.unheard = objects.install(control.rank, representatives, Path(control.outcome).parent)
         if any(control.present.values()):  # there are absent ranks
             checkpoints.install()
         if control.is_scout:
@@ -117,7 +117,7 @@ class Observers:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the script used."""
-        return (*self.symmetric_memory.notes(), *self.deep_ep.notes())
+        return (*self.symmetric_memory.notes(), *self.deep_ep.notes(), *objects.notes(self.unheard))
 
     def facts(self) -> dict[str, int]:
         """What the launcher wants to know of the script's model and input."""

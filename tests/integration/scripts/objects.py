@@ -26,6 +26,8 @@ say("broadcast", told)
 given: list[object] = [None]
 dist.scatter_object_list(given, [f"for {each}" for each in range(world)] if rank == 0 else None, src=0, group=group)
 say("scatter", given)
+dist.scatter_object_list(given, [f"for {each}" for each in range(world)], group=group)
+say("scattered by all", given)
 collected: list[object] | None = [None] * world if rank == 0 else None
 dist.gather_object(rank * 10, collected, dst=0, group=group)
 say("gather", collected)

@@ -1,6 +1,7 @@
 """Objects that ranks pickle into tensors to send each other, in a world of which only some ranks run.
 
-* From a rank that does not run they come from the rank that stands for it, or stay as this rank has them.
+* From a rank that does not run they come from the rank that stands for it, or stay as this rank has them: of a list to
+  be scattered its own part. Where it has none, nobody knows them, and the result says so.
 * Gathered at one rank they come as gathered at all: the receiver itself sends nothing then that could stand for what
   absent ranks send.
 * Larger ones travel as files, and their tensors say where: such a tensor is shorter than the object. Tensors on the
@@ -26,14 +27,28 @@ _ROOM = 4096  # bytes of every tensor that holds an object
 _MARK = "presim-object:"  # begins what stands in the tensor of a large one
 
 
-def install(rank: int, representatives: Representatives, folder: Path) -> None:
+Unheard = set[tuple[str, int, int]]  # function, rank that does not run, rank that got None for what the first one has
+
+
+def install(rank: int, representatives: Representatives, folder: Path) -> Unheard:
     """Before the script runs. ``folder``: of this rank, for large objects; the other ranks of the run can read it."""
+    unheard: Unheard = set()
     if not dist.is_available():
-        return
+        return unheard
     for name in ("broadcast_object_list", "scatter_object_list", "recv_object_list"):
-        _hear_objects(name, rank, representatives)
+        _hear_objects(name, rank, representatives, unheard)
     _gather_at_all(rank, representatives)
     _carry_large(folder)
+    return unheard
+
+
+def notes(unheard: Unheard) -> tuple[str, ...]:
+    """What a reader of the result should know."""
+    return tuple(
+        f"What rank {source} hands out by {name} is not known, since it does not run: rank {rank} goes on with None. "
+        f"--ranks {','.join(map(str, sorted((source, rank))))} runs both."
+        for name, source, rank in sorted(unheard)
+    )
 
 
 def _functions() -> Any:
@@ -45,7 +60,7 @@ def _replace(name: str, function: Any) -> None:
     setattr(dist, name, function)
 
 
-def _hear_objects(name: str, rank: int, representatives: Representatives) -> None:
+def _hear_objects(name: str, rank: int, representatives: Representatives, unheard: Unheard) -> None:
     """Objects from a rank that does not run: their sizes would be read from memory that nobody has written."""
     call = getattr(_functions(), name)
     parameters = inspect.signature(call)
@@ -58,15 +73,23 @@ def _hear_objects(name: str, rank: int, representatives: Representatives) -> Non
         members = dist.get_process_group_ranks(found.get("group") or dist.group.WORLD)
         at = found.get("group_src")
         source = members[at] if at is not None else found.get("src")
-        if source is None or source in representatives.captured:
+        if source is None and name != "recv_object_list":  # which hears any rank then
+            source = 0
+        if source is None or source in representatives.captured or rank not in members:
             return call(*args, **kwargs)
-        voice = int(representatives.of([source])[0])
-        if name != "broadcast_object_list" or voice not in members:
-            return source  # what the lists hold stays as it is
-        found["src"] = voice
-        if "group_src" in found:
-            found["group_src"] = None
-        return call(*given.args, **given.kwargs)
+        voice, result = int(representatives.of([source])[0]), None
+        if name == "broadcast_object_list" and voice in members:
+            found["src"] = voice
+            if "group_src" in found:
+                found["group_src"] = None
+            result = call(*given.args, **given.kwargs)
+        elif name == "recv_object_list":
+            result = source
+        elif (parts := found.get("scatter_object_input_list")) is not None:
+            found["scatter_object_output_list"][0] = parts[members.index(rank)]
+        if any(each is None for each in next(iter(found.values()))):  # the list that is written
+            unheard.add((name, source, rank))
+        return result
 
     _replace(name, hear)
 
