@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,12 +104,16 @@ class Outputs:
         return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
     def check(self) -> None:
-        """Raise where a file could not be written, before any work is done for it."""
+        """Raise where a file could not be written or two would be one, before any work is done for them."""
+        from presim.errors import InputError
         from presim.files import check_writable
 
-        for path in (self.json_file, self.html, self.perfetto, self.memory_snapshot):
-            if path and path != "-":
-                check_writable(path)
+        paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
+        named = [os.path.abspath(path) for path in paths if path and path != "-"]
+        for path in named:
+            check_writable(path)
+            if named.count(path) > 1:
+                raise InputError(f"two outputs are to go to {path}: name a file for each")
 
     def deliver(self, evaluation: Evaluation, *, report: bool = True) -> None:
         """Write the files that were asked for, then print the report; JSON on standard output replaces it."""

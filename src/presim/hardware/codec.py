@@ -64,7 +64,7 @@ def from_table(kind: type[P], table: Mapping[str, Any], where: str) -> P:
     """A part from its table; ``where`` is the file's name, for messages."""
     known = {key.key: key for key in keys(kind)}
     if unknown := [key for key in table if key not in known]:
-        raise InputError(f"{where}: unknown key {unknown[0]}{_nearest(unknown[0], known)}.")
+        raise InputError(f"{where}: unknown key {unknown[0]}{_nearest(unknown[0], known) or '.'}")
     if missing := [key.key for key in known.values() if key.required and key.key not in table]:
         raise InputError(
             f"{where}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add the value, "

@@ -49,6 +49,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert not [name for name in HEAVY if f"'{name}'" in printed.splitlines()[-1]]
 
 
+def test_two_outputs_in_one_file_are_refused(
+    saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """However the path is written; the later one would have taken the place of the other."""
+    code, out, err = called(capsysbinary, "simulate", saved, "--html", tmp_path / "a", "--json", f"{tmp_path}/./a")
+    assert (code, out) == (2, "")
+    assert err == f"presim: two outputs are to go to {tmp_path / 'a'}: name a file for each\n"
+    assert not (tmp_path / "a").exists()
+
+
 def test_simulate_reports_and_writes_what_was_asked_for(
     saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
