@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 _WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
 _LEAST = 64  # fewer say nothing
 _ITS_OWN = 0.5  # share of host time that is known, for a pace below 1 to be the program's and not what it uses less
+_FASTEST = 0.5  # less than this of the reference is what observing took too much off, not a faster machine
 _MODULES = 2  # the last parts of a module's path that tell it from others
 
 
@@ -58,13 +59,14 @@ class Pace:
 
     def __init__(self) -> None:
         self._ratios, self._references = np.zeros(0), np.zeros(0)
-        self._passed = self._known = 0
+        self._passed = self._known = self._count = 0
 
     def add(self, times: Ints, references: Floats) -> None:
         """Stretches that took some time [n], ns, and by the table should [n], ns; 0 where it does not know them."""
         known = (references > 0) & (times > 0)
         self._passed += int(times.sum())
         self._known += int(times[known].sum())
+        self._count += int(known.sum())
         self._ratios = np.concatenate((self._ratios, times[known] / references[known]))[-_WINDOW:]
         self._references = np.concatenate((self._references, references[known]))[-_WINDOW:]
 
@@ -74,7 +76,7 @@ class Pace:
         if len(self._ratios) < _LEAST:
             return 1.0
         pace = _middle(self._ratios, self._references)
-        return float(_trusted(np.array(pace), self._known / max(self._passed, 1)))
+        return float(_trusted(np.array(pace), self._known / max(self._passed, 1), self._count))
 
 
 def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
@@ -122,20 +124,21 @@ def alone(trace: Trace) -> Trace:
     share = float(times[chosen].sum() / times[steady].sum())
     ends, ratios, references = entries[chosen], times[chosen] / references[chosen], references[chosen]
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
-    paces = _trusted(np.array([_middle(ratios[window], references[window]) for window in windows]), share)
+    paces = _trusted(np.array([_middle(ratios[window], references[window]) for window in windows]), share, len(ratios))
     last = ends[[window[-1] for window in windows[:-1]]]
     pace = paces[np.searchsorted(last, np.arange(len(trace)))]
     host_ns = np.rint(trace.columns["host_ns"].astype(np.int64) / pace).astype(np.int64)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
 
 
-def _trusted(pace: Floats, share: float) -> Floats:
-    """As far as the share of known host time goes, where the program takes less than the reference.
+def _trusted(pace: Floats, share: float, count: int) -> Floats:
+    """As far as a ``share`` of host time is known, by so many stretches, where it takes less than the reference.
 
     Of one that is known by PyTorch's operators only it is not known whether the machine is faster or the program leaves
     more in the caches.
     """
-    return np.where(pace < 1, pace ** min(1.0, share / _ITS_OWN), pace)
+    trust = min(1.0, share / _ITS_OWN) * min(1.0, count / _WINDOW)
+    return np.where(pace < 1, np.maximum(pace, _FASTEST) ** trust, pace)
 
 
 def _middle(values: Floats, weights: Floats) -> float:
