@@ -38,6 +38,10 @@ torch._foreach_mul_([x, total], 2)  # of several types: operators within the ope
 assert x.tolist() == [6, 2, 4, 0]
 assert total.tolist() == [19, 5, 11]
 
+for count in (3, 20_000):  # more than 64 KiB as well, as far as it was known
+    grown = torch.arange(count, device=device).resize_(40_000)
+    assert grown[count - 3 : count].tolist() == [count - 3, count - 2, count - 1]
+
 host_state = torch.get_rng_state()
 torch.manual_seed(1)
 first = torch.rand(3, device=device).tolist()

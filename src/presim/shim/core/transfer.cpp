@@ -89,7 +89,10 @@ void supply_count(Pitched from, Shape shape) {
 void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   if (source.device && !target.device) supply_count(from, shape);
   bool on_host = !target.device && !source.device;
-  if (!on_host && shape.bytes() > kRealBytes) return zero_rows(to, shape);
+  // Integers may be known beyond that; resize_ copies them to where the tensor has room to grow.
+  bool between_device = target.device && source.device && shape.height == 1;
+  bool moves = on_host || shape.bytes() <= kRealBytes || (between_device && known(from.begin, shape.width));
+  if (!moves) return zero_rows(to, shape);
   if (source.device) before_read(from.begin, from.span(shape));
   move_rows(to, from, shape);
   if (target.device) know_rows(to, from, shape, source.device);

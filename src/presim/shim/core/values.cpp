@@ -118,6 +118,10 @@ uint8_t origin_of(const void* address, size_t bytes) {
   return find_range(address, &range) && range.on_host() ? kComputed : kNobody;
 }
 
+bool known(const void* address, size_t bytes) {
+  return among_spans(reinterpret_cast<uintptr_t>(address), bytes) != kNobody;
+}
+
 uint8_t origin_within(const void* address, size_t bytes) {
   before_read(address, bytes);
   Values& values = all();

@@ -27,6 +27,8 @@ PRESIM_API void know(const void* address, size_t bytes, uint8_t origin);
 PRESIM_API void forget(const void* address, size_t bytes);
 // kNobody where any of these bytes is; else the greatest origin among them.
 PRESIM_API uint8_t origin_of(const void* address, size_t bytes);
+// Whether all of it holds values by now; what other ranks are to send is not waited for.
+PRESIM_API bool known(const void* address, size_t bytes);
 // The greatest origin among those of these bytes that have one; kNobody where none has.
 PRESIM_API uint8_t origin_within(const void* address, size_t bytes);
 // `to` was written from `from`, byte by byte or from a part of it.
