@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -10,9 +11,10 @@ import msgspec
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Phase, Trace
 from presim.trace.signatures import Gemm
-from presim.trace.speedometer import key, reference_ns
+from presim.trace.speedometer import reference_ns
 
-KNOWN = key(Kind.ALLOC, "aten::addmm", Kind.WORK, "aten::addmm", Phase.FORWARD)
+KNOWN = min(name for name in reference_ns() if re.fullmatch(r"ALLOC aten::\w+ FORWARD", name))  # within an operator
+OPERATOR = KNOWN.split(" ")[1]
 PYTHON_NS = 20_000
 _PRODUCT = Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16")
 
@@ -21,7 +23,7 @@ def products(
     slowdown: Sequence[float],
     *,
     steps: int = 3,
-    operator: str = "aten::addmm",
+    operator: str = OPERATOR,
     reference_host: bool = True,
     python_ns: int = PYTHON_NS,
 ) -> Trace:

@@ -14,6 +14,7 @@ from presim.trace.recurring import Recurring
 from presim.trace.schema import Kind, Phase
 from presim.trace.speedometer import reference_ns
 from support.capture_logs import LogBuilder
+from support.products import KNOWN, OPERATOR
 
 LAYER_NS = (1_000, 3_000, 2_000)
 
@@ -80,15 +81,15 @@ def test_what_other_processes_cost_is_divided_out_by_pytorch_s_own_operators() -
     log = LogBuilder()
     for step in range(12):
         for _ in range(50):
-            log.record(Kind.ALLOC, op="op name=aten::addmm in= out=", phase=Phase.FORWARD)
+            log.record(Kind.ALLOC, op=f"op name={OPERATOR} in= out=", phase=Phase.FORWARD)
             log.record(
                 Kind.WORK,
                 work="gemm m=8 n=8 k=8 batch=1 a=bf16 b=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 epilogue=none",
-                op="op name=aten::addmm in= out=",
+                op=f"op name={OPERATOR} in= out=",
                 phase=Phase.FORWARD,
             )
         log.record(Kind.STEP, object=step)
-    known = reference_ns()["ALLOC aten::addmm FORWARD"]
+    known = reference_ns()[KNOWN]
     is_launch = log.records()["kind"] == Kind.WORK
     alone = np.where(is_launch, round(known), 4_000)
     host = HostTimes()

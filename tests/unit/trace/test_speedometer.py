@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from presim.trace import speedometer
 from presim.trace.schema import Kind, Phase, Trace
 from presim.trace.speedometer import Pace, alone, key, reference_ns, slowed, stretches
-from support.products import KNOWN, PYTHON_NS, products
+from support.products import KNOWN, OPERATOR, PYTHON_NS, products
 
 SLOWER = st.floats(1.0, 20.0)
 
@@ -87,7 +87,7 @@ def test_a_trace_without_known_stretches_or_of_an_unknown_host_is_left_alone() -
 
 
 def test_recomputing_is_the_code_of_a_forward_pass_and_layers_are_alike() -> None:
-    assert key(Kind.ALLOC, "aten::addmm", Kind.WORK, "aten::addmm", Phase.RECOMPUTE) == KNOWN
+    assert key(Kind.ALLOC, OPERATOR, Kind.WORK, OPERATOR, Phase.RECOMPUTE) == KNOWN
     first, other = (
         key(Kind.WORK, "aten::add", Kind.ALLOC, "aten::mm", Phase.FORWARD, f"model.layers.{layer}.mlp.up")
         for layer in (0, 13)
