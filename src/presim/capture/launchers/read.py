@@ -75,7 +75,7 @@ def check_nested(launch: Launch) -> None:
         InputError: it is a launcher, or presim itself.
     """
     name = os.path.basename(launch.script)
-    if name == "presim" or (launch.module and launch.script.partition(".")[0] == "presim"):
+    if name == "presim" or (launch.module and launch.script in ("presim", "presim.cli", "presim.cli.main")):
         raise InputError(
             "the command runs presim inside presim: leave out all but the first `presim run` and its options"
         )
