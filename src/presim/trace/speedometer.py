@@ -23,9 +23,10 @@ Floats = NDArray[np.float64]
 
 _WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
 _LEAST = 64  # fewer say nothing
-_ITS_OWN = 0.5  # share of host time that is known, for a pace below 1 to be the program's and not what it uses less
+_WELL_KNOWN = 0.5  # share of host time from which on a pace below 1 is taken whole for the machine's
 _FASTEST = 0.5  # less than this of the reference is what observing took too much off, not a faster machine
 _MODULES = 2  # the last parts of a module's path that tell it from others
+_WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries between which an operator runs no Python
 
 
 def key(before: int, operator_before: str, kind: int, operator: str, phase: int, module: str = "") -> str:
@@ -39,9 +40,6 @@ def key(before: int, operator_before: str, kind: int, operator: str, phase: int,
         return f"{begin} {operator} {Phase(phase).name}"
     name = f"{begin} {operator_before} > {end} {operator} {Phase(phase).name} "
     return re.sub(r"\d+", "#", name + ".".join(module.split(".")[-_MODULES:]))
-
-
-_WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries between which an operator runs no Python
 
 
 @functools.cache
@@ -137,7 +135,7 @@ def _trusted(pace: Floats, share: float, count: int) -> Floats:
     Of one that is known by PyTorch's operators only it is not known whether the machine is faster or the program leaves
     more in the caches.
     """
-    trust = min(1.0, share / _ITS_OWN) * min(1.0, count / _WINDOW)
+    trust = min(1.0, share / _WELL_KNOWN) * min(1.0, count / _WINDOW)
     return np.where(pace < 1, np.maximum(pace, _FASTEST) ** trust, pace)
 
 
