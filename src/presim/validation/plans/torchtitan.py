@@ -87,13 +87,8 @@ def _local_batch(case: Case, replicas: int) -> int:
     if case.text("micro_batch"):
         return case.count("micro_batch")
     total = case.count("global_batch", 0)
-    if (
-        "batch" not in case.text("other")
-        and not case.text("grad_accum")
-        and replicas
-        and total
-        and not total % replicas
-    ):
+    is_told = "batch" in case.text("other") or bool(case.text("grad_accum"))
+    if not is_told and replicas and total and total % replicas == 0:
         return total // replicas
     return batch_of(case)
 
