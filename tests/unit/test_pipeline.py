@@ -61,8 +61,18 @@ def test_a_busy_machine_is_named_where_what_it_cost_is_not_known(share: float, s
     assert not any("machine's CPUs" in note for note in evaluated(captured, "h100-sxm", 0.0).result.notes)
 
 
+@pytest.mark.parametrize("slower", [1.0, 1.1, 2.5])
+def test_a_busy_machine_whose_cost_was_divided_out_makes_no_wait_shorter(slower: float) -> None:
+    made = products([slower] * 200)
+    captured = dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, neighbours=0.6))
+    named = [note for note in evaluated(captured, "h100-sxm").result.notes if "machine" in note]
+    assert len(named) == (slower > 2)
+    assert all("used 60.0% of this machine's CPUs" in note and "divided by that" in note for note in named)
+
+
 def test_a_machine_that_was_slower_because_of_others_makes_no_difference_and_is_named() -> None:
     quiet, busy = evaluated(products([1.0] * 200), "h100-sxm"), evaluated(products([2.5] * 200), "h100-sxm")
     assert busy.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=1e-3)
     assert any("took 2.5 times as long as on a machine alone" in note for note in busy.result.notes)
+    assert not any("Other processes" in note for note in busy.result.notes)
     assert not any("machine alone" in note for note in quiet.result.notes)

@@ -17,7 +17,7 @@ from presim.units import gib, percent, seconds
 _WORTH_A_NOTE = 0.01  # of the step
 _UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
-_SLOWED = 1.2  # likewise
+_SLOWED = 1.2  # times as long: what less is divided out changes little
 _NAMED = 2  # places in a note
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
@@ -96,20 +96,26 @@ def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> l
 
 
 def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | None) -> list[str]:
-    """That the machine was busy while host time was measured, where the device waits for it, and what that changes."""
+    """That the machine was slow while host time was measured, where the device waits for it.
+
+    ``share``: of the machine's CPUs, that others used. ``slowdown``: what host time was divided by for that; None where
+    too little of it is known to tell, so that it stands as it came.
+    """
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
-    is_slow = slowdown is not None and slowdown >= _SLOWED
-    if not (is_slow or share >= _BUSY) or not _is_worth_a_note(waits, step):
+    if not _is_worth_a_note(waits, step):
         return []
-    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and"
-    if slowdown is not None and is_slow:
+    is_busy = share >= _BUSY
+    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and "
+    if slowdown is None and is_busy:
         return [
-            f"{others} stretches of host work that are known took {slowdown:.2g} times as long as on a machine "
-            "alone: host time is divided by that."
+            f"{others}host time may come out longer beside them: on an idle machine the device may wait for less than "
+            f"{seconds(waits / 1e9)}."
         ]
+    if slowdown is None or slowdown < _SLOWED:
+        return []
     return [
-        f"{others} host time may come out longer beside them: on an idle machine the device may wait for less than "
-        f"{seconds(waits / 1e9)}."
+        f"{others if is_busy else 'While the script was captured, '}stretches of host work that are known took "
+        f"{slowdown:.2g} times as long as on a machine alone: host time is divided by that."
     ]
 
 
