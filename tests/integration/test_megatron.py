@@ -78,6 +78,13 @@ def test_a_pipeline_stage_has_its_half_of_the_layers(rank: int) -> None:
     micro_batches, chunks = 4, 2
     job = gpt("--pipeline-parallel", "2", "--virtual-pipeline", "2", "--micro-batches", str(micro_batches), rank=rank)
     output = OUTPUT if rank else 0  # the last stage's
+    norms = 2 * HIDDEN if rank else 0
+    assert job.trace.manifest.model["parameters"] == (PARAMETERS - 2 * OUTPUT - 2 * HIDDEN) // 2 + OUTPUT + norms
+    assert job.trace.manifest.batch["tokens"] == micro_batches * TOKENS
+    assert job.result.throughput.tokens_per_s == pytest.approx(
+        micro_batches * TOKENS * RANKS // 2 / job.result.step_time_s
+    )
+    assert job.result.mfu
     assert job.gemm_flops() == 3 * micro_batches * (2 * TOKENS * (MATRICES // 2 + output) + SCORES // 2)
     moved = sum(one.bytes for one in job.collectives() if one.kind in ("send", "recv", "send_recv"))
     # Of 2 * chunks boundaries between this stage's chunks and the others', the model's two ends are none. Forward

@@ -90,8 +90,9 @@ def test_stages_share_the_products_and_hand_activations_on(schedule: str, chunks
     )
     assert captured(training) == [(0, 1), (1, 1)]
     stages = [training.of(rank) for rank in (0, 1)]
-    if chunks == 1:  # though the first step runs stages for their shapes; of several chunks the largest one is counted
-        assert stages[0].trace.manifest.batch["tokens"] == TOKENS
+    assert stages[0].trace.manifest.batch["tokens"] == TOKENS  # though its first step runs stages for their shapes
+    assert training.job.result.throughput.tokens_per_s == pytest.approx(TOKENS / training.job.result.step_time_s)
+    assert sum(stage.trace.manifest.model["parameters"] for stage in stages) == PARAMETERS
     assert sum(stage.gemm_flops(Phase.FORWARD) for stage in stages) == 2 * TOKENS * PRODUCTS
     assert all(rank.bubble_s > 0 for rank in training.job.result.ranks)
     sent = [one.bytes for stage in stages for one in stage.collectives() if one.kind in ("send", "send_recv")]

@@ -122,10 +122,10 @@ class Observers:
     def facts(self) -> dict[str, int]:
         """What the launcher wants to know of the script's model and input."""
         return {
-            "tokens": self.scopes.tokens,
-            "samples": self.scopes.samples,
-            "steps_with_input": self.scopes.steps_with_input,
-            "parameters": self.scopes.parameters,
-            "parameters_local": self.scopes.parameters_local,
+            "tokens": self.scopes.batch.tokens,
+            "samples": self.scopes.batch.samples,
+            "steps_with_input": self.scopes.batch.steps_with_input,
+            "parameters": self.scopes.batch.parameters,
+            "parameters_local": self.scopes.batch.parameters_local,
             "unfilled_bytes": self.cpu_weights.bytes,
         }

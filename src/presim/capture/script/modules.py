@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from presim.capture.script.batch import Batch, tensors
 from presim.capture.script.hook import Hook
 from presim.capture.script.own_clock import now_ns
-from presim.capture.script.parameters import elements, model_elements, own_part
+from presim.capture.script.parameters import own_part
 from presim.trace.schema import Category
 
 _ROUNDS, _TIMED_CALLS = 5, 100
@@ -28,21 +29,12 @@ class ModuleScopes:
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
-        self.tokens = 0
-        self.samples = 0
-        self.steps_with_input = 0  # a step that replays a CUDA graph calls no module
-        self.parameters = 0
-        self.parameters_local = 0
+        self.batch = Batch()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # kept alive, so that ids stay unique
         self._depth = 0
         self._calling_ns = 0  # what PyTorch spends to call both hooks of a module
         self._counted_ns = 0  # what the hooks themselves have spent
-        self._embeds = False  # that module looks tokens up
-        self._input_before = 0  # tokens and samples when the last step ended
-        self._first: tuple[int, int] | None = None  # tokens and samples of the first step, while no other had any
-        self._counted = 0  # id of the outermost module with most parameters: its inputs are the batch
-        self._trains = False  # that module ran where gradients are wanted: what runs without them evaluates
 
     def install(self) -> None:
         """Hooks on every module of the process, present and future.
@@ -53,8 +45,7 @@ class ModuleScopes:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
         self._calling_ns = max(0, self._time_calls() - bare)
-        self.parameters = self.parameters_local = self._counted = 0
-        self._count_anew()
+        self.batch = Batch()  # without the module that was timed
 
     def _time_calls(self) -> int:
         """Nanoseconds of one call of a module that does nothing, without what the hooks count as theirs.
@@ -101,8 +92,8 @@ class ModuleScopes:
         start = now_ns()
         self._depth -= 1
         self.hook.leave_scope()
-        if self._depth == 0 and id(module) == self._counted and len(rest) == 2 and not in_backward():
-            self._count_input(args, rest[0])
+        if self._depth == 0 and len(rest) == 2 and not in_backward():
+            self.batch.leave(module, args, rest[0])
         self._leave_out(now_ns() - start)
 
     def _name(self, module: nn.Module) -> int:
@@ -115,63 +106,13 @@ class ModuleScopes:
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
-        total = model_elements(module)
-        own = [own_part(parameter) for parameter in parameters]
-        if total > self.parameters or (total == self.parameters and self._trains_at_last(module)):
-            self._counted = id(module)
-            self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
-            self.parameters = total
-            self.parameters_local = sum(elements(tensor) for tensor in own)
-            self._trains = False
-            self._count_anew()
-        for tensor in own:
-            self.tag(tensor, Category.PARAMETER)
+        self.batch.enter(module, parameters)
+        for parameter in parameters:
+            self.tag(own_part(parameter), Category.PARAMETER)
         for buffer in nn.Module.buffers(module):
             self.tag(buffer, Category.BUFFER)
-        for tensor in _tensors(args):
+        for tensor in tensors(args):
             self.tag(tensor, Category.INPUT)
-
-    def _trains_at_last(self, module: nn.Module) -> bool:
-        """Whether this is what a program trains that had another wrapper of the same model evaluate first."""
-        return torch.is_grad_enabled() and not self._trains and id(module) != self._counted
-
-    def _count_anew(self) -> None:
-        self.tokens = self.samples = self.steps_with_input = self._input_before = 0
-        self._first = None
-
-    def _count_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Tokens and samples of one call: of its first integer tensor [batch, sequence], else its first tensor.
-
-        Of a program that trains, the calls that train: an evaluation between two steps is no part of their batch.
-        """
-        if torch.is_grad_enabled() and not self._trains:
-            self._trains = True
-            self._count_anew()
-        if self._trains and not torch.is_grad_enabled():
-            return
-        tensors = [tensor for tensor in (*_tensors(args), *_tensors(kwargs.values())) if tensor.dim() > 0]
-        ids = [tensor for tensor in tensors if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
-        ids = ids if self._embeds else []  # a graph's edges, too, are two rows of integers
-        if tensors:
-            self.samples += (ids or tensors)[0].shape[0]
-        if ids:
-            self.tokens += ids[0].numel()
-
-    def step_ends(self) -> None:
-        """Note whether the batch was seen in this step.
-
-        The first one's is forgotten when another had one: in it a pipeline's schedule also runs its stages for shapes.
-        """
-        if self.samples + self.tokens == self._input_before:
-            return
-        if self._first is not None:
-            self.tokens, self.samples = self.tokens - self._first[0], self.samples - self._first[1]
-            self._first = None
-        else:
-            self.steps_with_input += 1
-            if self.steps_with_input == 1:
-                self._first = self.tokens, self.samples
-        self._input_before = self.samples + self.tokens
 
     def tag(self, tensor: torch.Tensor, category: Category) -> None:
         """The block that holds this tensor is of a category; tensors without one (meta, empty, sparse) are left out."""
@@ -206,13 +147,3 @@ def _held(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
         return
     for name in flatten()[0]:
         yield from _held(getattr(tensor, name))
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())

@@ -79,7 +79,7 @@ class OptimizerSteps:
         self._mark()
 
     def _mark(self) -> None:
-        self.scopes.step_ends()
+        self.scopes.batch.step_ends()
         self.scopes.hook.step(self.count)
         self.count += 1
         if self.limit and self.count >= self.limit:

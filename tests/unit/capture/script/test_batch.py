@@ -1,0 +1,72 @@
+"""Whose input is the batch, and what the model is, where a program calls several outermost modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support import emulated
+
+pytestmark = pytest.mark.torch_cuda
+
+CODE = """
+import torch
+from torch import nn
+from presim.capture.script.batch import Batch
+
+class RotaryEmbedding(nn.Module):
+    pass  # every chunk has one
+
+class Chunk(nn.Module):
+    def __init__(self, layers, vocabulary=0):
+        super().__init__()
+        self.rotary = RotaryEmbedding()
+        self.embedding = nn.Embedding(vocabulary, 8) if vocabulary else None
+        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(layers))
+
+class Critic(Chunk):
+    pass
+
+def call(batch, module, given):
+    batch.enter(module, list(module.parameters()))
+    batch.leave(module, (given,), {})
+
+def told(batch):
+    return [batch.tokens, batch.samples, batch.steps_with_input, batch.parameters, batch.parameters_local]
+
+ids, hidden = torch.zeros(2, 15, dtype=torch.int64), torch.zeros(2, 15, 8)
+for name, first, second in (("first", Chunk(8, 10), Chunk(2)), ("second", Chunk(2, 10), Chunk(8))):
+    batch = Batch()
+    with torch.no_grad():  # a schedule runs all for their shapes
+        call(batch, first, ids)
+        call(batch, second, hidden)
+    for _ in range(2):
+        for _ in range(3):
+            call(batch, first, ids)
+            call(batch, second, hidden)
+        batch.step_ends()
+    results[name] = told(batch)
+
+model, average, critic, teacher = Chunk(4, 10), Chunk(4, 10), Critic(2, 10), Chunk(3, 10).requires_grad_(False)
+batch = Batch()
+for number in range(2):
+    with torch.no_grad():
+        call(batch, average, ids)
+    call(batch, model, ids)
+    call(batch, critic, ids)
+    call(batch, teacher, ids)
+    batch.step_ends()
+results["copies"] = told(batch)
+"""
+
+
+def test_chunks_of_a_pipeline_are_one_model_whose_first_one_has_the_batch(tmp_path: Path) -> None:
+    """Whichever is larger; what others of the class only evaluate, and a model of another class, is no part of it."""
+    emulated.require_cuda_torch()
+    results = emulated.run(CODE, tmp_path).results
+    parameters, tokens, samples = (2 + 8) * 64 + 10 * 8, 30, 2
+    of_a_second_step = [3 * tokens, 3 * samples, 1, parameters, parameters]
+    assert results["first"] == of_a_second_step
+    assert results["second"] == of_a_second_step
+    assert results["copies"] == [tokens, samples, 1, 4 * 64 + 10 * 8, 4 * 64 + 10 * 8]
