@@ -68,6 +68,14 @@ class MemoryConstants(Calibration, frozen=True, kw_only=True):
     ramp_MB: float = 1.0
 
 
+class ScanConstants(Calibration, frozen=True, kw_only=True):
+    """See `scan.price`: bytes at a share of the bandwidth, and again at what an SM works through."""
+
+    memory: float  # share of memory bandwidth
+    sm_GBps: float  # GB/s that one SM works through besides
+    launch_us: float
+
+
 T = TypeVar("T", bound=Calibration)
 
 # Hardware without measurements borrows from the first of these that has any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound
+from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, scan
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
 from presim.hardware import Gpu
@@ -31,9 +31,18 @@ class AnalyticEstimator:
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
         prices: list[Price | None] = [None] * len(signatures)
-        for types, formula in _FAMILIES:
-            places = [place for place, signature in enumerate(signatures) if isinstance(signature, types)]
-            if places:
-                for place, price in zip(places, formula([signatures[place] for place in places], self.device)):
-                    prices[place] = price
+        places_of: dict[Callable[[Sequence[Any], Device], list[Price]], list[int]] = {}
+        for place, signature in enumerate(signatures):
+            formula = _formula(signature)
+            if formula is not None:
+                places_of.setdefault(formula, []).append(place)
+        for formula, places in places_of.items():
+            for place, price in zip(places, formula([signatures[place] for place in places], self.device)):
+                prices[place] = price
         return prices
+
+
+def _formula(signature: Signature) -> Callable[[Sequence[Any], Device], list[Price]] | None:
+    if scan.covers(signature):
+        return scan.price
+    return next((formula for types, formula in _FAMILIES if isinstance(signature, types)), None)

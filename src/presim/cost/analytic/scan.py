@@ -1,0 +1,37 @@
+"""Chunked scans of Mamba-2 as mamba-ssm's Triton kernels run them: small products between whole states in memory.
+
+A chunk of 128 or 256 tokens is multiplied with a head's state, which is a few tiles: tensor cores wait for
+exponentials and for each other, and a GPU of twice the bandwidth is a fifth faster at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from presim.cost.analytic.constants import ScanConstants, find
+from presim.cost.analytic.device import Device
+from presim.cost.price import Origin, Price
+from presim.trace.signatures import Fused, Kernel, Signature
+
+_NAMES = re.compile(r"_(chunk_(scan|state|cumsum)|bmm_chunk|state_passing)_")
+
+
+def covers(signature: Signature) -> bool:
+    """Whether a signature is one of these kernels, and its bytes are known."""
+    return isinstance(signature, (Fused, Kernel)) and bool(signature.bytes and _NAMES.match(signature.name))
+
+
+def price(signatures: Sequence[Fused | Kernel], device: Device) -> list[Price]:
+    """One price each, in the order given."""
+    return [_price_one(signature, device) for signature in signatures]
+
+
+def _price_one(signature: Fused | Kernel, device: Device) -> Price:
+    constants, borrowed = find(ScanConstants, "scan", device.generation, ("mamba2",))
+    streaming = signature.bytes / (device.memory_Bps * constants.memory)
+    working = signature.bytes / (device.sms * constants.sm_GBps * 1e9)
+    duration = constants.launch_us * 1e-6 + streaming + working
+    width = min(constants.uncertainty * borrowed * device.doubt, 0.9)
+    bound = "memory" if streaming > working else "compute"
+    return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, "analytic/scan", bound)
