@@ -32,6 +32,7 @@ bool overwrites(std::string_view name) {
 
 Rule rule_of(std::string_view name) {
   if (contains(name, "backward")) return Rule::Number;
+  if (contains(name, "dropout")) return Rule::Dropout;
   if (contains(name, "loss")) return Rule::Loss;
   if (contains(name, "non_finite")) return Rule::Finite;
   if (contains(name, "norm") && (contains(name, "vector_norm") || contains(name, "_foreach_norm") || name == "norm")) {

@@ -16,6 +16,7 @@ namespace presim::hook::values {
 // Which policy answers for an operator's small results when they cannot be computed.
 enum class Rule : uint8_t {
   Number,   // floats that are finite, integers 0, booleans false
+  Dropout,  // the same, but nobody answers for a mask: as large as what is dropped from, and read by the backward pass only
   True,     // all, isfinite: nothing unusual
   Finite,   // no overflow
   Loss,

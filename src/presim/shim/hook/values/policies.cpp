@@ -165,6 +165,7 @@ void answer(const at::Tensor& tensor, Rule rule, const Call& call) {
   bool integral = c10::isIntegralType(tensor.scalar_type(), false);
   uint8_t origin = kZero;
   if (tensor.scalar_type() == at::kBool) {
+    if (rule == Rule::Dropout) return;
     host_view(tensor).fill_(rule == Rule::True);
     origin = rule == Rule::True ? kFinite : kZero;
   } else if (!integral) {
