@@ -22,6 +22,7 @@ _GPUS = {
 # elementwise kernels starts at 17; vidur's kernel times of the same operator on A100 start at 5 to 7.
 _NORMALIZATION_HOST_NS = {"a100-80gb-pcie": 45e3, "a100-40gb-pcie": 45e3}
 _READS = {"add": 2, "mul": 2, "div": 2}
+_WITH_NUMBER = {"addu": "add", "mulu": "mul", "divu": "div"}  # a tensor and a number
 _LEAST = 2.0  # below twice the launch's host time a row says little of the kernel
 
 
@@ -69,7 +70,7 @@ def _work(name: str, row: Row) -> Signature | None:
     elements = sizes[0] * sizes[1]
     moved = (4 * _READS.get(operator, 1) * elements, 4 * elements, elements, "float32")
     if name == "elem":
-        return Elementwise(*moved, operator=f"aten::{operator.removesuffix('u')}")
+        return Elementwise(*moved, operator=f"aten::{_WITH_NUMBER.get(operator, operator)}")
     if name == "ln":
         return Normalization(*moved, operator="aten::native_layer_norm", row=sizes[1])
     return Softmax(*moved, row=sizes[1])

@@ -1,0 +1,48 @@
+"""aiconfigurator's tables: a row is the work it was, and one of another kind is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from presim.cost.measured.importers import aiconfigurator
+from presim.cost.measured.importers.find import reader_of
+from presim.cost.measured.rows import Measurement
+from presim.trace.signatures import Attention, Elementwise, Gemm
+
+
+def parquet(path: Path, *rows: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+
+
+def test_aiconfigurators_products_and_attention(tmp_path: Path) -> None:
+    product = {"kernel_source": "torch", "gemm_dtype": "bfloat16", "m": 512, "n": 4096, "k": 1024, "latency": 0.02}
+    parquet(
+        tmp_path / "data/h100_sxm/gemm/sglang/0.5/gemm_perf.parquet",
+        product, {**product, "gemm_dtype": "fp8"}, {**product, "gemm_dtype": "int4_wo"}, {**product, "m": None},
+    )  # fmt: skip
+    heads = {
+        "kernel_source": "fa3", "batch_size": 2, "isl": 1, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "step": 1023, "window_size": 0, "latency": 0.03,
+    }  # fmt: skip
+    parquet(
+        tmp_path / "data/h100_sxm/attention/sglang/0.5/generation_attention_perf.parquet",
+        heads, {**heads, "kernel_source": "torch_flow"}, {**heads, "kv_cache_dtype": "fp8"},
+    )  # fmt: skip
+    assert reader_of(tmp_path)[0] == "aiconfigurator"
+    rows = list(aiconfigurator.read(tmp_path))
+    made = {row.signature: row for row in rows if isinstance(row, Measurement)}
+    assert set(made) == {
+        Gemm(512, 4096, 1024, 1, "bfloat16", layout="NT"),
+        Gemm(512, 4096, 1024, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling="outer"),
+        Attention("forward", 2, 32, 8, 1, 1024, 128, 128, True, "bfloat16", "flash3"),
+    }
+    assert made[Gemm(512, 4096, 1024, 1, "bfloat16", layout="NT")].duration_ns == pytest.approx(20_000)
+    assert [row for row in rows if isinstance(row, str)] == ["m, n, k or latency missing"]
+    attention = next(row for work, row in made.items() if isinstance(work, Attention))
+    assert attention.beside == (Elementwise(8192, 8192, 4096, "bfloat16"),)
