@@ -7,6 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from presim.errors import InputError
+
+_MOST_HOST_FACTOR = 1e6  # with more, times in ns do not fit 64 bits
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
@@ -31,6 +35,10 @@ class EvaluationOptions(ClusterOptions):
     host_time: bool = True  # False: the host takes no time
     prices: Sequence[str | os.PathLike[str]] = ()  # folders with tables or models that go before presim's own
 
+    def __post_init__(self) -> None:
+        if self.host_factor is not None and not 0 <= self.host_factor <= _MOST_HOST_FACTOR:
+            raise InputError(f"a host factor lies between 0 and {_MOST_HOST_FACTOR:,.0f}; got {self.host_factor:g}")
+
     @property
     def price_folders(self) -> list[Path]:
         """The folders of ``prices``."""
@@ -50,3 +58,8 @@ class RunOptions(EvaluationOptions):
     live: bool = False  # the script's own clocks show the cluster's time while it runs
     save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
     profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.limit > 0:
+            raise InputError(f"a script gets more than 0 seconds; got a limit of {self.limit:g}")

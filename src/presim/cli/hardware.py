@@ -48,6 +48,8 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
 
     NAME is an id, an alias, or the path of a TOML file of your own, which is checked on the way.
     """
+    if as_json and as_toml:
+        raise click.UsageError("--json and --toml are two answers; ask for one")
     part = _find(name)
     if as_json:
         _print_json(part)

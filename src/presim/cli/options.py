@@ -103,17 +103,24 @@ class Outputs:
         """Those among a verb's options, which are left without them."""
         return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
-    def check(self) -> None:
-        """Raise where a file could not be written or two would be one, before any work is done for them."""
+    def check(self, job: str | None = None) -> None:
+        """Raise where a file could not be written or two would be one, before any work is done for them.
+
+        ``job``: the folder of a saved trace, which has to outlive this.
+        """
         from presim.errors import InputError
         from presim.files import check_writable
+        from presim.trace.store import owns
 
         paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
-        named = [os.path.abspath(path) for path in paths if path and path != "-"]
+        named = [path for path in paths if path and path != "-"]
+        meant = [os.path.realpath(path) for path in named]
         for path in named:
             check_writable(path)
-            if named.count(path) > 1:
-                raise InputError(f"two outputs are to go to {path}: name a file for each")
+            if meant.count(os.path.realpath(path)) > 1:
+                raise InputError(f"two outputs are to go to {os.path.abspath(path)}: name a file for each")
+            if job is not None and owns(job, path):
+                raise InputError(f"{path} is part of the saved trace; name another file")
 
     def deliver(self, evaluation: Evaluation, *, report: bool = True) -> None:
         """Write the files that were asked for, then print the report; JSON on standard output replaces it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -18,6 +19,8 @@ def command(result: Path, html: str | None) -> None:
 
     if html is not None:
         check_writable(html)
+        if os.path.realpath(html) == os.path.realpath(result):
+            raise InputError(f"{html} is the result itself; name another file for the page")
     try:
         data = result.read_bytes()
     except OSError as error:

@@ -71,7 +71,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     from presim.verbs import run_and_evaluate
 
     outputs = Outputs.taken(options)
-    outputs.check()
+    outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's
     with progress(outputs.quiet) as say:
         evaluation = run_and_evaluate([script, *args], RunOptions(**options), stdout=stdout, progress=say)

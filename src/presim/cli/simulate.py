@@ -25,5 +25,5 @@ def command(directory: str, **options: Any) -> None:
     from presim.verbs import evaluate_saved
 
     outputs = Outputs.taken(options)
-    outputs.check()
+    outputs.check(directory)
     outputs.deliver(evaluate_saved(directory, EvaluationOptions(**options)))

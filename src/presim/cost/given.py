@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
+from presim.cost.learned.estimator import PACKAGED, LearnedEstimator, models_in
 from presim.cost.measured import table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Estimator
@@ -31,7 +31,7 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
 
 def holds_prices(folder: Path) -> bool:
     """Whether a folder is there and has tables or models."""
-    return bool(table.find(folder) or list(folder.glob("*.json")))
+    return bool(table.find(folder) or models_in(folder))
 
 
 def check(folders: Sequence[Path]) -> None:
@@ -40,7 +40,7 @@ def check(folders: Sequence[Path]) -> None:
         if not folder.is_dir():
             raise InputError(f"there is no folder {folder} with prices")
         if not holds_prices(folder):
-            raise InputError(f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (*.json)")
+            raise InputError(f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (KIND.GPU.json)")
 
 
 @functools.lru_cache(maxsize=4)

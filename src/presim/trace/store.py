@@ -118,6 +118,12 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot save the trace to {folder}: {nearest} {why}; choose another directory")
 
 
+def owns(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of those that a job in ``directory`` is kept in."""
+    folder, name = os.path.split(os.path.realpath(path))
+    return folder == os.path.realpath(directory) and (name == JOB_FILE or name.endswith(".parquet"))
+
+
 def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = None) -> Job:
     """Read a job, or only some of its ranks; whatever is wrong with it is an `InputError` of one sentence."""
     folder = Path(directory)

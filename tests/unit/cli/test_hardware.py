@@ -72,3 +72,8 @@ def test_an_unknown_name_is_input_that_cannot_be_used(capsys: pytest.CaptureFixt
 def _json_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
     main.run(["hardware", "show", name, "--json"])
     return capsys.readouterr().out
+
+
+def test_two_ways_to_show_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["hardware", "show", "h100-sxm", "--json", "--toml"]) == 2
+    assert "two answers" in capsys.readouterr().err

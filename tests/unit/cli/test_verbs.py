@@ -59,6 +59,30 @@ def test_two_outputs_in_one_file_are_refused(
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("place", ["{saved}/job.json", "{saved}/../{saved.name}/job.json", "{link}"])
+def test_an_output_takes_no_part_of_the_trace(
+    place: str, saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It would have been gone; another file in that folder does no harm."""
+    link = tmp_path / "link.json"
+    link.symlink_to(saved / "job.json")
+    path = place.format(saved=saved, link=link)
+    said = f"presim: {path} is part of the saved trace; name another file\n"
+    assert called(capsysbinary, "simulate", saved, "--quiet", "--json", path) == (2, "", said)
+    assert called(capsysbinary, "run", "--save", saved, "--json", path, "train.py") == (2, "", said)
+    assert called(capsysbinary, "simulate", saved, "--quiet", "--json", saved / "result.json") == (0, "", "")
+
+
+def test_a_page_does_not_take_the_result_s_place(
+    saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    path = tmp_path / "result.json"
+    called(capsysbinary, "simulate", saved, "--quiet", "--json", path)
+    said = f"presim: {path} is the result itself; name another file for the page\n"
+    assert called(capsysbinary, "report", path, "--html", path) == (2, "", said)
+    assert json.decode(path.read_bytes()).job.world_size == 128
+
+
 def test_simulate_reports_and_writes_what_was_asked_for(
     saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -128,6 +152,8 @@ def test_other_nodes_for_the_same_ranks(saved: Path) -> None:
         ),
         (("--rank", 5), "presim: rank 5 was not captured; the job has rank 0"),
         (("--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),
+        (("--host-factor", "nan"), "presim: a host factor lies between 0 and 1,000,000; got nan"),
+        (("--host-factor", "inf"), "presim: a host factor lies between 0 and 1,000,000; got inf"),
         (("--json", "/no/such/place.json"), "presim: cannot write /no/such/place.json: there is no such directory"),
     ],
 )

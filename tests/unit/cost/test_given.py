@@ -58,6 +58,8 @@ def test_models_of_a_folder_replace_those_of_presim(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_prices_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    (tmp_path / "notes.h100-sxm.json").write_text("{}")
     with pytest.raises(InputError, match="holds no prices: neither tables"):
         estimators(hardware.gpu("h100-sxm"), [tmp_path])
     shutil.rmtree(tmp_path)

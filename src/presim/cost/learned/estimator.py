@@ -153,8 +153,13 @@ def _model(path: Path) -> tuple[Model, Forest]:
     return model, Forest.of(model.thresholds, model.trees, model.limit)
 
 
+def models_in(folder: Path) -> list[Path]:
+    """The files of a folder that are named as models are: class of work, GPU, ``.json``."""
+    return sorted(path for path in folder.glob("*.*.json") if path.name.partition(".")[0] in features.KINDS)
+
+
 def _files(folder: Path) -> Sequence[Path]:
-    return _packaged() if folder == PACKAGED else sorted(folder.glob("*.json"))
+    return _packaged() if folder == PACKAGED else models_in(folder)
 
 
 @functools.cache
