@@ -46,6 +46,8 @@ def _is_stream(target: Path) -> bool:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise now what `write_file` would raise later: before a capture of minutes rather than after it."""
+    if not os.fspath(path):
+        raise InputError("the name of a file to write is empty; choose one")
     target = Path(path)
     folder = target.resolve().parent
     if target.is_dir():

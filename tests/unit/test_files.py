@@ -69,3 +69,9 @@ def test_below_a_file_there_is_no_folder(tmp_path: Path, below: str) -> None:
         check_folder(tmp_path / f"a{below}")
     with pytest.raises(InputError, match=r"^cannot write to .*; choose another folder$"):
         make_folder(tmp_path / f"a{below}")
+
+
+def test_no_name_is_no_file() -> None:
+    """As where a shell's variable is not set."""
+    with pytest.raises(InputError, match="^the name of a file to write is empty; choose one$"):
+        check_writable("")

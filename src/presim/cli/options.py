@@ -113,7 +113,7 @@ class Outputs:
         from presim.trace.store import owns
 
         paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
-        named = [path for path in paths if path and path != "-"]
+        named = [path for path in paths if path is not None and path != "-"]
         meant = [os.path.realpath(path) for path in named]
         for path in named:
             check_writable(path)

@@ -67,9 +67,12 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     was asked for is recorded, priced for the cluster and simulated.
     """
     from presim.cli.progress import progress
+    from presim.errors import InputError
     from presim.options import RunOptions
     from presim.verbs import run_and_evaluate
 
+    if not (options["gpu"] or options["cluster"]) and (misplaced := _misplaced(args)):
+        raise InputError(f"no GPU is named{misplaced}")
     outputs = Outputs.taken(options)
     outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's

@@ -76,7 +76,7 @@ def command(
     or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
     """
     out = out or Path(f"{table.stem}.predicted.csv")
-    _check_writable(out, report, captures)
+    _check_writable(table, out, report, captures)
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.engine.options import Options
@@ -125,11 +125,15 @@ def _finish(results: ResultTable, report: Path | None) -> None:
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
 
 
-def _check_writable(out: Path, report: Path | None, captures: Path | None) -> None:
-    """Raise now what would be raised after minutes of work."""
+def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
+    """Raise now what would be raised after minutes of work, or would leave one file in another's place."""
+    from presim.errors import InputError
     from presim.files import check_writable
     from presim.trace import store
 
+    named = [path.resolve() for path in (table, out, report) if path is not None]
+    if len(set(named)) < len(named):
+        raise InputError("CASES.csv, --out and --report are different files: name one for each")
     for path in (out, report):
         if path is not None:
             check_writable(path)

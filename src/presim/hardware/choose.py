@@ -13,6 +13,7 @@ from presim.hardware.codec import GUIDE, load_toml
 from presim.hardware.schema import Gpu, Sourced
 
 P = TypeVar("P", bound=Sourced)
+_MOST_RANKS = 1 << 20  # what is kept for each rank of the world stays small
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
 _TABLES = ("nccl", "collectives")
 _KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES)
@@ -46,6 +47,10 @@ def choose_cluster(
     node_part = _part(Node, chosen.get("node", gpu_part.default_node), where)
     fabric_part = _part(Fabric, chosen.get("fabric", node_part.default_fabric), where)
     count, per_node = _shape(node_part, *(chosen.get(key) for key in _COUNTS))
+    if count * per_node > _MOST_RANKS:
+        raise InputError(
+            f"{count} nodes x {per_node} GPUs are more than the {_MOST_RANKS:,} ranks that a job may have."
+        )
     variables = {name: str(value) for name, value in described.get("nccl", {}).items()}
     return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, described.get("collectives", {}))
 

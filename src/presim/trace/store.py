@@ -111,6 +111,8 @@ def save(
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
     """Raise now what `save` would raise later: before a capture of minutes rather than after it."""
+    if not os.fspath(directory):
+        raise InputError("the name of the directory that the trace is to be saved to is empty; choose one")
     folder = Path(directory)
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):

@@ -167,6 +167,11 @@ def test_what_cannot_be_done_is_one_sentence(
     assert err.count("\n") == 1
 
 
+def test_options_behind_the_script_are_named_where_no_gpu_is(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    said = "presim: no GPU is named. Were --gpu, --nodes=2 meant for presim? Its options come before the script\n"
+    assert called(capsysbinary, "run", "train.py", "--gpu", "h100-sxm", "--nodes=2", "--lr=1") == (2, "", said)
+
+
 def test_an_unknown_verb_gets_the_nearest(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """A typo costs one look."""
     code, _, err = called(capsysbinary, "simulat", "x")

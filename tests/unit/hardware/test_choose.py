@@ -56,6 +56,10 @@ def test_what_is_not_said_follows_from_the_rest(options: dict[str, int], nodes: 
             "world size 12 cannot be spread over 5 nodes evenly: use --nodes 4.",
         ),
         (
+            {"gpu": "h100", "nodes": 10**20},
+            f"{10**20} nodes x 8 GPUs are more than the 1,048,576 ranks that a job may have.",
+        ),
+        (
             {"gpu": "h100", "gpus_per_node": 16},
             "16 GPUs per node are more than the 8 of hgx-h100: use --gpus-per-node 8 and more --nodes, "
             "or describe your own node type (docs/guide/hardware.md).",
