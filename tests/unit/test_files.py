@@ -73,5 +73,5 @@ def test_below_a_file_there_is_no_folder(tmp_path: Path, below: str) -> None:
 
 def test_no_name_is_no_file() -> None:
     """As where a shell's variable is not set."""
-    with pytest.raises(InputError, match="^the name of a file to write is empty; choose one$"):
+    with pytest.raises(InputError, match=r"^the name of a file to write is empty; choose one$"):
         check_writable("")
