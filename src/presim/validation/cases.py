@@ -15,7 +15,8 @@ from presim.errors import InputError, PresimError
 from presim.validation.tables import read_table
 
 REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?([kKM]?)(?: tokens)?")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?([kKM]?)(?: ?(?:tokens|samples|sequences|seqs))?(?: ?\(.*\))?")
+_NOTHING = ("n/a", "na", "none", "null", "-", "\u2014")  # how tables write that there is no number
 _THOUSANDS = {"": 1, "k": 2**10, "m": 2**20}
 _FORMATS = (  # what tables call number formats -> their short names
     (r"\bbfloat16|\bbrain ?float(16)?", "bf16"),
@@ -48,7 +49,10 @@ class Case:
         return (self.row.get(column) or "").strip()
 
     def number(self, column: str) -> float | None:
-        """The cell as a number (``8192``, ``8,192``, ``8k``: 1024 times 8); None where it is empty or none."""
+        """The cell as a number (``8192``, ``8,192``, ``8k``: 1024 times 8); None where it is empty or none.
+
+        What it counts may stand behind it, and a remark in brackets.
+        """
         found = _NUMBER.fullmatch(self.text(column).replace(",", ""))
         try:
             return float(found[1]) * _THOUSANDS[found[2].lower()] if found else float(self.text(column))
@@ -62,9 +66,10 @@ class Case:
             CannotBuildError: it is empty and there is no default, or it is no whole number.
         """
         text = self.text(column)
-        if not text and default is not None:
+        said = bool(text) and text.lower() not in _NOTHING
+        if not said and default is not None:
             return default
-        if not text:
+        if not said:
             raise CannotBuildError(f"{column} is not given")
         value = self.number(column)
         if value is None or value != int(value):

@@ -21,6 +21,12 @@ LLAMAS: Mapping[str, tuple[int, int, int, int, int, int]] = {  # RMSNorm, SwiGLU
     "llama321b": (16, 2048, 8192, 32, 8, 128256),
     "llama323b": (28, 3072, 8192, 24, 8, 128256),
     "llama3370b": (80, 8192, 28672, 64, 8, 128256),
+    "codellama7b": (32, 4096, 11008, 32, 32, 32016),
+    "codellama13b": (40, 5120, 13824, 40, 40, 32016),
+    "codellama34b": (48, 8192, 22016, 64, 8, 32000),
+    "tinyllama": (22, 2048, 5632, 32, 4, 32000),
+    "yi6b": (32, 4096, 11008, 32, 4, 64000),
+    "yi34b": (60, 7168, 20480, 56, 8, 64000),
     "mistral7b": (32, 4096, 14336, 32, 8, 32768),
 }
 QWENS: Mapping[str, tuple[int, int, int, int, int, int]] = {  # as Llama, with biases of queries, keys and values
@@ -54,6 +60,9 @@ GPT3S: Mapping[str, tuple[int, int, int, int, int, int]] = {  # GPT-3's paper; 5
     "gpt35b": (24, 4096, 16384, 32, 32, 51200),
     "gpt367b": (32, 4096, 16384, 32, 32, 51200),
     "gpt320b": (44, 6144, 24576, 48, 48, 51200),
+    "gpt313bwhole": (40, 5120, 20480, 40, 40, 51200),  # 13B, as what is 1.3B without its point is called so
+    "gpt327b": (32, 2560, 10240, 32, 32, 51200),
+    "gpt330b": (48, 7168, 28672, 56, 56, 51200),
     "gpt340b": (48, 8192, 32768, 64, 64, 51200),
     "gpt3175b": (96, 12288, 49152, 96, 96, 51200),
 }

@@ -12,7 +12,7 @@ from presim.validation.cases import CannotBuildError, Case
 # What a name's parts are; the first that occurs counts, longer ones stand before those that they hold.
 _CHIPS = (
     *("gb300", "gb200", "b300", "b200", "h200", "h100", "h800", "h20", "a100", "a800", "v100", "l40s", "l4", "t4"),
-    *("a40", "a10g", "rtx-pro-6000", "rtx-4090", "rtx-3090", "mi300x", "mi355x"),
+    *("a40", "rtx-a6000", "a6000", "a10g", "rtx-pro-6000", "rtx-4090", "rtx-3090", "mi300x", "mi355x"),
 )
 _BOARDS = ("pcie", "nvl", "sxm")
 _MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
@@ -30,7 +30,15 @@ _KINDS = {  # chip -> (board, least memory in GB, catalogue's name); the first t
         ("sxm", 0, "a100-80gb-sxm"),
     ),
     "a800": (("sxm", 0, "a800-80gb-sxm"),),
-    "v100": (("sxm", 17, "v100-32gb-sxm"), ("sxm", 1, "v100-16gb-sxm"), ("sxm", 0, "v100-32gb-sxm")),
+    "a6000": (("sxm", 0, "rtx-a6000"),),
+    "rtx-a6000": (("sxm", 0, "rtx-a6000"),),
+    "v100": (
+        ("pcie", 17, "v100-32gb-pcie"),
+        ("pcie", 0, "v100-16gb-pcie"),
+        ("sxm", 17, "v100-32gb-sxm"),
+        ("sxm", 1, "v100-16gb-sxm"),
+        ("sxm", 0, "v100-32gb-sxm"),
+    ),
     "h200": (("sxm", 0, "h200"),),
 }
 

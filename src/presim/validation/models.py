@@ -87,6 +87,34 @@ _PUBLISHED = {
     ),
     "gptoss120b": Shapes(36, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(128, 4, 2880)}),
     "gptoss20b": Shapes(24, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(32, 4, 2880)}),
+    "deepseekv2lite": Shapes(
+        *(27, 2048, 10944, 16, 16, 102400),
+        fields={
+            **_LATENT,
+            "q_lora_rank": None,
+            **experts(64, 6, 1408, moe_shared_expert_intermediate_size=2816, moe_layer_freq=[0] + [1] * 26),
+        },
+    ),
+    "deepseekv2": Shapes(
+        *(60, 5120, 12288, 128, 128, 102400),
+        fields={
+            **_LATENT,
+            **experts(160, 6, 1536, moe_shared_expert_intermediate_size=3072, moe_layer_freq=[0] + [1] * 59),
+        },
+    ),
+    "moonlight16b": Shapes(
+        *(27, 2048, 11264, 16, 16, 163840),
+        fields={
+            **_LATENT,
+            "q_lora_rank": None,
+            **experts(64, 6, 1408, moe_shared_expert_intermediate_size=2816, moe_layer_freq=[0] + [1] * 26),
+            **_SIGMOID,
+        },
+    ),
+    "llama4scout": Shapes(
+        *(48, 5120, 16384, 40, 8, 202048),
+        fields=experts(16, 1, 8192, moe_shared_expert_intermediate_size=8192, moe_router_pre_softmax=True),
+    ),
     "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=experts(8, 2, 32768)),
     "llama4maverick": Shapes(
         *(48, 5120, 16384, 40, 8, 202048),
@@ -106,6 +134,13 @@ _PUBLISHED = {
     **{name: Shapes(*sizes, "gpt", fields=_PLAIN) for name, sizes in dense_models.NEMOTRONS.items()},
     **{name: Shapes(*sizes, "gpt", tied=True, positions="learned") for name, sizes in dense_models.GPT3S.items()},
 }
+_UNLIKE = ("deepseekv32",)  # begin as a model that is known, and are another
+_SHORT = (  # ways to write a name -> how it is written here
+    (r"^qwen3moe", "qwen3"),
+    (r"^qwen330b(?!a3b)(a3|3a)?", "qwen330ba3b"),
+    (r"^qwen3235b(?!a22b)(a22)?", "qwen3235ba22b"),
+    (r"^nemotronv3", "nemotron3"),
+)
 _OWNERS = ("metallama/", "meta", "nvidia/", "mistralai/", "qwen/", "openai/", "deepseekai/")
 
 
@@ -115,7 +150,10 @@ def plain_name(case: Case) -> str:
     name = "".join(letter for letter in name if letter.isalnum() or letter == "/")
     for owner in _OWNERS:
         name = name.removeprefix(owner)
-    return name.replace("/", "")
+    name = name.replace("/", "")
+    for written, known in _SHORT:
+        name = re.sub(written, known, name)
+    return name + "whole" if re.search(r"gpt-?3[ _-]13b", case.text("model").lower()) else name
 
 
 def published_shapes(case: Case) -> Shapes:
@@ -127,7 +165,8 @@ def published_shapes(case: Case) -> Shapes:
     if case.text("n_layers") and case.text("n_heads"):
         return _from_cells(case)
     name = plain_name(case)
-    known = next((shapes for key, shapes in _PUBLISHED.items() if name.startswith(key)), None)
+    keys = [key for key in _PUBLISHED if name.startswith(key) and not name.startswith(_UNLIKE)]
+    known = _PUBLISHED[max(keys, key=len)] if keys else None
     if known is None:
         raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
     if "tokendrop" not in case.text("model"):

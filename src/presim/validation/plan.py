@@ -153,8 +153,8 @@ def decoder_shapes(case: Case) -> dict[str, int]:
 
 _CHECKPOINTING = {  # how tables begin what they say of it
     "none": ("none", "no", "off", "false", "disabled"),
-    "selective": ("selective", "sac", "op", "per op", "partial"),
-    "full": ("full", "yes", "on", "true", "all", "every layer", "enabled"),
+    "selective": ("selective", "selectiveac", "sac", "op", "per op", "partial"),
+    "full": ("full", "fullac", "yes", "on", "true", "all", "every layer", "every block", "enabled"),
 }
 
 
@@ -164,7 +164,7 @@ def checkpointing(case: Case) -> str:
     Raises:
         CannotBuildError: the case says none of these.
     """
-    said = case.text("act_ckpt").lower()
+    said = re.sub("[-_]", " ", case.text("act_ckpt").lower())
     for mode, words in _CHECKPOINTING.items():
         if any(re.match(rf"{word}\b", said) for word in words) and not said.startswith("not "):
             return mode

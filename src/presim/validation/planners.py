@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family import mlperf
 from presim.validation.megatron_family.planner import plan_megatron
@@ -29,6 +31,27 @@ _AMD = ("amd ", "instinct", "rocm", "mi100", "mi210", "mi250", "mi300", "mi325",
 _COUNTED = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "n_gpus", "gpus_per_node", "micro_batch", "seq_len", "n_layers")
 
 
+_OTHER_OPTIMIZERS = re.compile(
+    r"sgd|adafactor|lion\b|lamb\b|shampoo|sophia|8[- ]?bit|galore|adagrad|rmsprop", re.IGNORECASE
+)
+
+
+def _check_optimizer(case: Case) -> None:
+    if _OTHER_OPTIMIZERS.search(case.text("optimizer")):
+        raise CannotBuildError(f"the recipes' optimizers are Adam and Muon, and the case's is {case.text('optimizer')}")
+
+
+def _samples(case: Case) -> str:
+    """A step's samples, of what may be its tokens: ``4M tokens``."""
+    said = case.text("global_batch")
+    tokens, each = case.number("global_batch"), case.number("seq_len")
+    if "tokens" not in said or not tokens or not each:
+        return said
+    if tokens % each:
+        raise CannotBuildError(f"global_batch = {said!r} is no multiple of seq_len = {case.text('seq_len')}")
+    return str(int(tokens / each))
+
+
 def _check_counts(case: Case) -> None:
     for column in _COUNTED:
         value = case.number(column)
@@ -43,9 +66,11 @@ def completed(case: Case) -> Case:
     accumulation x data parallelism.
 
     Raises:
-        CannotBuildError: there is none of something that a run has at least one of.
+        CannotBuildError: there is none of something that a run has at least one of, or its optimizer is another.
     """
     _check_counts(case)
+    _check_optimizer(case)
+    case = Case({**case.row, "global_batch": _samples(case)})
     row, split = dict(case.row), case.count("tp", 1) * case.count("pp", 1) * case.count("cp", 1)
     replicas = case.count("dp", 0) or case.count("n_gpus", 0) // split
     if not case.text("n_gpus") and case.text("dp"):

@@ -19,8 +19,8 @@ ALL = [(kind, name) for kind in (Gpu, Node, Fabric) for name in catalogue.ids(ki
 WANTED = {
     "NVIDIA, data centre": "v100-16gb-sxm v100-32gb-sxm t4 a100-40gb-sxm a100-80gb-sxm a100-40gb-pcie a100-80gb-pcie "
     "a800-80gb-sxm a10g a40 l4 l40s rtx-pro-6000 h100-sxm h100-sxm-96gb h100-pcie h100-nvl h200 h20 h800 b200 b300 "
-    "gb200 gb300",
-    "NVIDIA, desktop": "rtx-3090 rtx-4090",
+    "gb200 gb300 v100-16gb-pcie v100-32gb-pcie",
+    "NVIDIA, desktop": "rtx-3090 rtx-4090 rtx-a6000",
     "AMD": "mi300x mi355x",
 }
 
@@ -117,7 +117,7 @@ ENDING = "`presim hardware list` shows all; a path ending in .toml is read as a 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or a100-pcie or h100 or a100-pcie-40gb? "),
+        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or a100-pcie or h100 or v100-32gb-pcie? "),
         ("", "unknown GPU '': "),
         ("data/gpus/t4", "unknown GPU 'data/gpus/t4': "),
     ],

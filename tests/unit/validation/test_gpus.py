@@ -36,6 +36,8 @@ def named(name: str) -> str:
         ("A100-PCIE-40GB", "a100-40gb-pcie"),
         ("Tesla V100 32GB", "v100-32gb-sxm"),
         ("V100-SXM2-16GB", "v100-16gb-sxm"),
+        ("Tesla V100-PCIE-32GB", "v100-32gb-pcie"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
         ("NVIDIA Blackwell Ultra GPU (B300-SXM-270GB)", "b300"),
         ("GB200 (NVL72)", "gb200"),
         ("RTX PRO 6000 96GB", "rtx-pro-6000"),
@@ -46,7 +48,9 @@ def test_chip_board_and_memory_make_the_name(name: str, expected: str) -> None:
     assert named(name) == expected
 
 
-@pytest.mark.parametrize("name", ["TPU v5", "A6000", "L40", "Tesla V100-PCIE-32GB", "H200 NVL", "SM100 (B200 class)"])
+@pytest.mark.parametrize(
+    "name", ["TPU v5", "RTX 6000 Ada", "L40", "Tesla P100-PCIE-16GB", "H200 NVL", "SM100 (B200 class)"]
+)
 def test_what_the_catalogue_has_not_is_refused_and_no_neighbour_of_it_taken(name: str) -> None:
     with pytest.raises(CannotBuildError, match="the hardware catalogue has no GPU"):
         named(name)

@@ -40,7 +40,17 @@ def test_simumax_says_experts_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "billions"), [("DeepSeekV3 (dropless)", 671), ("Qwen3_30B_a3B", 30.5), ("Kimi_K2", 1026)]
+    ("name", "billions"),
+    [
+        ("DeepSeekV3 (dropless)", 671),
+        ("DeepSeek-V2", 236),
+        ("DeepSeek-V2-Lite", 15.7),
+        ("Moonlight-16B", 16),
+        ("Qwen3_30B_a3B", 30.5),
+        ("Qwen3 MoE 30B", 30.5),
+        ("Kimi_K2", 1026),
+        ("Llama 4 Scout", 107.8),
+    ],
 )
 def test_a_published_name_has_the_published_number_of_parameters(name: str, billions: float) -> None:
     shapes = published_shapes(Case({"id": "x", "model": name}))
@@ -51,6 +61,13 @@ def test_an_unknown_name_without_shapes_is_named() -> None:
     with pytest.raises(CannotBuildError) as raised:
         published_shapes(Case({"id": "x", "model": "Mystery 9000"}))
     assert str(raised.value) == "neither n_layers is given nor are the shapes of 'Mystery 9000' known here"
+    with pytest.raises(CannotBuildError, match="shapes of 'DeepSeek V3"):  # whose attention is another than V3's
+        published_shapes(Case({"id": "x", "model": "DeepSeek V3.2"}))
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("GPT-3 1.3B", 2048), ("GPT3_1.3B", 2048), ("GPT-3 13B", 5120)])
+def test_a_point_in_a_size_is_not_lost(name: str, hidden: int) -> None:
+    assert published_shapes(Case({"id": "x", "model": name})).hidden == hidden
 
 
 def _parameters(shapes) -> int:  # type: ignore[no-untyped-def]
@@ -58,17 +75,18 @@ def _parameters(shapes) -> int:  # type: ignore[no-untyped-def]
     f, h = shapes.fields, shapes.hidden
     if f.get("multi_latent_attention"):
         head = f["qk_head_dim"] + f["qk_pos_emb_head_dim"]
-        attention = h * f["q_lora_rank"] + f["q_lora_rank"] * shapes.heads * head
+        rank, queries = f["q_lora_rank"], shapes.heads * head
+        attention = rank * (h + queries) if rank else h * queries
         attention += h * (f["kv_lora_rank"] + f["qk_pos_emb_head_dim"])
         attention += f["kv_lora_rank"] * shapes.heads * (f["qk_head_dim"] + f["v_head_dim"])
         attention += shapes.heads * f["v_head_dim"] * h
     else:
-        attention = h * f["kv_channels"] * (2 * shapes.heads + 2 * shapes.kv_heads)
+        attention = h * f.get("kv_channels", h // shapes.heads) * (2 * shapes.heads + 2 * shapes.kv_heads)
     sparse = sum(f.get("moe_layer_freq", [1] * shapes.layers))
     expert = 3 * h * f["moe_ffn_hidden_size"]
     moe = f["num_moe_experts"] * (expert + h) + 3 * h * f.get("moe_shared_expert_intermediate_size", 0)
     dense = 3 * h * shapes.ffn
-    return shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + 2 * shapes.vocab * h
+    return int(shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + 2 * shapes.vocab * h)
 
 
 @pytest.mark.parametrize(

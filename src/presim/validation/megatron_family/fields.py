@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family import tuned
@@ -16,6 +17,19 @@ def is_sharded(case: Case) -> bool:
     if "torch" in said and "fsdp" in said:
         raise CannotBuildError("the recipe has Megatron's own FSDP, and the case PyTorch's")
     return "fsdp" in said
+
+
+def shares_optimizer(case: Case) -> bool:
+    """Megatron's distributed optimizer, which is ZeRO's first stage.
+
+    Raises:
+        CannotBuildError: a later stage.
+    """
+    said = case.text("sharding").lower()
+    stage = re.search(r"zero[- ]?(?:stage[- ]?)?([123])", said)
+    if stage and stage[1] != "1":
+        raise CannotBuildError(f"Megatron's optimizer has ZeRO's first stage, and the case {case.text('sharding')!r}")
+    return "distributed" in said or stage is not None
 
 
 def split_of_layers(shapes: Shapes, stages: int) -> dict[str, object]:
@@ -109,7 +123,10 @@ def recomputes_layers(case: Case) -> bool:
     which computes nothing again without a pipeline (VIA-Research/vTrain f8dda84, src/predictor.py), and a layer of a
     run with one takes the same time. Its runs on more nodes do not fit without.
     """
-    return case.text("act_ckpt").startswith("full") and "ground_truth_single" not in case.text("source")
+    said = case.text("act_ckpt").lower()
+    return said.startswith(
+        ("full", "uniform", "every layer", "true", "yes")
+    ) and "ground_truth_single" not in case.text("source")
 
 
 def masks_attention(case: Case) -> bool:

@@ -79,8 +79,11 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
 
 
 def _recomputation(case: Case, said: Mapping[str, str]) -> dict[str, object]:
-    """Of parts of a layer; that of whole layers is an option of the recipe."""
+    """Of parts of a layer, or of some of the layers; that of each of them is an option of the recipe."""
     modules = said.get("recompute-modules", "").strip("[]").split()
-    if case.text("act_ckpt").startswith("selective"):
+    method, count = said.get("recompute-method") or "uniform", int(said.get("recompute-num-layers") or 1)
+    if case.text("act_ckpt").lower().startswith("full") and (method, count) != ("uniform", 1):
+        return {"recompute_method": method, "recompute_num_layers": count}
+    if case.text("act_ckpt").lower().startswith("selective"):
         return {"recompute_granularity": "selective", "recompute_modules": modules or ["core_attn"]}
     return {}

@@ -24,6 +24,7 @@ from presim.validation.megatron_family.fields import (
     number_format,
     plain_precision,
     recomputes_layers,
+    shares_optimizer,
     split_of_layers,
 )
 from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
@@ -186,7 +187,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     again = (*again, "mlp") if tuned_experts.spreads_over_hosts(case, chip) else again
     return options(
         accumulate=f"{case.count('pp', 1)},{repeats.first},{repeats.second}" if repeats else micro_batches,
-        distributed_optimizer=("distributed" in sharding or is_sharded(case) or bool(lora)) and not variants.muon(case),
+        distributed_optimizer=(is_sharded(case) or shares_optimizer(case) or bool(lora)) and not variants.muon(case),
         fsdp=is_sharded(case),
         overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
         precision=plain_precision(case),

@@ -7,6 +7,7 @@ What the rows leave to recipes is from those: ``examples/llm_benchmark`` of Auto
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.models import plain_name
@@ -22,7 +23,7 @@ _MODELS = {
     "qwen2532b2node": _QWEN,
 }
 _LAYERS = {"8B": 32, "3B": 28, "70B": 80, None: 64}  # by flavor
-_EXPERTS = ("moe", "gptoss", "deepseek")
+_EXPERTS = ("moe", "a3b", "a22b", "gptoss", "deepseek", "mixtral", "kimi", "nemotron3", "glm", "moonlight")
 
 
 def plan_automodel(case: Case) -> Plan:
@@ -62,24 +63,48 @@ def plan_torchtune(case: Case) -> Plan:
     """torchtune's recipes: weights in bf16, the loss in pieces, adapters of rank 8 (16 for 70B).
 
     Raises:
-        CannotBuildError: another model, or weights in four bits.
+        CannotBuildError: another model, weights in four bits, or a flag that the recipe has not.
     """
     model = model_of(case, _MODELS)
     name = case.text("model").lower()
     if "[qlora]" in name:
         raise CannotBuildError("the recipe has no weights in four bits")
     rank = 16 if model.flavor == "70B" else 8
+    flags = _flags(case)
+    if lacking := next((flag for flag in _LACKING if flag in flags), None):
+        raise CannotBuildError(f"the recipe lacks what torchtune's row has: {lacking}")
     trainer = Trainer(
         sequence=case.count("seq_len"),
         batch=case.count("micro_batch"),
         dtype="bfloat16",
-        lora=None if "[full" in name else rank,
+        lora=rank if "lora" in name else None,
         checkpoint="full" if case.text("act_ckpt").startswith("recipe") else checkpointing(case),
-        chunked_loss=True,
+        chunked_loss=not flags or "chunked cross entropy" in flags,
         compile=case.is_on("compile"),
         offload="cpu offload" in case.text("other").lower(),
     )
     return plan_trainer(model, trainer, cluster_of(case))
+
+
+# Those of its table of optimization flags, each with all before it; the last two have adapters in place of all weights.
+_FLAGS = (
+    *("baseline", "packed dataset", "compile", "chunked cross entropy", "activation checkpointing"),
+    *("fuse optimizer step into backward", "activation offloading", "8-bit adamw", "lora", "qlora"),
+)
+_LACKING = _FLAGS[5:8]
+
+
+def _flags(case: Case) -> tuple[str, ...]:
+    """The flags of a row of that table, but for what adapters make of it; none where it is of another."""
+    said = re.search(r"flags up to: *\+? *([^;]+)", case.text("other").lower())
+    if said is None:
+        return ()
+    last = next((index for index, flag in enumerate(_FLAGS) if said[1].startswith(flag)), None)
+    if last is None:
+        raise CannotBuildError(f"torchtune's flag {said[1].strip()!r} is not known here")
+    if last == 0:
+        raise CannotBuildError("the samples of torchtune's baseline are not packed: their lengths are not given")
+    return _FLAGS[: last + 1] if last < 8 else (*_FLAGS[:5], _FLAGS[last])
 
 
 def _staged(trainer: Trainer, case: Case, layers: int) -> Trainer:

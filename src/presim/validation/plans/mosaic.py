@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from presim.validation.cases import Case
+import re
+
+from presim.validation.cases import CannotBuildError, Case
 from presim.validation.plan import (
     Plan,
     accumulation,
@@ -20,10 +22,16 @@ def plan_mosaic(case: Case) -> Plan:
     """Full shards or of gradients alone, in bf16 or FP8.
 
     Raises:
-        CannotBuildError: the case is parallel in another way, or Transformer Engine is needed and not installed.
+        CannotBuildError: the case is parallel in another way or in another precision, or Transformer Engine is needed
+            and not installed.
     """
     only_one(case, "tp", "pp", "cp", "ep")
-    in_fp8 = "fp8" in case.text("precision").lower()
+    precision, sharding = case.precision(), case.text("sharding").upper()
+    if not re.search("bf16|fp8", precision):
+        raise CannotBuildError(f"the recipe computes in bf16 or FP8, and the case in {case.text('precision')!r}")
+    if re.search("HYBRID|NO_SHARD|^DDP", sharding):
+        raise CannotBuildError(f"the recipe shards over all GPUs, and the case's sharding is {case.text('sharding')!r}")
+    in_fp8 = "fp8" in precision
     if in_fp8:
         needs_installed("transformer_engine", "make transformer-engine")
     cluster = cluster_of(case)
@@ -39,7 +47,7 @@ def plan_mosaic(case: Case) -> Plan:
             accumulate=micro_batches,
             checkpoint=checkpointing(case) == "full",
             fp8=in_fp8,
-            sharding="grad" if "SHARD_GRAD_OP" in case.text("sharding") else "full",
+            sharding="grad" if "SHARD_GRAD_OP" in sharding else "full",
             mixed_precision="pure" if "PURE" in case.text("sharding") else "default",
         ),
         cluster,

@@ -153,3 +153,25 @@ def test_other_families_of_megatron_are_named() -> None:
 def test_runs_of_vtrain_on_one_node_computed_nothing_again(table: str, again: bool) -> None:
     case = {**MEGATRON, "framework": "Megatron-DeepSpeed", "precision": "fp16", "act_ckpt": "full (all layers)"}
     assert ("--checkpoint" in arguments({**case, "source": f"github:VIA-Research/vTrain:data/{table}"})) == again
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sharding": "ZeRO-1"}, "--distributed-optimizer"),
+        ({"act_ckpt": "Full"}, "--checkpoint"),
+        (
+            {"act_ckpt": "full", "other": "recompute-method=block;recompute-num-layers=4"},
+            "--set recompute_method='block' --set recompute_num_layers=4",
+        ),
+    ],
+)
+def test_spellings_of_megatrons_options_count(change: dict[str, str], words: str) -> None:
+    assert words in arguments({**MEGATRON, **change})
+
+
+def test_a_later_stage_of_zero_is_refused() -> None:
+    assert (
+        refusal({**MEGATRON, "sharding": "ZeRO-3"})
+        == "Megatron's optimizer has ZeRO's first stage, and the case 'ZeRO-3'"
+    )

@@ -64,10 +64,30 @@ def test_torchtune_trains_adapters_or_all_with_the_loss_in_pieces() -> None:
     assert "--offload" in full
 
 
+def test_torchtunes_flags_come_one_after_another() -> None:
+    change = {"model": "Llama3.2-3B [Full finetune]", "n_gpus": "1", "global_batch": "2", "act_ckpt": "none"}
+    packed = words(TUNED, **change, compile="False", other="cumulative flags up to: Packed dataset;")
+    assert "--chunked-loss" not in packed
+    assert "--compile" not in packed
+    pieces = words(TUNED, **change, other="cumulative flags up to: + Chunked Cross Entropy;")
+    assert "--checkpoint none --chunked-loss --compile" in pieces
+    adapters = {**change, "model": "Llama3.2-3B [LoRA]", "act_ckpt": "full"}
+    assert "--lora 8" in words(TUNED, **adapters, other="cumulative flags up to: LoRA;")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"model": "Llama3.1-8B [QLoRA]"}, "the recipe has no weights in four bits"),
+        (
+            {"other": "cumulative flags up to: Activation offloading;"},
+            "the recipe lacks what torchtune's row has: fuse optimizer step into backward",
+        ),
+        (
+            {"other": "cumulative flags up to: Baseline;"},
+            "the samples of torchtune's baseline are not packed: their lengths are not given",
+        ),
+        ({"other": "cumulative flags up to: Magic;"}, "torchtune's flag 'magic' is not known here"),
         ({"model": "Gemma 2 9B"}, "the recipe has no model 'Gemma 2 9B'"),
     ],
 )
