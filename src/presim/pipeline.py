@@ -85,7 +85,7 @@ def evaluate(
     ]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
-    result = _of_the_job(summarise(mine, timeline, device), ranks, len(checked), said, memory)
+    result = _of_the_job(summarise(mine, timeline, device, captured), ranks, len(checked), said, memory)
     return Evaluation(mine, timeline, result, timelines, device)
 
 

@@ -77,7 +77,8 @@ class Result(msgspec.Struct, frozen=True):
     limits: Annotated[list[Limit], says("What limits the step, largest first.")]
     provenance: Annotated[Provenance, says("Where the numbers come from.")]
     read_backs: Annotated[
-        list[ReadBack], says("Values of the device that the script read, by place, the most frequent first.")
+        list[ReadBack],
+        says("Values of the device that the captured ranks read, by place, the most frequent first."),
     ]
     policies: Annotated[dict[str, str], says("Policies for values that are not computed, by key of --values.")]
     not_modelled: Annotated[list[str], says("What the figures leave out, as sentences.")]

@@ -10,7 +10,7 @@ from presim.analysis.steps import Step, Steps
 from presim.analysis.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
 from presim.result import Flops, Memory
-from presim.trace.schema import FAILED, Kind, ReadBack, Trace
+from presim.trace.schema import FAILED, Kind, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
@@ -18,7 +18,6 @@ _WORTH_A_NOTE = 0.01  # of the step
 _UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
 _SLOWED = 1.2  # times as long: what less is divided out changes little
-_NAMED = 2  # places in a note
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
 PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
@@ -123,28 +122,6 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
     return spent_ns >= _WORTH_A_NOTE * max(step.duration_ns, 1)
 
 
-def _policies(trace: Trace) -> list[str]:
-    """Values that the script read and that were not computed."""
-    answered: dict[str, list[ReadBack]] = {}
-    for read in trace.manifest.read_backs:
-        if read.answer != "computed":
-            answered.setdefault(read.answer, []).append(read)
-    if not answered:
-        return []
-    ordered = sorted(answered.items(), key=lambda item: (-sum(read.times for read in item[1]), item[0]))
-    named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads)})" for name, reads in ordered]
-    are_all = all(len({read.line for read in reads}) <= _NAMED for reads in answered.values())
-    rest = "" if are_all else ", read_backs in the JSON result has all places"
-    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses{rest}."]
-
-
-def _places(reads: list[ReadBack]) -> str:
-    """The first lines, and how many more there are."""
-    lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]
-    more = len(lines) - _NAMED
-    return ", ".join(lines[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _unusual(steps: Steps) -> list[str]:
     """That another step was far shorter, even the first, which is rarely so in training alone."""
     durations = [step.duration_ns for step in steps.steps]
@@ -164,7 +141,7 @@ _ONE_STEP = "No optimizer step was seen: the whole run is taken as one step."
 
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """What shaped the figures and may surprise."""
-    notes = [*trace.manifest.notes, *_policies(trace)]
+    notes = list(trace.manifest.notes)
     failed = trace.manifest.exit in FAILED
     if not steps.counted:
         notes.append(_NO_STEP if failed else _ONE_STEP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,14 +18,15 @@ from presim.analysis.modules import by_module
 from presim.analysis.operators import by_collective, by_family, by_operator
 from presim.analysis.phases import by_phase
 from presim.analysis.provenance import Doubts, host_ns, provenance
+from presim.analysis.read_backs import policies_note, ranges, read_backs
 from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, ReadBack, Result, Time
+from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, Result, Time
 from presim.result import Steps as StepFigures
-from presim.trace.schema import FAILED, Manifest
+from presim.trace.schema import FAILED, Manifest, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +49,11 @@ class Device:
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
-def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result:
-    """The Result of one captured rank on a device."""
+def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace] = ()) -> Result:
+    """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others."""
     trace = priced.trace
+    manifests = [each.manifest for each in job or (trace,)]
+    reads = read_backs(manifests)
     steps = find_steps(trace, timeline)
     step = steps.steady
     parts = break_down(trace, timeline, step, launch_latency_ns=device.launch_latency_ns)
@@ -84,10 +88,11 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device) -> Result
         modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
-        read_backs=[ReadBack(read.line, read.what, read.answer, read.times) for read in trace.manifest.read_backs],
+        read_backs=reads,
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=[
+            *policies_note(reads, ranges(sorted(manifest.rank for manifest in manifests))),
             *reader_notes(trace, steps, flops, memory),
             *connecting_note(connected),
             *host_note(parts, step, device.host_factor, device.host),

@@ -37,7 +37,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """A place where the script read values of the device."""
+    """A place where captured ranks read values of the device."""
 
     line: Annotated[str, says("Where: ``file.py:12``, the innermost line that is neither Python's nor a package's.")]
     what: Annotated[str, says("How: item, copy to host, or the operator that read (nonzero, unique, …).")]
@@ -45,4 +45,5 @@ class ReadBack(msgspec.Struct, frozen=True):
         str,
         says("Who answered: computed, or a policy: loss, gradient norm, finite, routing, sampling, number, zero."),
     ]
-    times: Annotated[int, says("How often.")]
+    times: Annotated[int, says("How often; where ranks differ, the one of them that read most often.")]
+    ranks: Annotated[str, says("The captured ranks that did, each for those it stands for: ``0-3, 8``.")]

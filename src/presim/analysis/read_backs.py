@@ -1,0 +1,63 @@
+"""Which values of the device the captured ranks read, and who answered; each place once, however many ranks it has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from presim.result import ReadBack
+from presim.trace.schema import Manifest
+
+_NAMED = 2  # places in a note
+
+
+def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
+    """Of all captured ranks, the most frequent first; those that read the same at the same line are one entry."""
+    times: dict[tuple[str, str, str], dict[int, int]] = defaultdict(dict)
+    for manifest in manifests:
+        for read in manifest.read_backs:
+            of_ranks = times[read.line, read.what, read.answer]
+            of_ranks[manifest.rank] = of_ranks.get(manifest.rank, 0) + read.times
+    found = [ReadBack(*place, max(ranks.values()), ranges(sorted(ranks))) for place, ranks in times.items()]
+    return sorted(found, key=lambda read: (-read.times, read.line, read.what, read.answer))
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Ascending numbers in few words.
+
+    >>> ranges([0, 1, 2, 8, 10, 11])
+    '0-2, 8, 10, 11'
+    """
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
+    """Values that were read and not computed, as a sentence; ``captured``: all ranks of the job, as `ranges`."""
+    answered: dict[str, list[ReadBack]] = defaultdict(list)
+    for read in reads:
+        if read.answer != "computed":
+            answered[read.answer].append(read)
+    if not answered:
+        return []
+    ordered = sorted(answered.items(), key=lambda item: (-sum(read.times for read in item[1]), item[0]))
+    named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads, captured)})" for name, reads in ordered]
+    are_all = all(len({read.line for read in reads}) <= _NAMED for reads in answered.values())
+    rest = "" if are_all else ", read_backs in the JSON result has all places"
+    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses{rest}."]
+
+
+def _places(reads: list[ReadBack], captured: str) -> str:
+    """The first lines, and how many more there are; whose, where only some ranks read there."""
+    lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]
+    more = len(lines) - _NAMED
+    places = ", ".join(lines[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    (whose, *others) = {read.ranks for read in reads}
+    if others or whose == captured:
+        return places
+    return f"{places}; rank{'' if whose.isdigit() else 's'} {whose}"
