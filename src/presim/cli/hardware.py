@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from presim.hardware.cluster import Fabric, Node
     from presim.hardware.schema import Gpu, Sourced
 
+# Columns that are never broken.
+_WHOLE = ("id", "figure", "default fabric", "interconnect", "kind", "GiB", "TB/s", "bf16", "fp8", "fp4", "NVLink", "W")
+_LEAST_WIDTH = 76  # of a terminal: with less, figures would lose digits
+
 
 @click.group("hardware")
 def hardware() -> None:
@@ -116,15 +120,16 @@ def _remarks(part: Sourced) -> list[str]:
 
 
 def _gpu_table(gpus: Iterable[Gpu]) -> Table:
-    from presim.units import gib, rate, three_digits
+    from presim.units import GIB, three_digits
 
-    table = _table("GPUs", "id", "name", "memory", "bandwidth", "bf16", "fp8", "fp4", "NVLink, one way", "power")
+    table = _table("GPUs", "id", "name", "GiB", "TB/s", "bf16", "fp8", "fp4", "NVLink", "W")
     for gpu in gpus:
         peaks = (three_digits(peak / 1e12) if (peak := gpu.peak(kind)) else "-" for kind in ("bf16", "fp8", "fp4"))
-        link = rate(gpu.nvlink_bytes_per_s) if gpu.nvlink_bytes_per_s else "-"
-        memory, bandwidth = gib(gpu.memory_bytes), rate(gpu.memory_bytes_per_s)
-        table.add_row(gpu.id, gpu.name, memory, bandwidth, *peaks, link, f"{gpu.power_w:.0f} W")
-    table.caption, table.caption_justify = "bf16, fp8, fp4: dense TFLOP/s", "left"
+        link = f"{gpu.nvlink_bytes_per_s / 1e9:.0f}" if gpu.nvlink_bytes_per_s else "-"
+        memory, bandwidth = f"{gpu.memory_bytes / GIB:.1f}", three_digits(gpu.memory_bytes_per_s / 1e12)
+        table.add_row(gpu.id, gpu.name.removeprefix("NVIDIA "), memory, bandwidth, *peaks, link, f"{gpu.power_w:.0f}")
+    table.caption = "bf16, fp8, fp4: dense TFLOP/s; NVLink: GB/s, one way"
+    table.caption_justify = "left"
     return table
 
 
@@ -152,10 +157,10 @@ def _table(title: str, *columns: str) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for column in columns:
         text = column in ("id", "name", "interconnect", "kind", "default fabric", "figure", "what it is")
-        table.add_column(column, justify="left" if text else "right", no_wrap=column in ("id", "figure"))
+        table.add_column(column, justify="left" if text else "right", no_wrap=column in _WHOLE, overflow="fold")
     return table
 
 
@@ -163,6 +168,7 @@ def _print(*parts: Table | str) -> None:
     from rich.console import Console
 
     console = Console()
+    console.width = max(console.width, _LEAST_WIDTH)
     for part in parts:
         console.print(part, highlight=False, markup=False)
 

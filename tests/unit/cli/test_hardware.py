@@ -19,6 +19,19 @@ def test_list_names_every_part(capsys: pytest.CaptureFixture[str], monkeypatch: 
         assert part.id in out
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_no_figure_of_the_list_loses_digits(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main.run(["hardware", "list"]) == 0
+    out = capsys.readouterr().out
+    (line,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["b300"])
+    assert line[-7:] == ["267.7", "7.70", "2250", "4500", "13500", "900", "1100"]
+    for node in catalogue.nodes():
+        assert node.default_fabric in out
+
+
 def test_list_as_json_has_every_figure_in_one_unit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["hardware", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
