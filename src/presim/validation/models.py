@@ -56,6 +56,7 @@ _SIGMOID = {  # its router, and the shared expert that runs beside the exchange
     "moe_router_dtype": "fp32",
     "moe_shared_expert_overlap": True,
 }
+_DROPPING = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
 _NORMALISED_HEADS = {"kv_channels": 128, "qk_layernorm": True}
 _PLAIN = {"add_bias_linear": False, "hidden_dropout": 0.0, "attention_dropout": 0.0}
 _OSS = {"kv_channels": 64, "window_size": (128, 0), "window_attn_skip_freq": 2}  # every second layer sees 128 tokens
@@ -115,7 +116,8 @@ _PUBLISHED = {
         *(48, 5120, 16384, 40, 8, 202048),
         fields=experts(16, 1, 8192, moe_shared_expert_intermediate_size=8192, moe_router_pre_softmax=True),
     ),
-    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=experts(8, 2, 32768)),
+    # NVIDIA-NeMo's pretrain_grok1_314b.py: tokens beyond an expert's even share are dropped, its rows filled up to it
+    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=experts(8, 2, 32768, **_DROPPING)),
     "llama4maverick": Shapes(
         *(48, 5120, 16384, 40, 8, 202048),
         fields=experts(
@@ -171,8 +173,7 @@ def published_shapes(case: Case) -> Shapes:
         raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
     if "tokendrop" not in case.text("model"):
         return known
-    dropping = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
-    return dataclasses.replace(known, fields={**known.fields, **dropping})
+    return dataclasses.replace(known, fields={**known.fields, **_DROPPING})
 
 
 def _from_cells(case: Case) -> Shapes:
@@ -237,5 +238,5 @@ def _experts_in_words(case: Case) -> dict[str, object]:
     if dense := re.search(r"(\d+) dense layer", other):
         fields["moe_layer_freq"] = [0] * int(dense[1]) + [1] * (case.count("n_layers") - int(dense[1]))
     if "capacity factor 1 padded" in other:
-        fields |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
+        fields |= _DROPPING
     return fields | (_LATENT if "MLA" in other else {})

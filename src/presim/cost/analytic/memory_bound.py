@@ -34,7 +34,7 @@ def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Pri
 def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     kind = _kind(signature)
     constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
-    share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2)
+    share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
     moved = float(max(signature.bytes, 0))
     if kind == "sort":
         moved *= _SORT_PASSES
@@ -69,10 +69,12 @@ def seconds(moved: float, device: Device, constants: MemoryConstants, share: flo
 
 
 @functools.cache
-def _operator(name: str, narrow: bool) -> tuple[float, float]:
+def _operator(name: str, narrow: bool, generation: str) -> tuple[float, float]:
     """Efficiency of one operator relative to its class, and the factor on its uncertainty."""
     bare = name.removeprefix("aten::")
     entries = table()["operator"]
     found = entries.get(bare) or entries.get(bare.removesuffix("_")) or {}
+    if generation not in found.get("generations", (generation,)):
+        return 1.0, 1.0
     share = found.get("narrow_share", 1.0) if narrow else 1.0
     return float(share * found.get("share", 1.0)), float(found.get("doubt", 1.0))

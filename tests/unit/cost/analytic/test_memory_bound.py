@@ -56,6 +56,15 @@ def test_operators_known_to_be_slow_are_priced_so(h100: Device) -> None:
     assert cat.uncertainty > add.uncertainty
 
 
+def test_casts_to_mxfp8_are_slower_than_their_bytes_on_blackwell_only(h100: Device) -> None:
+    """8192 x 8192 in both directions took 52 us on a B200."""
+    b200 = device_of(hardware.gpu("b200"), burst=True)
+    cast, plain = (elementwise(256 * MIB, operator=name) for name in ("te::quantize", "te::other"))
+    assert priced(b200, cast).duration_ns == pytest.approx(52_000, rel=0.05)
+    assert priced(b200, cast).duration_ns > 1.15 * priced(b200, plain).duration_ns
+    assert priced(h100, cast) == priced(h100, plain)
+
+
 def test_transcendentals_show_in_narrow_types_only(h100: Device) -> None:
     wide, narrow = (priced(h100, elementwise(512 * MIB, dtype, "aten::gelu")) for dtype in ("float32", "bfloat16"))
     assert narrow.duration_ns > wide.duration_ns
