@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
+import msgspec
 import numpy as np
 
 from presim.analysis.blocks import allocated_bytes, reserved_bytes
@@ -33,6 +34,8 @@ from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.results import RUN_FAILED, Prediction
 
+_ROOM = 2  # times the memory of a GPU that holds what the case's does not
+
 _captures: Captures | None = None  # of this worker process
 
 
@@ -41,15 +44,32 @@ def solve(case: Case, captures: Captures, options: Options | None = None) -> Pre
     begun = time.perf_counter()
     try:
         planned = plan(case)
-        traces = [as_published(planned, trace) for trace in captures.traces(planned)]
-        found = simulate(planned, traces, options)
-        prediction = _prediction(case, planned, traces, found.result)
-        prediction = _repeated(planned, traces, found, prediction)
+        prediction = _predicted(case, planned, captures, options)
+        if prediction.outcome == "out_of_memory" and case.number("step_time_s"):
+            prediction = _with_room(case, planned, captures, options, prediction)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except (CaptureError, InputError) as error:
         prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(error)}")
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
+
+
+def _predicted(case: Case, plan: Plan, captures: Captures, options: Options | None) -> Prediction:
+    traces = [as_published(plan, trace) for trace in captures.traces(plan)]
+    found = simulate(plan, traces, options)
+    return _repeated(plan, traces, found, _prediction(case, plan, traces, found.result))
+
+
+def _with_room(case: Case, plan: Plan, captures: Captures, options: Options | None, short: Prediction) -> Prediction:
+    """What did not fit here was measured all the same: its time, on GPUs that have room for it, and what it needs."""
+    gpu = plan.cluster.gpu
+    larger = msgspec.structs.replace(gpu, memory_bytes=_ROOM * gpu.memory_bytes)
+    roomy = dataclasses.replace(plan, cluster=msgspec.structs.replace(plan.cluster, gpu=larger))
+    found = _predicted(case, roomy, captures, options)
+    if found.outcome != "ok":
+        return short
+    reason = f"{short.reason}; time and memory are those of GPUs with {_ROOM} times the memory"
+    return dataclasses.replace(found, outcome=short.outcome, reason=reason)
 
 
 def as_published(plan: Plan, trace: Trace) -> Trace:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from golden.scenarios import kernel
 from presim.engine.calls import CallCosts
 from presim.engine.options import Options
 from presim.errors import CaptureError
+from presim.hardware import catalogue
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Manifest, Trace
 from presim.units import GIB
@@ -109,6 +111,30 @@ def test_what_cannot_be_built_is_a_reason_not_an_error(trace: Trace) -> None:
 def test_a_capture_that_fails_is_a_reason_of_one_line(trace: Trace) -> None:
     prediction = solve(Case(ROW), Kept(CaptureError("the script\nhad not ended")))
     assert prediction.reason == "the run failed: the script had not ended"
+
+
+class Roomy(Kept):
+    """Runs out of memory where a GPU has no more than the catalogue's."""
+
+    def traces(self, plan: Plan) -> list[Trace]:
+        (trace,) = super().traces(plan)
+        if plan.cluster.gpu.memory_bytes > catalogue.gpu("h100-sxm").memory_bytes:
+            return [trace]
+        full = msgspec.structs.replace(trace.manifest, exit="out_of_memory", error="torch.OutOfMemoryError: full")
+        return [dataclasses.replace(trace, manifest=full)]
+
+
+def test_what_ran_and_does_not_fit_has_the_time_of_larger_gpus_and_stays_out_of_memory(trace: Trace) -> None:
+    found, fits = solve(Case(ROW), Roomy(trace)), solve(Case(ROW), Kept(trace))
+    assert found.outcome == "out_of_memory"
+    assert found.step_time_s == fits.step_time_s
+    assert found.peak_mem_gib == fits.peak_mem_gib
+    assert found.reason == (
+        "out of memory in the emulation: torch.OutOfMemoryError: full; "
+        "time and memory are those of GPUs with 2 times the memory"
+    )
+    nobody_ran_it = solve(Case({**ROW, "step_time_s": ""}), Roomy(trace))
+    assert (nobody_ran_it.outcome, nobody_ran_it.step_time_s) == ("out_of_memory", None)
 
 
 def test_all_cases_are_answered(trace: Trace) -> None:
