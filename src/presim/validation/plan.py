@@ -51,6 +51,8 @@ class Plan:
     fp8_attention: bool = False  # the published run's attention multiplied in FP8, which the recipe's does not
     fused_router: bool = False  # one kernel chose its experts, which the recipe cannot run
     gathers_ahead: bool = False  # it gathered the weights of virtual stages one ahead, which the recipe does not
+    between_steps_ns: int = 0  # more than the recipe takes, of the reference host
+    input_s: float = 0.0  # what a step has to read was not there sooner
 
 
 Planner = Callable[[Case], Plan]

@@ -25,6 +25,7 @@ from presim.trace.schema import Kind, Trace
 from presim.trace.speedometer import alone
 from presim.units import GIB
 from presim.validation.as_graphs import as_graphs
+from presim.validation.between_steps import longer_between_steps
 from presim.validation.captures import Captures
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.fp8_attention import with_fp8_attention
@@ -74,12 +75,13 @@ def _with_room(case: Case, plan: Plan, captures: Captures, options: Options | No
 
 def as_published(plan: Plan, trace: Trace) -> Trace:
     """The capture with what the published run had and the recipe has not."""
-    if plan.fused_router or plan.graphed:
-        trace = alone(trace)  # told by operators of which some are gone below
+    if plan.fused_router or plan.graphed or plan.between_steps_ns:
+        trace = alone(trace)  # told by operators of which some are gone below, and of times that are added to
     trace = with_fused_routers(trace) if plan.fused_router else trace
     trace = as_graphs(trace, plan.graphed)
     trace = gathered_ahead(trace) if plan.gathers_ahead else trace
-    return with_fp8_attention(trace) if plan.fp8_attention else trace
+    trace = with_fp8_attention(trace) if plan.fp8_attention else trace
+    return longer_between_steps(trace, plan.between_steps_ns) if plan.between_steps_ns else trace
 
 
 def simulate(
@@ -90,12 +92,14 @@ def simulate(
 
 
 def step_s(plan: Plan, traces: Sequence[Trace], found: Evaluation) -> float | None:
-    """Seconds of a step with all of its micro-batches, where fewer were captured; None where no step came about."""
-    times = found.result.steps.times_s if plan.repeats and found.result.step_time_s else []
+    """Seconds of a step that has its input, with all micro-batches where fewer were captured; None: no step came."""
+    if found.result.step_time_s is None:
+        return None
+    times = found.result.steps.times_s if plan.repeats else []
     if plan.repeats is None or len(times) < 3:
-        return found.result.step_time_s
+        return max(found.result.step_time_s, plan.input_s)
     busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
-    return float(plan.repeats.step_time(times[1], times[2], busy_s))
+    return max(float(plan.repeats.step_time(times[1], times[2], busy_s)), plan.input_s)
 
 
 def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result) -> Prediction:
@@ -125,7 +129,7 @@ def _hosts(plan: Plan, options: Options | None) -> Options | None:
 
 
 def _repeated(plan: Plan, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:
-    """With the step's time for all of its micro-batches, where fewer were captured; the interval grows alike."""
+    """With the step's time for all of its micro-batches and their input; the interval grows alike."""
     step = step_s(plan, traces, found) if prediction.step_time_s else None
     if step is None or prediction.step_time_s is None:
         return prediction

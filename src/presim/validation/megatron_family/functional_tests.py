@@ -27,6 +27,8 @@ _PLATFORM, _GPUS = "A100 (DGX A100)", "8"
 _NO_DROPOUT = {"attention-dropout": "0.0", "hidden-dropout": "0.0"}
 _ROTARY = {**_NO_DROPOUT, "position-embedding-type": "rope"}
 _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most tests, and PyTorch's own before Blackwell
+_BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
+_INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
 _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     # words of a test's name -> options of its model_config.yaml that tables of results leave out
     ("defer_embedding_wgrad_compute", {"wgrad-deferral-limit": "2"}),
@@ -103,3 +105,14 @@ def is_one(case: Case) -> bool:
     test's rows in a table of times and in one of memory share captures.
     """
     return _SOURCE in case.text("source")
+
+
+def between_steps_ns(case: Case) -> int:
+    """What a test's host does in each step beside what the recipe has, of the reference host."""
+    return _BETWEEN_STEPS_NS if is_one(case) else 0
+
+
+def input_s(case: Case, micro_batches: int) -> float:
+    """How long the input of a step took to come where it was waited for: in tests on one of GitHub's machines."""
+    waits = is_one(case) and case.text("model").endswith("_1node")
+    return _INPUT_S * case.count("micro_batch") * micro_batches if waits else 0.0

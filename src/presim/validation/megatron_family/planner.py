@@ -88,6 +88,8 @@ def plan_megatron(case: Case) -> Plan:
         tuned_experts.attends_in_fp8(case, chip) or mlperf.attends_in_fp8(case),
         tuned_experts.fuses_router(case),
         tuned.gathers_ahead(case),
+        functional_tests.between_steps_ns(case),
+        functional_tests.input_s(case, micro_batches),
     )
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family.flags import flags_of
-from presim.validation.megatron_family.functional_tests import arguments, completed, is_one
+from presim.validation.megatron_family.functional_tests import (
+    arguments,
+    between_steps_ns,
+    completed,
+    input_s,
+    is_one,
+)
 
 FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
 ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}
@@ -103,3 +109,14 @@ def test_workspaces_are_those_of_the_tests_container(gpu: str, other: str, expec
 )
 def test_a_tests_rows_run_with_what_it_logs_whatever_was_measured(change: dict[str, str], one: bool) -> None:
     assert is_one(Case({**ROW, **change})) == one
+
+
+def test_their_steps_and_no_others_take_what_the_recipe_has_not() -> None:
+    assert between_steps_ns(Case(ROW)) > 0
+    assert between_steps_ns(Case({**ROW, "source": "github:somebody/else.json"})) == 0
+
+
+def test_on_one_node_of_githubs_machines_each_sequence_is_waited_for() -> None:
+    row = {**ROW, "model": "gpt/gpt3_mcore_te_tp2_pp2_1node", "micro_batch": "4"}
+    assert input_s(Case(row), 8) == 4 * input_s(Case(row), 2) == 2 * input_s(Case({**row, "micro_batch": "2"}), 8) > 0
+    assert input_s(Case({**ROW, "micro_batch": "4"}), 8) == 0
