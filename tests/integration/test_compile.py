@@ -25,6 +25,7 @@ def test_generated_kernels_move_the_tensors_they_were_given() -> None:
     job = run("compiled.py")
     forward = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Fused)]
     assert [one.name for one in forward] == ["triton_per_fused_gelu_native_layer_norm_0"]
+    assert all(one.plain > one.elements and one.special > 0 for one in forward)  # a normal distribution for each
     activation = 2 * TOKENS * WIDTH
     assert forward[0].bytes_read == pytest.approx(activation + 2 * 2 * WIDTH, rel=0.01)
     assert forward[0].bytes_written == pytest.approx(activation, rel=0.01)

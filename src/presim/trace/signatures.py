@@ -33,6 +33,7 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     accumulate: bool = False  # reads c (beta != 0)
     epilogue: str = ""  # fused bias, gelu, …; empty: none
     scaling: str = ""  # factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor
+    sums: str = ""  # of FP8: fast (in the tensor cores' few bits), precise (taken out in between); empty: not known
 
     @property
     def flops(self) -> int:
@@ -182,6 +183,10 @@ class Fused(msgspec.Struct, frozen=True, tag_field="family", tag="fused"):
     elements: int
     dtype: str
     flops: int = 0
+    plain: int = 0  # instructions of all threads, where the source is known: of 32 bits and fewer
+    special: int = 0  # transcendental functions, reciprocals, conversions from and to 64 bits
+    wide: int = 0  # floating point in 64 bits
+    across_bytes: int = 0  # of its narrowest result's elements, where tensors lie across each other (a transposed copy)
 
     @property
     def bytes(self) -> int:

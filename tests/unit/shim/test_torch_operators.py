@@ -180,10 +180,10 @@ def test_products_of_other_types(captured: emulated.Captured) -> None:
     assert captured.work("mv", "gemm") == [
         "gemm m=64 n=1 k=32 batch=1 a=f32 b=f32 c=f32 d=f32 compute=f32 transa=T transb=N beta=0 epilogue=none"
     ]
-    for section, scale in (("fp8 tensor", "tensor"), ("fp8 row", "row")):
+    for section, scale, sums in (("fp8 tensor", "tensor", " sums=precise"), ("fp8 row", "row", "")):
         assert captured.work(section, "gemm") == [
             "gemm m=128 n=32 k=64 batch=1 a=e4m3 b=e4m3 c=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 "
-            f"epilogue=none scale_a={scale} scale_b={scale}"
+            f"epilogue=none scale_a={scale} scale_b={scale}{sums}"
         ]
 
 

@@ -1,7 +1,7 @@
 """Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
 
 What a kernel reads and writes follows from its parameters' names (`triton_parameters`); whose values change, also from
-its code (`triton_stores`).
+its code (`triton_stores`); how much it computes, from its source (`triton_arithmetic`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from presim.capture.adapters import flex_attention
+from presim.capture.adapters.triton_arithmetic import arithmetic, is_tiled
 from presim.capture.adapters.triton_parameters import GENERATED, each_once, read_and_written
 from presim.capture.adapters.triton_stores import written_parameters
 from presim.capture.device_values import triton as triton_values
@@ -67,10 +68,11 @@ class TritonKernels:
     def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         tensors = each_once(tensors)
+        sizes = {name: value for name, value in named.items() if name.endswith("numel") and isinstance(value, int)}
         key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
-            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors))
+            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors, sizes))
         return self._ids[key]
 
 
@@ -80,12 +82,14 @@ def _named(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str
     return dict(zip(names, args)) | {name: value for name, value in kwargs.items() if name in names}
 
 
-def _describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
+def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int]) -> str:
     name = kernel.fn.__name__
     if flex_attention.is_one(name, tensors):
         return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
     read, written = read_and_written(tensors)
-    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args="
+    done = arithmetic(getattr(kernel.fn, "src", ""), sizes)
+    known = f" instructions={','.join(map(str, done))} tiled={int(is_tiled(sizes))}" if any(done) else ""
+    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args={known}"
 
 
 def _list(tensors: list[Any]) -> str:

@@ -15,6 +15,7 @@ from presim.capture.reading import compute_kernels, extension_kernels, library_c
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
 from presim.capture.reading.traffic import traffic
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Elementwise,
     Fused,
@@ -146,7 +147,13 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
     largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
     written = sum(operand.bytes for operand in operator.outputs)
     name = operator.name.removeprefix("triton::")
-    return Fused(name, round(read * share), round(written * share), round(largest.elements * share), largest.dtype)
+    counts = [round(count * share) for count in operator.instructions]
+    known = dict(zip(("plain", "special", "wide"), counts))
+    if operator.is_tiled:
+        known["across_bytes"] = round(min(dtype_bytes(operand.dtype) for operand in operator.outputs))
+    return Fused(
+        name, round(read * share), round(written * share), round(largest.elements * share), largest.dtype, **known
+    )
 
 
 def _memory_bound(operator: Operator, share: float) -> Signature:

@@ -82,6 +82,7 @@ def _gemm(work: Descriptor) -> Gemm:
         accumulate=work.fields.get("beta", "0") != "0",
         epilogue="" if epilogue == "none" else epilogue,
         scaling=_scaling(work.fields.get("scale_a", "")),
+        sums=work.fields.get("sums", ""),
     )
 
 

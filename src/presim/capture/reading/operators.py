@@ -55,6 +55,8 @@ class Operator:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     scalars: tuple[int, ...] = ()
+    instructions: tuple[int, ...] = ()  # of all threads of a generated kernel: plain, special, wide
+    is_tiled: bool = False  # of a generated kernel: its tensors lie across each other
     work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
 
     @property
@@ -95,9 +97,15 @@ def parse_operator(descriptor: Descriptor) -> Operator:
         name=descriptor.fields.get("name", ""),
         inputs=inputs,
         outputs=outputs,
-        scalars=tuple(int(scalar) for scalar in scalars.split(",")) if scalars else (),
+        scalars=_integers(scalars),
+        instructions=_integers(descriptor.fields.get("instructions", "")),
+        is_tiled=descriptor.fields.get("tiled") == "1",
         work=Descriptor(known, descriptor.fields) if known else None,
     )
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",")) if text else ()
 
 
 def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:

@@ -48,6 +48,7 @@ class Device:
     l2_bytes: float
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
+    clock_hz: float = 0.0  # of the SMs, at best
     sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
     sustained_half: float | None = None  # the same for products in 16 bits, where that is known by itself
     attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
@@ -100,6 +101,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         l2_bytes=gpu.l2_bytes,
         link_Bps=gpu.nvlink_bytes_per_s,
         host_Bps=gpu.host_bytes_per_s,
+        clock_hz=gpu.sm_clock_hz,
         sustained=_sustained(gpu.id) or (1.0 if measured else share),
         sustained_half=_sustained(gpu.id, "half"),
         attention_generation="blackwell-ultra" if ultra else gpu.architecture,

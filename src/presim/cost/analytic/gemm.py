@@ -41,8 +41,8 @@ _FALLBACKS = {
 }
 _GROUPED = 1 / 0.92  # grouped products need this much longer than batched ones (SimuMax, B200 and A100 PCIe)
 _TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are strided (same source)
-# Gradients in FP8 are added up precisely (e5m2 operands; Transformer Engine's and torchao's defaults), for which Hopper
-# interrupts its tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
+# Gradients in FP8 are added up precisely (Transformer Engine's and torchao's defaults), for which Hopper interrupts its
+# tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
 _PRECISE = {"hopper": 1.15}
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
@@ -141,7 +141,9 @@ def _precision_costs(signature: Gemm | GroupedGemm, device: Device) -> float:
     """How much longer sums take that are kept in full float32. Operands scaled by blocks have kernels of their own."""
     if isinstance(signature, GroupedGemm) or signature.scaling == "block":
         return 1.0
-    return _PRECISE.get(device.generation, 1.0) if "float8_e5m2" in (signature.dtype, signature.b_dtype) else 1.0
+    # Traces that do not say so: an operand of e5m2 tells a gradient.
+    unsaid = not signature.sums and "float8_e5m2" in (signature.dtype, signature.b_dtype)
+    return _PRECISE.get(device.generation, 1.0) if unsaid or signature.sums == "precise" else 1.0
 
 
 def _slowdown(signature: Gemm | GroupedGemm) -> float:

@@ -1,4 +1,7 @@
-"""Kernels that take as long as their bytes: elementwise, reductions, normalisation, softmax, optimizers, indexing."""
+"""Kernels that take as long as their bytes: elementwise, reductions, normalisation, softmax, optimizers, indexing.
+
+Generated kernels whose instructions were counted take as long as these, where that is longer.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,15 @@ _FALLBACKS = {
     "random": ("random", "elementwise"),
     "sort": ("sort", "elementwise"),
 }
+# Instructions that an SM issues in a clock, and transcendental functions and conversions among them (CUDA C++
+# Programming Guide, throughput of native arithmetic instructions, compute capability 7.0 to 10.0).
+_LANES, _SPECIAL_LANES = 128, 16
+_ISSUED = 0.7  # of these, by kernels whose instructions wait for each other, at clocks below the best: assumed
+_ARITHMETIC_DOUBT = 2.0  # how much wider such a price's interval is
+# Bandwidth of torch.compile's kernels whose tensors lie across each other, as a share of others'. To FP8 and its
+# transpose: 1.4 of 2.2 TB/s on an H100 (pytorch/pytorch issue 133242). Wider: a transposed cast's 4.97 (pull request
+# 184121) of norms' 5.55 TB/s (pull request 168335) on a B200.
+_ACROSS, _ACROSS_WIDER, _ACROSS_DOUBT = {1: 1.4 / 2.2}, 4.97 / 5.55, 2.0
 _SORT_PASSES = 4  # radix sort reads and writes everything once per eight bits of a 32-bit key
 _SORT_LAUNCHES = 6
 
@@ -35,18 +47,32 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     kind = _kind(signature)
     constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
     share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
+    if isinstance(signature, Fused) and signature.across_bytes:
+        share, doubt = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(doubt, _ACROSS_DOUBT)
     moved = float(max(signature.bytes, 0))
     if kind == "sort":
         moved *= _SORT_PASSES
     duration = seconds(moved, device, constants, share)
     if kind == "sort":
         duration += (_SORT_LAUNCHES - 1) * constants.launch_us * 1e-6
-    arithmetic = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
+    arithmetic = _arithmetic_s(signature, device)
     bound = "compute" if arithmetic > duration else "memory"
     duration = max(duration, arithmetic)
     bound = "latency" if duration * 1e6 < 2 * constants.launch_us else bound
+    doubt = max(doubt, _ARITHMETIC_DOUBT) if bound == "compute" else doubt
     width = constants.uncertainty * borrowed * device.doubt * doubt
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), f"analytic/{kind}", bound)
+
+
+def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
+    """Seconds that a kernel's instructions take, where they are known, at the rates of their kinds."""
+    known = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
+    if not isinstance(signature, Fused) or not device.clock_hz:
+        return known
+    a_second = device.sms * device.clock_hz * _ISSUED
+    every = (signature.plain + signature.special + signature.wide) / (_LANES * a_second)
+    wide = signature.wide / (0.5 * device.peak("fp64") * _ISSUED)
+    return max(known, every, signature.special / (_SPECIAL_LANES * a_second), wide)
 
 
 def _kind(signature: MemoryBound | Fused) -> str:

@@ -23,6 +23,7 @@ static_assert(sizeof(HeuristicResult) == 96);
 
 constexpr int kConfigAttributes = 9;
 
+bool one_a_tensor(int mode) { return mode == 0; }  // CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F
 bool scaled(int type) { return data_type(type).bits <= 8 && type != kI8; }
 
 struct Shape {
@@ -140,6 +141,7 @@ PRESIM_EXPORT int cublasLtMatmul(void*, const lt::MatmulDesc* desc, const void*,
   key.epilogue = desc->epilogue;
   if (scaled(key.a)) key.scale_a = desc->scale_modes[0];
   if (scaled(key.b)) key.scale_b = desc->scale_modes[1];
+  if (one_a_tensor(key.scale_a) && one_a_tensor(key.scale_b)) key.fast = desc->fast_accumulation != 0;
   log_gemm(stream, key);
   return 0;
 }

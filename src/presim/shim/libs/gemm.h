@@ -29,7 +29,7 @@ struct Gemm {
   int32_t beta = 0;              // 1: C is read
   int32_t epilogue = 1;          // cublasLtEpilogue_t
   int32_t scale_a = -1, scale_b = -1;  // cublasLtMatmulMatrixScale_t, -1: not scaled
-  int32_t unused = 0;            // no padding: keys are compared as bytes
+  int32_t fast = -1;             // FP8: 1 adds up in the tensor cores' few bits, 0 takes sums out; -1: no such choice
 };
 
 inline const char* compute_name(int compute, int a) {
@@ -75,6 +75,7 @@ inline std::string gemm_text(const Gemm& g) {
   text.add("epilogue", epilogue_name(g.epilogue));
   if (g.scale_a >= 0) text.add("scale_a", scale_name(g.scale_a));
   if (g.scale_b >= 0) text.add("scale_b", scale_name(g.scale_b));
+  if (g.fast >= 0) text.add("sums", g.fast ? "fast" : "precise");
   return text;
 }
 

@@ -207,6 +207,13 @@ def test_a_generated_kernel_moves_its_tensors_once() -> None:
     assert launched(by) == Fused("triton_poi_fused_add_0", 128, 64, 32, "bfloat16")
 
 
+def test_a_generated_kernel_s_instructions_and_transposed_results_are_known() -> None:
+    text = "op name=triton::triton_poi_0 in=bfloat16[8;4] out=float8_e4m3fn[8;4],float8_e4m3fn[4;8] args="
+    by = parse_operator(parse(f"{text} instructions=700,30,5 tiled=1"))
+    assert launched(by) == Fused("triton_poi_0", 64, 64, 32, "bfloat16", plain=700, special=30, wide=5, across_bytes=1)
+    assert launched(parse_operator(parse(text))) == Fused("triton_poi_0", 64, 64, 32, "bfloat16")
+
+
 def test_a_hand_written_triton_kernel_keeps_its_launch_and_the_bytes_of_its_tensors() -> None:
     by = operator("triton::my_kernel", "float32[8;4],float32[8;4]")
     assert launched(by) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1), bytes=256, operator="triton::my_kernel")

@@ -123,6 +123,15 @@ def test_gradients_in_fp8_are_added_up_precisely_which_costs_hopper_alone(h100: 
     assert priced(b200, gradient) == priced(b200, forward)
 
 
+def test_how_sums_are_kept_goes_before_what_types_tell(h100: Device) -> None:
+    told = [product(8192, 8192, 8192, dtype="float8_e4m3fn", sums=sums) for sums in ("", "fast", "precise")]
+    unsaid, fast, precise = (priced(h100, signature).duration_ns for signature in told)
+    assert unsaid == fast
+    assert 1.1 < precise / fast < 1.2
+    gradient = product(8192, 8192, 8192, dtype="float8_e5m2", sums="fast")
+    assert priced(h100, gradient).duration_ns == fast
+
+
 def test_prices_come_back_in_the_order_asked(h100: Device) -> None:
     asked = [product(64, 64, 64), product(64, 64, 64, dtype="float32"), product(4096, 4096, 4096)]
     assert gemm.price(asked, h100) == [priced(h100, signature) for signature in asked]

@@ -82,6 +82,33 @@ def test_a_fused_kernel_with_much_arithmetic_is_bound_by_it(h100: Device) -> Non
     assert priced(h100, fused).bound == "compute"
 
 
+@pytest.mark.parametrize("kind", ["plain", "special", "wide"])
+def test_counted_instructions_bind_where_they_take_longer_than_the_bytes(h100: Device, kind: str) -> None:
+    quiet = Fused("triton", MIB, MIB, MIB // 4, "float32", **{kind: 10**5})
+    busy = Fused("triton", MIB, MIB, MIB // 4, "float32", **{kind: 10**11})
+    assert priced(h100, quiet) == priced(h100, Fused("triton", MIB, MIB, MIB // 4, "float32"))
+    assert priced(h100, busy).bound == "compute"
+    assert priced(h100, busy).uncertainty > priced(h100, quiet).uncertainty
+
+
+def test_functions_take_eight_times_as_long_as_additions_and_64_bits_what_their_peak_says(h100: Device) -> None:
+    def seconds(**kinds: int) -> float:
+        return priced(h100, Fused("triton", 8, 8, 8, "float32", **kinds)).duration_ns / 1e9
+
+    count = 10**12
+    assert seconds(special=count) == pytest.approx(8 * seconds(plain=count), rel=1e-3)
+    assert seconds(wide=count) >= count / (h100.peak("fp64") / 2)
+
+
+def test_transposed_copies_move_less_a_second_the_narrower_they_are(h100: Device) -> None:
+    plain, wide, narrow = (
+        priced(h100, Fused("triton", 128 * MIB, 128 * MIB, 64 * MIB, "bfloat16", across_bytes=size)).duration_ns
+        for size in (0, 2, 1)
+    )
+    assert 1.1 * plain < wide < 1.3 * plain
+    assert 1.5 * plain < narrow < 1.6 * plain
+
+
 def test_normalization_is_slower_than_a_sum_of_the_same_bytes(h100: Device) -> None:
     norm = Normalization(128 * MIB, 128 * MIB, 64 * MIB, "bfloat16")
     assert priced(h100, norm).duration_ns > priced(h100, elementwise(256 * MIB)).duration_ns
