@@ -69,6 +69,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     from presim.cli.progress import progress
     from presim.errors import InputError
     from presim.options import RunOptions
+    from presim.report.content import in_a_line
     from presim.verbs import run_and_evaluate
 
     if not (options["gpu"] or options["cluster"]) and (misplaced := _misplaced(args)):
@@ -85,7 +86,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     if failed and (empty or outputs.quiet or outputs.json_file == "-"):  # no report says so
         covers = "; it had asked nothing of the GPU" if empty else "; the result covers what was captured until then"
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
-        click.echo(f"presim: {rank}{result.error}{covers}{_misplaced(args)}", err=True)
+        click.echo(f"presim: {rank}{in_a_line(result.error)}{covers}{_misplaced(args)}", err=True)
     return 1 if failed else 0
 
 

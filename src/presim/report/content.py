@@ -44,10 +44,18 @@ def where(result: Result) -> str:
 
 
 def failure(result: Result) -> tuple[str, str] | None:
-    """How the script failed, and the first line of its error; None where it did not."""
-    if result.exit not in _FAILURES:
-        return None
-    return _FAILURES[result.exit], (result.error.strip().splitlines() or [""])[0]
+    """How the script failed, and its error in a line; None where it did not."""
+    return (_FAILURES[result.exit], in_a_line(result.error)) if result.exit in _FAILURES else None
+
+
+def in_a_line(error: str) -> str:
+    r"""The first and the last line of an error: a process that hands on another's has its traceback in between.
+
+    >>> in_a_line("RuntimeError: caught in a worker"), in_a_line("RuntimeError: caught. Traceback:\n  …\nKeyError: 3")
+    ('RuntimeError: caught in a worker', 'RuntimeError: caught. Traceback: … KeyError: 3')
+    """
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else "".join(lines)
 
 
 def headline(result: Result) -> list[Cell]:

@@ -8,6 +8,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from presim.capture import ctrl_c
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
@@ -16,6 +17,7 @@ from presim.errors import CaptureError
 
 _POLL_S = 0.2
 _GRACE_S = 3.0  # for the others to fail by themselves where one has failed
+_LEFT_S = 1.0  # for what a rank has started and left to end when it is told to
 
 
 def supervise(
@@ -27,11 +29,13 @@ def supervise(
     ended: Callable[[int, int], bool] = lambda rank, code: False,
     started: Callable[[list[int]], None] = lambda pids: None,
     optional: Collection[int] = (),
+    waits: Callable[[int], bool] = lambda rank: False,
 ) -> dict[int, int]:
     """Run processes to their end and return their exit codes by rank; negative: the signal that ended one.
 
-    Each process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, and when
-    ``limit_s`` seconds have passed. Where one fails, the others have a moment to fail by themselves, then are ended.
+    Each process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, when
+    ``limit_s`` seconds have passed, and where it ends by itself. Where one fails, the others have a moment to fail by
+    themselves, then are ended.
 
     Args:
         starts: the processes.
@@ -41,6 +45,7 @@ def supervise(
         ended: called with the rank and exit code of each process that ends; True: the others shall end at once.
         started: called with the ids of the processes.
         optional: ranks whose failure is no reason to end the others.
+        waits: whether a rank cannot go on before another does: where the limit has passed another one is to blame.
 
     Raises:
         CaptureError: the limit has passed.
@@ -60,7 +65,7 @@ def supervise(
             if running and time.monotonic() > deadline:
                 if any(code for rank, code in codes.items() if rank not in optional):
                     return codes | _end_all(running)
-                raise _too_long(starts, running, limit_s)
+                raise _too_long(starts, running, limit_s, waits)
     return codes
 
 
@@ -80,11 +85,15 @@ def _code(process: Process) -> int:
     return -signal.SIGKILL if code is None else code
 
 
-def _too_long(starts: Sequence[Start], running: Mapping[int, Process], limit_s: float) -> CaptureError:
-    rank, process = next(iter(running.items()))
-    line = ask(process.pid, next(start.control.parent for start in starts if start.rank == rank))
+def _too_long(
+    starts: Sequence[Start], running: Mapping[int, Process], limit_s: float, waits: Callable[[int], bool]
+) -> CaptureError:
+    free = [rank for rank in running if not waits(rank)]
+    rank = (free or list(running))[0]
+    line = ask(running[rank].pid, next(start.control.parent for start in starts if start.rank == rank))
     place = f" and is at {line}" if line else ""
-    who = "the script" if len(starts) == 1 else f"rank {rank}"
+    others = ", which the others wait for," if len(running) > len(free) == 1 else ""
+    who = "the script" if len(starts) == 1 else f"rank {rank}{others}"
     return CaptureError(
         f"{who} had not ended after {limit_s:g} s{place}; it may wait for a value that the emulated "
         "device does not compute. Give it more with --limit SECONDS, or fewer steps with --steps N"
@@ -94,13 +103,16 @@ def _too_long(starts: Sequence[Start], running: Mapping[int, Process], limit_s: 
 @contextlib.contextmanager
 def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> Iterator[dict[int, Process]]:
     running: dict[int, Process] = {}
+    leaders: list[int] = []
     try:
         for one in starts:
             with ctrl_c.delayed():
                 running[one.rank] = start(one)
+                leaders.append(running[one.rank].pid)
         yield running
     finally:
         _end_all(running)
+        _end_left(leaders)
 
 
 def _end_all(running: dict[int, Process]) -> dict[int, int]:
@@ -117,6 +129,35 @@ def _end_all(running: dict[int, Process]) -> dict[int, int]:
         codes = {rank: _code(process) for rank, process in running.items()}
         running.clear()
     return codes
+
+
+def _end_left(leaders: Sequence[int]) -> None:
+    """End what processes that have ended have started and left: politely, and for certain what does not go."""
+    with ctrl_c.ignored():
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            left = [leader for leader in leaders if _members(leader)]
+            for leader in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(leader, number)
+            until = time.monotonic() + _LEFT_S
+            while any(map(_members, left)) and time.monotonic() < until:
+                time.sleep(_LEFT_S / 100)
+
+
+def _members(leader: int) -> bool:
+    """Whether a process group has any that lives; those that nobody has reaped do not count."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == leader and state not in "ZX":
+                return True
+    return False
 
 
 def _group_alive(process: Process) -> bool:

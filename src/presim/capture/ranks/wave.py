@@ -70,6 +70,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
                 progress=lambda: _watch(progress, simulator),
                 ended=ended,
                 started=started,
+                waits=blocked,
             )
         outcomes = {rank: read_outcome(directory / str(rank), codes[rank]) for rank in wave.ranks}
         for rank in set(wave.ranks) - alone:

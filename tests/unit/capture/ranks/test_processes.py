@@ -74,6 +74,17 @@ def test_a_script_that_takes_too_long_is_ended_in_a_sentence(waiting: Path) -> N
         supervise([start(waiting)], limit_s=0)
 
 
+def test_of_several_ranks_the_one_is_named_that_the_others_wait_for(tmp_path: Path) -> None:
+    starts = []
+    for rank in range(3):
+        os.mkfifo(tmp_path / str(rank))
+        starts.append(start(tmp_path / str(rank), rank))
+    with pytest.raises(CaptureError, match=r"^rank 1, which the others wait for, had not ended after 0 s; it may"):
+        supervise(starts, limit_s=0, waits=lambda rank: rank != 1)
+    with pytest.raises(CaptureError, match=r"^rank 0 had not ended after 0 s; it may"):
+        supervise(starts, limit_s=0)
+
+
 WAITS = "import signal, sys; print('ready', flush=True); signal.pause()"
 STARTS_ANOTHER = f"""
 import subprocess, sys
@@ -96,3 +107,21 @@ def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
         assert output.readline() == "ready\n"
         processes._end_all({0: Executed(process)})
         assert output.read() == ""
+
+
+class _Orphaning(Executed):
+    """Ends by itself, and leaves another behind, which does not listen to SIGTERM."""
+
+    def __init__(self, stdout: int) -> None:
+        deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
+        script = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deaf!r}])"
+        super().__init__(subprocess.Popen([sys.executable, "-c", script], stdout=stdout, start_new_session=True))
+
+
+def test_what_a_process_leaves_behind_that_ends_by_itself_is_ended(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as output:
+        codes = supervise([start(tmp_path / "none")], limit_s=60, start=lambda one: _Orphaning(writing))
+        os.close(writing)
+        assert codes == {0: 0}
+        assert output.read() in ("ready\n", "")  # it is closed when the last one is gone
