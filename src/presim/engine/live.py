@@ -26,9 +26,7 @@ from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
 Ints = NDArray[np.int64]
 
 _NOTHING = -1
-_LOADING_OPS = (
-    20_000  # as `presim.engine.simulate.LOADING_OPS`; elements of numpy arrays are read more slowly than lists'
-)
+_LOADING_OPS = 20_000  # as `presim.engine.simulate.LOADING_OPS`: of arrays elements are read more slowly than of lists
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -39,6 +37,8 @@ _PROGRAM_COLUMNS = {
     "classes": ("one", 0), "slows": ("none", 0),
     "stride": ("one", 0), "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
 }  # fmt: skip
+_AXES = {name: axis for name, (axis, _) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
+_UNSET = {name: value for name, (_, value) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
 
 
 class LiveEngine:
@@ -51,13 +51,9 @@ class LiveEngine:
         self.classes = Classes()  # for `build_ops`
         self._known_classes = 0
         self._contention = options.contention
-        self._axes = {name: axis for name, (axis, _) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
-        self._unset = {name: value for name, (_, value) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
         self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0) | {"none": 0}
         self._joins = 0
-        self._columns = {
-            name: np.full(self._sizes[axis], self._unset[name], np.int64) for name, axis in self._axes.items()
-        }
+        self._columns = {name: np.full(self._sizes[axis], _UNSET[name], np.int64) for name, axis in _AXES.items()}
         self._ops = [0] * ranks
         self._past = Past(ranks)
         self._slots: list[dict[int, int]] = [{} for _ in range(ranks)]  # stream index -> slot
@@ -178,7 +174,7 @@ class LiveEngine:
 
         ``keep``: by rank, the first op whose end will be asked for though it is no recording.
         """
-        unset = {name: self._unset[name] for name, axis in self._axes.items() if axis == "op"}
+        unset = {name: _UNSET[name] for name, axis in _AXES.items() if axis == "op"}
         self._sizes["op"] = self._past.take(self._columns, unset, self._ops, keep)
         self._bind()
 
@@ -239,10 +235,10 @@ class LiveEngine:
         )
         self._sizes["event"] = wanted["event"]
         grown = False
-        for name, axis in self._axes.items():
+        for name, axis in _AXES.items():
             column = self._columns[name]
             if len(column) < self._sizes[axis]:
-                longer = np.full(max(64, 2 * self._sizes[axis]), self._unset[name], np.int64)
+                longer = np.full(max(64, 2 * self._sizes[axis]), _UNSET[name], np.int64)
                 longer[: len(column)] = column
                 self._columns[name] = longer
                 grown = True
