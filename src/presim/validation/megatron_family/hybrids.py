@@ -1,7 +1,7 @@
 """Hybrids of Mamba, attention and MLP or experts: their layers, a letter each, and what Megatron needs to build them.
 
 Shapes and patterns from Megatron-Bridge, ``models/nemotronh/nemotron_h_provider.py``; a test of Megatron-LM says its
-own as ``hybrid-layer-pattern``.
+own as ``hybrid-layer-pattern``. What predicts further tokens stands behind the layers, after a slash for each token.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family.flags import flags_of
 from presim.validation.models import Shapes, experts, plain_name, published_shapes
-from presim.validation.plan import needs_installed
+from presim.validation.plan import needs_installed, options
 
-RECIPE = "megatron_hybrid.py"
+RECIPE, PREDICTING = "megatron_hybrid.py", "megatron_predicting.py"
+RECIPES = (RECIPE, PREDICTING)
 _MAMBA = {
     "is_hybrid_model": True,
     "mamba_head_dim": 64,
@@ -33,6 +34,7 @@ _EXPERTS = {
     "use_fused_weighted_squared_relu": True,
 }
 _SIX = "M-M-M-M-M*-"
+_TEN = "EMEMEMEMEM*"
 _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
     "nemotronh56b": (
         "M-M-M-M*-" + _SIX * 9 + "M-M-M-M-M-",
@@ -58,6 +60,54 @@ _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
             fields={**_MAMBA, **_FIRST_AND_LAST, "mamba_state_dim": 128, "mamba_num_heads": 128},
         ),
     ),
+    "nemotronh47b": (
+        "M-M-M-M-M-M-M-M-M*-" + "M-M-M-M-M-M-M-M-M-M*-" + "M-M-M-M-M*-" * 2 + "M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-",
+        Shapes(
+            *(98, 8192, 30720, 64, 8, 131072),
+            fields={**_MAMBA, **_FIRST_AND_LAST, "mamba_state_dim": 256, "mamba_num_heads": 256},
+        ),
+    ),
+    "nemotronh4b": (
+        "M-M-M-M*-" + _SIX * 3 + "M-M-M-M-M-",
+        Shapes(
+            *(52, 3072, 12288, 32, 8, 131072),
+            fields={
+                **_MAMBA,
+                **_FIRST_AND_LAST,
+                "kv_channels": 128,
+                "mamba_state_dim": 128,
+                "mamba_num_heads": 112,
+            },
+        ),
+    ),
+    "nemotronnano9bv2": (
+        "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+        Shapes(
+            *(56, 4480, 15680, 40, 8, 131072),
+            fields={
+                **_MAMBA,
+                **_FIRST_AND_LAST,
+                "kv_channels": 128,
+                "mamba_head_dim": 80,
+                "mamba_state_dim": 128,
+                "mamba_num_heads": 128,
+            },
+        ),
+    ),
+    "nemotronnano12bv2": (
+        "M-M-M-M*-" * 6 + "M-M-M-M-",
+        Shapes(
+            *(62, 5120, 20480, 40, 8, 131072),
+            fields={
+                **_MAMBA,
+                **_FIRST_AND_LAST,
+                "kv_channels": 128,
+                "mamba_head_dim": 80,
+                "mamba_state_dim": 128,
+                "mamba_num_heads": 128,
+            },
+        ),
+    ),
     "nemotron3nano": (
         "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
         Shapes(
@@ -72,6 +122,23 @@ _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
             },
         ),
     ),
+    "nemotron3super": (
+        "MEMEMEM*" + "EMEMEMEM*" * 2 + _TEN * 4 + "EMEMEMEM*EMEMEMEME/*E/*E",
+        Shapes(
+            *(88, 4096, 2688, 32, 2, 131072),
+            fields={
+                **_MAMBA,
+                "cross_entropy_fusion_impl": "te",
+                "mamba_state_dim": 128,
+                "mamba_num_heads": 128,
+                "kv_channels": 128,
+                **experts(512, 22, 2688, moe_shared_expert_intermediate_size=5376, moe_router_topk_scaling_factor=5.0),
+                **_EXPERTS,
+                "moe_latent_size": 1024,
+                "moe_shared_expert_overlap": False,
+            },
+        ),
+    ),
 }
 
 
@@ -82,10 +149,8 @@ def pattern_of(case: Case) -> str | None:
         CannotBuildError: the case splits a hybrid as Megatron-core cannot.
     """
     said = flags_of(case).get("hybrid-layer-pattern", "")
-    if set(said) - set("M*-E"):  # | between virtual stages, / before what predicts a further token
-        raise CannotBuildError(
-            f"Megatron-core 0.16 has neither virtual stages nor predictors of hybrids, and the case's layers are {said}"
-        )
+    if set(said) - set("M*-E/"):  # | between virtual stages
+        raise CannotBuildError(f"Megatron-core 0.16 has no virtual stages of hybrids, and the case's layers are {said}")
     name = plain_name(case)
     return said or next((pattern for known, (pattern, _) in _PUBLISHED.items() if name.startswith(known)), None)
 
@@ -95,19 +160,52 @@ def shapes_of(case: Case) -> Shapes | None:
     pattern = pattern_of(case)
     if pattern is None:
         return None
-    if flags_of(case).get("hybrid-layer-pattern"):
-        shapes = published_shapes(Case({**case.row, "n_layers": str(len(pattern))}))
-        return dataclasses.replace(shapes, fields={"is_hybrid_model": True, **shapes.fields})
-    name = plain_name(case)
-    return next(shapes for known, (_, shapes) in _PUBLISHED.items() if name.startswith(known))
+    if not flags_of(case).get("hybrid-layer-pattern"):
+        name = plain_name(case)
+        return next(shapes for known, (_, shapes) in _PUBLISHED.items() if name.startswith(known))
+    layers, predictors = _parts(pattern)
+    shapes = published_shapes(Case({**case.row, "n_layers": str(len(layers))}))
+    known = _published_as(layers, shapes) if predictors else None
+    if known is not None:
+        return dataclasses.replace(known, fields={**known.fields, **shapes.fields})
+    return dataclasses.replace(shapes, fields={"is_hybrid_model": True, **shapes.fields})
 
 
-def arguments(pattern: str) -> tuple[str, ...]:
-    """What the recipe takes besides the arguments of a decoder's.
+def _parts(pattern: str) -> tuple[str, list[str]]:
+    """The layers of the whole, and those of each predictor of a further token."""
+    layers, *predictors = pattern.split("/")
+    return layers, predictors
+
+
+def _published_as(layers: str, shapes: Shapes) -> Shapes | None:
+    """The published hybrid of these layers and of this width: options of a test do not say what its Mamba is."""
+    same = (own for pattern, own in _PUBLISHED.values() if _parts(pattern)[0] == layers and own.hidden == shapes.hidden)
+    return next(same, None)
+
+
+def recipe_of(case: Case) -> tuple[str, tuple[str, ...]] | None:
+    """The recipe and what it takes besides the arguments of a decoder's; None where the case is of another kind.
 
     Raises:
-        CannotBuildError: what Mamba's layers need is not installed.
+        CannotBuildError: what Mamba's layers need is not installed, or predictors stand in a pipeline.
     """
+    pattern = pattern_of(case)
+    if pattern is None:
+        return None
     for package in ("mamba_ssm", "causal_conv1d"):
         needs_installed(package, f"the recipe {RECIPE} says how")
-    return ("--pattern", pattern)
+    layers, predictors = _parts(pattern)
+    if not predictors and "fp4" not in case.precision():
+        return RECIPE, options(pattern=layers)
+    if predictors and case.count("pp", 1) > 1:
+        raise CannotBuildError("the recipe has no pipeline of hybrids that predict further tokens")
+    if len(set(predictors)) > 1:
+        raise CannotBuildError(f"the recipe's predictors are all alike, and the case's layers are {pattern}")
+    own = bool(predictors) and bool(flags_of(case).get("hybrid-layer-pattern"))  # Bridge's repeat the same one
+    words = options(
+        pattern=layers,
+        predictor=predictors[0] if predictors else None,
+        predictions=len(predictors) or None,
+        own_weights=own,
+    )
+    return PREDICTING, words

@@ -54,7 +54,7 @@ def plan_megatron(case: Case) -> Plan:
     recipe, own = _recipe(case)
     name = case.text("model").lower()
     if (
-        recipe not in (encoders.RECIPE, hybrids.RECIPE)
+        recipe not in (encoders.RECIPE, *hybrids.RECIPES)
         and not plain_name(case).startswith("nemotron4")
         and (family := next((word for word in _OTHER_FAMILIES if word in name), None))
     ):
@@ -97,8 +97,8 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
     """The recipe that builds the case's kind of model, and its own arguments."""
     if encoders.family(case):
         return encoders.RECIPE, encoders.arguments(case)
-    if pattern := hybrids.pattern_of(case):
-        return hybrids.RECIPE, hybrids.arguments(pattern)
+    if hybrid := hybrids.recipe_of(case):
+        return hybrid
     if own := variants.arguments(case):
         return variants.RECIPE, own
     chip = cluster_of(case).gpu.id
@@ -219,6 +219,8 @@ def _settings(case: Case, cluster: Cluster, micro_batches: int) -> tuple[str, ..
         **fields_of(case, flags_of(case)),
         **tuned_experts.exchange_fields(case, cluster.gpu.id),
     }
+    if hybrids.pattern_of(case):  # whose predictors are the recipe's
+        fields.pop("mtp_num_layers", None)
     stages = case.count("pp", 1)
     if case.count("vp", 1) > 1 and micro_batches % stages and micro_batches > stages:
         fields["microbatch_group_size_per_vp_stage"] = micro_batches  # groups of another size would not come out even

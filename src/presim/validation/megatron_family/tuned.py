@@ -102,6 +102,12 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("h100", "fp8", ("moe", "layernorm", "core_attn", "moe_act")),
         ("h100", "bf16", ("moe", "layernorm")),
     ),
+    "nemotron3super": (
+        ("b200", "bf16", ("moe_act", "moe", "layernorm", "core_attn")),
+        ("b200", "", ("moe_act", "layernorm")),
+        ("b300", "bf16", ("moe_act", "layernorm")),
+        ("b300", "nv", ("moe_act", "layernorm")),
+    ),
     "kimik2": (("h100", "", ("mla_up_proj", "mlp")), ("", "", ("mla_up_proj",))),
     "gptoss120b": (
         ("h100", "", ("layernorm", "moe_act")),

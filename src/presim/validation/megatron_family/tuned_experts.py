@@ -20,15 +20,21 @@ Rules = Mapping[str, tuple[tuple[str, str], ...]]  # model -> (GPU, precision); 
 
 _HYBRID: Rules = {  # since 26.02
     "nemotron3nano": (("", ""),),
+    "nemotron3super": (("", ""),),
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb200", "mx"), ("gb300", "mx")),
     "deepseekv3": (("", ""),),
     "kimik2": (("gb", ""),),
 }
-_MAMBA_GRAPHED: Rules = {"nemotron3nano": (("", ""),)}  # since 26.02: layers of Mamba are CUDA graphs
+_SUPER_GRAPHED = (("gb", ""), ("b300", ""))
+_MAMBA_GRAPHED: Rules = {  # since 26.02: layers of Mamba are CUDA graphs
+    "nemotron3nano": (("", ""),),
+    "nemotron3super": _SUPER_GRAPHED,
+}
 _ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are
     "nemotron3nano": (("gb", ""), ("b200", ""), ("b300", "")),
+    "nemotron3super": _SUPER_GRAPHED,
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb300", "")),

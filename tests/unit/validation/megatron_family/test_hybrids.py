@@ -47,12 +47,42 @@ def test_nemotron_h_leaves_its_first_and_last_layers_out_of_fp8() -> None:
     assert "--set num_layers_at_start_in_bf16=2" in words
 
 
+def test_a_hybrid_that_predicts_further_tokens_has_a_recipe_of_its_own() -> None:
+    planned = plan(Case({**NANO, "model": "Nemotron_3_Super", "framework_version": "26.04", "gpu": "B200"}))
+    words = " ".join(planned.args)
+    assert planned.recipe == "megatron_predicting.py"
+    assert "EMEMEMEM*EMEMEMEME --predictor *E --predictions 2 --layers 88" in words  # one predictor, twice
+    assert "--set moe_latent_size=1024" in words
+    assert "--recompute moe_act,layernorm" in words
+    said = {**NANO, "framework": "Megatron-LM", "n_layers": "3", "hidden": "1024", "n_heads": "16"}
+    said |= {"other": "hybrid-layer-pattern=ME*/*E/*E;mtp-num-layers=2;transformer-impl=transformer_engine"}
+    words = arguments(said)
+    assert "--pattern ME* --predictor *E --predictions 2 --own-weights --layers 3" in words
+    assert "mtp_num_layers" not in words
+
+
+def test_a_test_with_the_layers_of_a_published_hybrid_has_its_mamba() -> None:
+    layers = "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME"
+    row = {**TEST, "hidden": "2688", "other": f"hybrid-layer-pattern={layers}/*E;transformer-impl=transformer_engine"}
+    assert "--set mamba_num_heads=64" in arguments(row)
+    assert "mamba_num_heads" not in arguments({**row, "hidden": "1024"})
+
+
+def test_hybrids_in_fp4_run_the_recipe_that_has_it() -> None:
+    planned = plan(Case({**NANO, "precision": "NVFP4", "gpu": "GB200"}))
+    assert planned.recipe == "megatron_predicting.py"
+    assert "--predict" not in " ".join(planned.args)
+
+
 def test_what_hybrids_lack_is_said(installed: set[str]) -> None:
-    for layers in ("M-|M*", "M-M*/*E"):
-        with pytest.raises(CannotBuildError, match="neither virtual stages nor predictors of hybrids"):
+    for layers, lack in (
+        ("M-|M*", "no virtual stages of hybrids"),
+        ("M-M*/*E/ME", "predictors are all alike"),
+    ):
+        with pytest.raises(CannotBuildError, match=lack):
             plan(Case({**TEST, "other": f"hybrid-layer-pattern={layers}"}))
-    with pytest.raises(CannotBuildError, match="of the kind 'nemotron'"):
-        plan(Case({**NANO, "model": "Nemotron_3_Super"}))
+    with pytest.raises(CannotBuildError, match="no pipeline of hybrids that predict"):
+        plan(Case({**TEST, "pp": "2", "other": "hybrid-layer-pattern=M*/*E"}))
     installed.discard("causal_conv1d")
     with pytest.raises(CannotBuildError, match="causal_conv1d is not installed"):
         plan(Case(TEST))
