@@ -166,6 +166,8 @@ def _float8(case: Case) -> str | None:
     """torchao's recipe, where the case has one."""
     said = case.precision()
     if "fp8" in said and "mx" not in said:
+        if "gw" in said:
+            raise CannotBuildError("the recipe computes gradients of weights in float8, and the case in bf16")
         needs_installed("torchao")
         return "rowwise" if "row" in said else "tensorwise"
     if "bf16" not in said or re.search(r"fp4|fp8|int8", said):

@@ -81,6 +81,10 @@ def test_an_exchange_in_other_gpus_memory_is_refused() -> None:
             {"other": "local_batch=32;zero bubble"},
             "PyTorch's zero-bubble schedules are ZBV and interleaved; the case does not say which",
         ),
+        (
+            {"precision": "float8 rowwise_with_gw_hp"},
+            "the recipe computes gradients of weights in float8, and the case in bf16",
+        ),
         ({"precision": "fp16"}, "the recipe computes in bf16 or float8, and the case in 'fp16'"),
     ],
 )
