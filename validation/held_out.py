@@ -23,7 +23,7 @@ latter; the share of points within the stated 80 % interval. A shape is held out
 sizes, heads or elements was in the fit. Prices are of single kernels, as tables are made, not of a busy GPU.
 
 *All sources* includes those that were left out of the fit or ran slower (vidur's products beside aiconfigurator's,
-vLLM's paged attention, SimuMax's B200 as it is): the interval has to cover them, and the error without them is in
+SimuMax's B200 as it is): the interval has to cover them, and the error without them is in
 *what was fitted*. Sources that measured the same work on the same GPU disagree by as much as the difference.
 """
 

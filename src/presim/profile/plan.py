@@ -63,8 +63,8 @@ def obstacle(signature: Signature, gpu: Gpu) -> str:
         plain = signature.dtype in _FLOATS and signature.b_dtype in ("", signature.dtype)
         return "" if plain and signature.out_dtype in ("", signature.dtype) else "products of mixed or narrow types"
     if isinstance(signature, Attention):
-        plain = signature.backend in _BACKENDS and not signature.window and not signature.dropout
-        return "" if plain else "attention with a window, dropout or another backend"
+        plain = signature.backend in _BACKENDS and not (signature.window or signature.dropout or signature.paged)
+        return "" if plain else "attention with a window, dropout, pages or another backend"
     if isinstance(signature, Elementwise):
         return "" if _plain_elementwise(signature) else "elementwise work whose operands its bytes do not tell"
     if isinstance(signature, (Convolution, Normalization, Softmax, Copy)):

@@ -73,6 +73,7 @@ class Attention(msgspec.Struct, frozen=True, tag_field="family", tag="attention"
     backend: str  # cudnn, flash, efficient, flex, …
     window: int = 0  # sliding window in tokens; 0: none
     dropout: bool = False
+    paged: bool = False  # keys and values lie in pages of a cache, found by a table
 
     @property
     def flops(self) -> int:

@@ -51,6 +51,7 @@ def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
         causal=bool(causal),
         dtype=query.dtype,
         backend="flash3" if operator.base_name == "fwd" else "flash",
+        paged=True,
     )
 
 

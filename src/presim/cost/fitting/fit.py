@@ -37,9 +37,8 @@ _WITNESSES, _CONTRADICTED = (
     3,
     0.15,
 )  # sources that timed the same work; further than this from their median is disturbed
-# Left out where there are enough other rows. vLLM's attention reads keys and values from pages: on an A100 it takes
-# 15 % longer than over tensors in one piece. vidur rounds to a microsecond and times with events around the operator.
-_LESS_LIKE_TRAINING = {"attention-forward": "aiconfigurator/vllm", "gemm-half": "vidur"}
+# Left out where there are enough other rows: vidur rounds to a microsecond and times with events around the operator.
+_LESS_LIKE_TRAINING = {"gemm-half": "vidur"}
 
 
 @dataclasses.dataclass(frozen=True)

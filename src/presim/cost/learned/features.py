@@ -39,6 +39,7 @@ PRODUCT = (
 ATTENTION = (
     "analytic_us", "sequences", "q_tiles", "k_tiles", "head_dim", "v_head_dim", "shared_heads", "is_causal", "seen",
     "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half", "batch", "window",
+    "is_paged",
 )  # fmt: skip
 MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
 ROWWISE = (*MEMORY, "row", "rows_per_sm")
@@ -84,10 +85,11 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
         (
             max(item.batch, 1), max(item.heads, 1), max(item.kv_heads, 1), max(item.q_len, 1), max(item.kv_len, 1),
             item.head_dim, item.v_head_dim, item.causal, item.window, dtype_bytes(item.dtype), max(item.flops, 1),
+            item.paged,
         )
         for item in signatures
     ]  # fmt: skip
-    batch, heads, kv_heads, q_len, kv_len, dim, v_dim, causal, window, size, flops = np.array(rows, float).T
+    batch, heads, kv_heads, q_len, kv_len, dim, v_dim, causal, window, size, flops, paged = np.array(rows, float).T
     peaks = np.array([_peak(signature, device) for signature in signatures])
     seen = np.where(window > 0, np.minimum(window, kv_len), kv_len)
     moved = size * batch * (dim + v_dim) * (heads * q_len + kv_heads * seen)
@@ -97,7 +99,7 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
         waves = np.ceil(q_len / tile) * batch * heads / device.sms
         columns += [np.log(waves), waves / np.ceil(waves)]
     columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved * device.memory_Bps / peaks)]
-    columns += [np.log(moved / device.l2_bytes), size == 2, np.log(batch), np.log1p(window)]
+    columns += [np.log(moved / device.l2_bytes), size == 2, np.log(batch), np.log1p(window), paged]
     return np.stack(columns, axis=1)
 
 

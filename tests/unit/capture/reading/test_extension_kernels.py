@@ -26,7 +26,7 @@ def test_paged_attention_reads_its_longest_sequence_and_not_the_cache() -> None:
     decode = attention(64, 64, 1021)
     assert isinstance(decode, Attention)
     assert (decode.batch, decode.heads, decode.kv_heads, decode.head_dim) == (64, 32, 8, 128)
-    assert (decode.q_len, decode.kv_len, decode.causal) == (1, 1021, True)
+    assert (decode.q_len, decode.kv_len, decode.causal, decode.paged) == (1, 1021, True, True)
 
 
 def test_prompts_of_a_batch_share_its_tokens_evenly() -> None:

@@ -91,6 +91,7 @@ def _attention_row(row: Row, gpu: str, source: str, sizes: tuple[int, ...], late
         direction="forward", batch=batch, heads=heads, kv_heads=kv_heads, q_len=length, kv_len=length + past,
         head_dim=dim, v_head_dim=dim, causal=cached, dtype="bfloat16",
         backend=_LIBRARIES.get(gpu, "flash3"), window=int(row["window_size"] or 0),
+        paged=cached and source.endswith("/vllm"),  # SGLang prefills from tensors in one piece
     )  # fmt: skip
     moved = 4 * batch * kv_heads * dim * length
     cache = Elementwise(moved, moved, moved // 2, "bfloat16")

@@ -50,5 +50,6 @@ def _measured(row: Row, gpu: str) -> Measurement | str:
     work = Attention(
         direction="forward", batch=batch, heads=heads // split, kv_heads=max(kv_heads // split, 1), q_len=chunk[0],
         kv_len=int(cached) + chunk[0], head_dim=dim, v_head_dim=dim, causal=True, dtype="bfloat16", backend="flash3",
+        paged=True,
     )  # fmt: skip
     return Measurement(gpu=gpu, signature=work, duration_ns=latency * 1e6, source="llmservingsim")

@@ -46,3 +46,20 @@ def test_aiconfigurators_products_and_attention(tmp_path: Path) -> None:
     assert [row for row in rows if isinstance(row, str)] == ["m, n, k or latency missing"]
     attention = next(row for work, row in made.items() if isinstance(work, Attention))
     assert attention.beside == (Elementwise(8192, 8192, 4096, "bfloat16"),)
+
+
+@pytest.mark.parametrize(("framework", "paged"), [("vllm", True), ("sglang", False)])
+def test_aiconfigurators_vllm_attends_over_pages(tmp_path: Path, framework: str, paged: bool) -> None:
+    row = {
+        "kernel_source": "fa3", "batch_size": 2, "isl": 512, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "step": 0, "window_size": 0, "latency": 0.03,
+    }  # fmt: skip
+    encoder = {name: value for name, value in row.items() if name != "num_key_value_heads"}
+    folder = tmp_path / "data/h100_sxm"
+    parquet(folder / f"attention/{framework}/0.5/context_attention_perf.parquet", row)
+    parquet(folder / f"encoder_attention/{framework}/0.5/encoder_attention_perf.parquet", encoder)
+    found = [each.signature for each in aiconfigurator.read(tmp_path) if isinstance(each, Measurement)]
+    assert {(each.causal, each.paged) for each in found if isinstance(each, Attention)} == {
+        (True, paged),
+        (False, False),
+    }

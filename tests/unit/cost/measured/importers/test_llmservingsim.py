@@ -22,6 +22,8 @@ def test_llmservingsims_prompts_split_over_gpus_and_no_decoding(tmp_path: Path) 
     assert reader_of(tmp_path) == ("llmservingsim", llmservingsim)
     intake = Intake().take(llmservingsim.read(tmp_path))
     (found,) = intake.accepted
-    assert found.signature == Attention("forward", 1, 16, 2, 1024, 1536, 128, 128, True, "bfloat16", "flash3")
+    assert found.signature == Attention(
+        "forward", 1, 16, 2, 1024, 1536, 128, 128, True, "bfloat16", "flash3", paged=True
+    )
     assert (found.gpu, found.duration_ns) == ("h100-sxm", 30_000)
     assert sorted(intake.rejected.values()) == [1, 1]
