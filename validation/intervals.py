@@ -25,7 +25,7 @@ STATED = 0.8
 GRID = [
     Spread(together, clusters, slower)
     for together, clusters, slower in itertools.product(
-        (0.0, 0.25, 0.5, 0.75), (0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12), (1.5, 2.0, 3.0, 4.0, 6.0)
+        (0.0, 0.25, 0.5, 0.75), (0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12), (1.4, 1.6, 2.0, 3.0, 4.0)
     )
 ]
 

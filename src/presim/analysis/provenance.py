@@ -17,7 +17,7 @@ from presim.trace.signatures import Collective, Signature, family
 # What a study of four A100 or H100 found for compute beside communication is 18.9 % on average and 40.0 % at most
 # (arXiv 2507.03114); NCCL's users report single kernels that take 1.8 times as long (NVIDIA/nccl issue 1428).
 CONTENTION_UNCERTAINTY = 0.6
-HOST_UNCERTAINTY = 0.5  # of a second in which the device waits for the host: its CPU may be twice as fast
+HOST_UNCERTAINTY = 0.4  # of a second in which the device waits for the host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +26,17 @@ class Spread:
 
     together: float = 0.25  # of the prices' own doubt: shapes of one class are wrong each for itself, for most of it
     clusters: float = 0.08  # of the step, by which two clusters of one description differ
-    host_slower: float = 2.0  # the target's host may need so many times the CPU time that is expected of it
+    host_slower: float = 1.6  # the target's host may need so many times the CPU time that is expected of it
 
 
 SPREAD = Spread()
 METHOD = (
     "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
     f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with 60 % "
-    f"of what contention adds and {SPREAD.clusters:.0%} of the step by which clusters differ. The host may be twice as "
-    f"fast, or need {SPREAD.host_slower:g} times its CPU time: where that is longer than the step it widens the upper "
-    "end. Not covered: hidden communication that would show if it took longer, and whatever is listed as not modelled."
+    f"of what contention adds and {SPREAD.clusters:.0%} of the step by which clusters differ. The host may need "
+    f"{HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times its CPU time: where that is longer than the step it "
+    "widens the upper end. Not covered: hidden communication that would show if it took longer, and whatever is listed "
+    "as not modelled."
 )
 
 
