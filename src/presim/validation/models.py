@@ -136,7 +136,7 @@ _PUBLISHED = {
     **{name: Shapes(*sizes, "gpt", fields=_PLAIN) for name, sizes in dense_models.NEMOTRONS.items()},
     **{name: Shapes(*sizes, "gpt", tied=True, positions="learned") for name, sizes in dense_models.GPT3S.items()},
 }
-_UNLIKE = ("deepseekv32",)  # begin as a model that is known, and are another
+UNLIKE = ("deepseekv32",)  # begin as a model that is known, and are another
 _SHORT = (  # ways to write a name -> how it is written here
     (r"^qwen3moe", "qwen3"),
     (r"^qwen330b(?!a3b)(a3|3a)?", "qwen330ba3b"),
@@ -167,7 +167,7 @@ def published_shapes(case: Case) -> Shapes:
     if case.text("n_layers") and case.text("n_heads"):
         return _from_cells(case)
     name = plain_name(case)
-    keys = [key for key in _PUBLISHED if name.startswith(key) and not name.startswith(_UNLIKE)]
+    keys = [key for key in _PUBLISHED if name.startswith(key) and not name.startswith(UNLIKE)]
     known = _PUBLISHED[max(keys, key=len)] if keys else None
     if known is None:
         raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")

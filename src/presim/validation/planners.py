@@ -94,5 +94,7 @@ def plan(case: Case) -> Plan:
         return plan_megatron(case)
     for words, planner in _PLANNERS:
         if any(word in framework for word in words):
+            if planner is not plan_megatron and "muon" in case.text("optimizer").lower():
+                raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {case.text('optimizer')}")
             return planner(case)
     raise CannotBuildError(f"no recipe for the framework {case.text('framework')!r}")

@@ -45,6 +45,8 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
         ({"sharding": "SimpleFSDP"}, "the recipe shards with FSDP2, and the case with SimpleFSDP"),
         ({"act_ckpt": "see recipe"}, "act_ckpt = 'see recipe' says neither none, selective nor full"),
         ({"optimizer": "AdamW 8-bit"}, "the recipes' optimizers are Adam and Muon, and the case's is AdamW 8-bit"),
+        ({"optimizer": "muon"}, "the recipe's optimizer is Adam, and the case's is muon"),
+        ({"model": "DeepSeek-V3.2 671B", "pp": "2", "tp": "4"}, "the recipe has no model 'DeepSeek-V3.2 671B'"),
         ({"global_batch": "8000 tokens"}, "global_batch = '8000 tokens' is no multiple of seq_len = 8192"),
         (
             {"framework": "Composer", "tp": "1", "sharding": "HYBRID_SHARD"},

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from presim.hardware.cluster import Cluster
 from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.models import plain_name
+from presim.validation.models import UNLIKE, plain_name
 from presim.validation.plan import Plan, Repeats, needs_installed, options
 
 _RECIPE = "torchtitan_trainer.py"
@@ -89,7 +89,8 @@ def model_of(case: Case, known: Mapping[str, Model]) -> Model:
     name = plain_name(case)
     if name in known:
         return known[name]
-    family = max((each for each in known if name.startswith(each)), key=len, default=None)
+    alike = (each for each in known if name.startswith(each) and not name.startswith(UNLIKE))
+    family = max(alike, key=len, default=None)
     if family is not None:  # "llama38binstruct"
         return known[family]
     shapes = next((sizes for each, sizes in _DENSE.items() if name.startswith(each)), None)
