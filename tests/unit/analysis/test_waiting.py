@@ -6,6 +6,7 @@ import pytest
 
 from presim.analysis.breakdown import Instant, break_down
 from presim.analysis.steps import find_steps
+from presim.analysis.waiting import turns
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
@@ -44,3 +45,16 @@ def test_the_rank_with_less_work_waits_for_the_other_by_the_difference() -> None
     assert spent[1][Instant.WAITING] == pytest.approx(3 * product, rel=0.05)
     moved = [spent[number][Instant.EXPOSED_COMMUNICATION] for number in (0, 1)]
     assert moved[0] == moved[1] > 0
+
+
+@pytest.mark.parametrize("latency_ns", [0, 5_000])
+def test_a_turn_comes_when_the_launch_is_over(latency_ns: int) -> None:
+    """A collective that is alone on its stream could begin then, and does: nobody is late."""
+    groups = (Group("dp", (0, 1), 2),)
+    build = TraceBuilder(Manifest(world_size=2, rank=0, gpu="", gpus_per_node=2, script="", groups=groups))
+    build.work(REDUCE, stream=1)
+    priced = fakes.priced(build.trace())
+    options = Options(launch_latency_ns=latency_ns, contention=False)
+    timeline = simulate_job([priced], options=options, compiled=False)[0]
+    assert turns(priced.trace, timeline, latency_ns).tolist() == timeline.start_ns.tolist()
+    assert timeline.start_ns[0] == timeline.issue_ns[0] + latency_ns

@@ -149,7 +149,7 @@ def test_event_times_are_simulated_without_a_live_clock_too(tmp_path: Path) -> N
     check(cudart.cudaEventSynchronize(end))
     waits = [time.perf_counter() - before]
     results["elapsed"] = elapsed(start, end)
-    for _ in range(4):  # of several one is not disturbed, however busy the machine is
+    for _ in range(40):  # of many one is not disturbed, however busy the machine is
         copy()
         check(cudart.cudaEventRecord(end, None))
         before = time.perf_counter()
@@ -187,7 +187,7 @@ def test_a_child_process_has_the_machine_s_clock(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert float(str(results["forked"])) < 1
+    assert float(str(results["forked"])) < 60  # it is not left waiting for an answer
     assert float(str(results["program"])) > 0
 
 

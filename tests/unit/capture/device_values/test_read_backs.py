@@ -12,6 +12,35 @@ from presim.capture.device_values.read_backs import ReadBacks
 from presim.trace.schema import ReadBack
 
 
+class StoppedError(Exception):
+    """What an endless loop ends with here."""
+
+
+def _stop(sentence: str) -> None:
+    raise StoppedError(sentence)
+
+
+@pytest.mark.parametrize(("seconds", "more", "ends"), [(0.05, None, True), (0.001, None, False), (0.05, "work", False)])
+def test_a_loop_ends_that_reads_the_same_again_and_again_and_for_long(
+    seconds: float, more: str | None, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1500 reads the 1001st that brings nothing new; not before a minute, nor where other work comes in between."""
+    clock, descriptions = itertools.count(0.0, seconds), itertools.count()
+    monkeypatch.setattr(read_backs.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(read_backs, "calling_line", lambda: "train.py:7")
+    reads = ReadBacks({"watchdog": "20"}, _stop)
+    came = (lambda: next(descriptions) // 100) if more else (lambda: 0)
+    monkeypatch.setattr(reads, "_count_descriptions", came, raising=False)
+    said = ""
+    try:
+        for _ in range(1500):
+            reads._read(b"aten::_local_scalar_dense", Origin.LOSS, 5)
+    except StoppedError as error:
+        said = str(error)
+    assert said.startswith("the script loops at train.py:7 on a value") == ends
+    assert ("it read 5 (item, loss)" in said) == ends
+
+
 def test_every_place_is_listed_the_most_frequent_first(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"train.py:{number}" for number in range(1000)]
     places = itertools.chain(lines, ["train.py:7"] * 2)
