@@ -47,6 +47,17 @@ def test_older_logs_have_no_column_for_the_root_and_no_name(tmp_path: Path) -> N
     assert log.kind == "all_reduce"
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter"])
+def test_sums_are_told_apart_by_the_ratio_of_their_bandwidths(kind: str, tmp_path: Path) -> None:
+    """Of 8 ranks an all-reduce moves 2 x 7/8 of its size over a bus, a reduce-scatter half of that."""
+    devices = "".join(f"#  Rank {rank} Pid {rank} on node-0 device {rank} [0x00] A100\n" for rank in range(8))
+    lines = nccl_logs.line(1 << 30, 16170.0, {"all_reduce": 1.75, "reduce_scatter": 0.875}[kind])
+    assert read(written(tmp_path, f"{devices}{nccl_logs.HEADER}\n{lines}\n")).kind == kind
+    between = nccl_logs.line(1 << 30, 16170.0, 1.3)
+    with pytest.raises(InputError, match="does not say which collective it measured"):
+        read(written(tmp_path, f"{devices}{nccl_logs.HEADER}\n{between}\n"))
+
+
 def test_a_name_may_say_what_the_log_does_not(tmp_path: Path) -> None:
     text = nccl_logs.text(CLUSTER, "all_gather", 8, 1).replace("# Collective test starting: all_gather_perf\n", "")
     assert read(written(tmp_path, text, "alltoall-8.log")).kind == "all_to_all"
