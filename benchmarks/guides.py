@@ -1,0 +1,60 @@
+"""Runs the commands that the guides show, as they stand there, and prints how each ended.
+
+    python benchmarks/guides.py [PAGE...]      # of docs/guide, without .md; all unless named
+
+Those with names that stand for something (``train.py``, ``DIR``) are left out, as are ``make`` and ``pip``. Each has
+ten minutes. presim has to be on the path, in a checkout that ``make frameworks`` completed; what else a page asks for is installed before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "guide"
+LIMIT_S = 600
+_PLACEHOLDER = re.compile(r"\btrain\.py|\bDIR\b|…")
+_FIGURES = re.compile(r"^(first step|step time).*\n(?P<time>\S+ \S+) .*?(?P<memory>[\d.]+ of [\d.]+ GiB)", re.MULTILINE)
+
+
+def commands(page: Path) -> Iterator[str]:
+    """The lines of a page's blocks that begin with a prompt, in one line each."""
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in re.findall(r"^\$ (.*)$", block.replace("\\\n", " "), re.MULTILINE):
+            command = " ".join(line.partition(" #")[0].split())
+            if ("presim " in command or command.startswith("python ")) and not _PLACEHOLDER.search(command):
+                yield command
+
+
+def run(command: str) -> tuple[str, str, str]:
+    """How a command ended, and the step time and memory that its report shows."""
+    try:
+        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {LIMIT_S} s", "", ""
+    return f"exit code {done.returncode}", *figures(done.stdout)
+
+
+def figures(report: str) -> tuple[str, str]:
+    """Step time and memory of a report; empty where it shows none."""
+    found = _FIGURES.search(report)
+    return (found["time"], found["memory"]) if found else ("", "")
+
+
+def main() -> None:
+    """One row a command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="*", metavar="PAGE")
+    pages = parser.parse_args().pages or sorted(page.stem for page in GUIDE.glob("*.md"))
+    print("| command | ended with | step time | memory |\n|---|---|---|---|")
+    for page in pages:
+        for command in commands(GUIDE / f"{page}.md"):
+            print(f"| `{command}` | {' | '.join(run(command))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
