@@ -3,8 +3,8 @@
     python benchmarks/guides.py [PAGE...]      # of docs/guide, without .md; all unless named
 
 Those with names that stand for something (``train.py``, ``DIR``) are left out, as are ``make`` and ``pip``. Each has
-ten minutes. presim has to be on the path, in a checkout that ``make frameworks`` completed; what else a page asks for is
-installed before.
+ten minutes. presim has to be on the path, in a checkout that ``make frameworks`` completed; what else a page asks for
+is installed before.
 """
 
 from __future__ import annotations
