@@ -66,7 +66,9 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     backward = signature.direction == "backward"
     dim = (signature.head_dim + signature.v_head_dim) / 2
     softmax = constants.softmax_dim / (constants.backward_products if backward else 1)
-    efficiency = constants.efficiency * (1 + softmax / 128) * dim / (dim + softmax)
+    products = constants.efficiency * (1 + softmax / 128)
+    softmax *= 1 if device.throttles else device.cut  # exponentials are as fast as ever beside slower products
+    efficiency = products * dim / (dim + softmax)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
     if backward and signature.head_dim > 128 and constants.wide_backward:
         dim, efficiency = signature.head_dim, efficiency * _WIDE_BACKWARD

@@ -53,7 +53,13 @@ class Device:
     sustained_half: float | None = None  # the same for products in 16 bits, where that is known by itself
     attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
     burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
+    cut: float = 1.0  # peak of its tensor cores against its vector units', relative to the generation's measured GPU
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
+
+    @property
+    def throttles(self) -> bool:
+        """Power limits long products; not where tensor cores were cut to less than half, as on an H20."""
+        return self.cut > _HALF
 
     def keeps(self, kind: str) -> float:
         """What products of a precision keep of their generation's share of the peak."""
@@ -71,6 +77,11 @@ class Device:
 # Board power per peak bf16 TFLOP/s of the GPU that each generation's constants were fitted on.
 _MEASURED_W_PER_TFLOPS = {"ampere": 400 / 312, "ada": 350 / 362, "hopper": 700 / 989, "blackwell": 1000 / 2250}
 _MEASURED_W_PER_TFLOPS["blackwell-ultra"] = _MEASURED_W_PER_TFLOPS["blackwell"]
+_MEASURED_PER_FP32 = {
+    "ada": 362 / 91.6,
+    "hopper": 989 / 67,
+}  # dense bf16 peak of those GPUs by that of their vector units
+_HALF = 0.6
 _MEASURED = frozenset(("h100-sxm", "h200", "h800", "a100-40gb-sxm", "a100-80gb-sxm", "a800-80gb-sxm", "b200", "l40s"))
 _DOUBT = 1.5  # another GPU of a measured generation; a guess until somebody measures one
 
@@ -91,6 +102,7 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     tensor = known.get("bf16") or known.get("fp16") or known.get("fp32") or 1e12
     share = min(1.0, (gpu.power_w / (tensor / 1e12) / reference) ** 0.6) if reference else 1.0
     measured = gpu.id in _MEASURED
+    vector = known.get("fp32", 0.0) * _MEASURED_PER_FP32.get(gpu.architecture, 0.0)
     ultra = gpu.architecture == "blackwell" and gpu.compute_minor == 3
     return Device(
         name=gpu.id,
@@ -106,5 +118,6 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         sustained_half=_sustained(gpu.id, "half"),
         attention_generation="blackwell-ultra" if ultra else gpu.architecture,
         burst=burst,
+        cut=min(1.0, tensor / vector) if vector else 1.0,
         doubt=1.0 if measured else _DOUBT,
     )

@@ -44,6 +44,9 @@ _TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are str
 # Gradients in FP8 are added up precisely (Transformer Engine's and torchao's defaults), for which Hopper interrupts its
 # tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
 _PRECISE = {"hopper": 1.15}
+# Of their peak, what products keep on GPUs whose tensor cores never ask for all of the power: 280 of an H20's 296
+# TFLOP/s in FP8, 140 of 148 in bf16 attention (alibaba/InferSim f2293da).
+_UNTHROTTLED = 0.95
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
 
@@ -90,6 +93,8 @@ def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants
     sustained = constants.sustained * device.sustained * (1 if device.burst else constants.busy)
     lead = min(constants.sustained * constants.rise, 1.0) - sustained
     lead = lead if device.burst else max(lead, 0.0) * constants.busy_rise
+    if not device.throttles:
+        sustained, lead = _UNTHROTTLED, 0.0
     efficiency = sustained + lead / (1 + work / (constants.crossover_TFLOP * 1e12))
     splits = np.minimum(_SPLIT, np.ceil(k / 64))
     depth = np.ceil(k / splits / 32) * 32

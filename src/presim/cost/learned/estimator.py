@@ -32,6 +32,7 @@ _SHORT_NS = 20_000  # products are so short where trees can say that more work t
 # Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
 # products describes gradients best: SimuMax's 370 on B200, corrected by the forward products of the other frameworks.
 _OTHER_LAYOUT = 0.5
+_LIMITED_BY_POWER = ("gemm-half", "gemm-fp8", "grouped-gemm", "attention-forward", "attention-backward")
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
@@ -175,10 +176,17 @@ def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
     ranks: dict[str, tuple[int, float]] = {}
     for name, path in sorted(files.items()):
         kind, _, other = name.removesuffix(".json").partition(".")
-        rank = _distance(gpu, other) if kind in features.KINDS else None
+        rank = _distance(gpu, other) if kind in features.KINDS and _as_limited(kind, gpu, other) else None
         if rank is not None and rank < ranks.get(kind, (99, 0.0)):
             chosen[kind], ranks[kind] = path, rank
     return chosen
+
+
+def _as_limited(kind: str, gpu: Gpu, other_id: str) -> bool:
+    """What power takes from products corrects no GPU from which it takes nothing, nor the other way round."""
+    if kind not in _LIMITED_BY_POWER or other_id not in catalogue.ids(Gpu):
+        return True
+    return device_of(gpu).throttles == device_of(catalogue.gpu(other_id)).throttles
 
 
 @functools.lru_cache(maxsize=4096)

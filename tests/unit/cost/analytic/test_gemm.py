@@ -135,3 +135,15 @@ def test_how_sums_are_kept_goes_before_what_types_tell(h100: Device) -> None:
 def test_prices_come_back_in_the_order_asked(h100: Device) -> None:
     asked = [product(64, 64, 64), product(64, 64, 64, dtype="float32"), product(4096, 4096, 4096)]
     assert gemm.price(asked, h100) == [priced(h100, signature) for signature in asked]
+
+
+def test_tensor_cores_that_were_cut_keep_their_peak() -> None:
+    """InferSim's H20: 280 TFLOP/s in FP8 of the datasheet's 296, where an H100 throttles to seven tenths."""
+    work = Gemm(8192, 8192, 8192, 1, "float8_e4m3fn", out_dtype="bfloat16", scaling="block")
+    rates = {}
+    for name in ("h20", "h100-sxm"):
+        chip = hardware.gpu(name)
+        (made,) = gemm.price([work], device_of(chip, burst=True))
+        rates[name] = work.flops / made.duration_ns * 1e9 / chip.peak("fp8")
+    assert rates["h20"] == pytest.approx(280 / 296, rel=0.02)
+    assert rates["h100-sxm"] < 0.8
