@@ -53,6 +53,9 @@ class Plan:
     gathers_ahead: bool = False  # it gathered the weights of virtual stages one ahead, which the recipe does not
     between_steps_ns: int = 0  # more than the recipe takes, of the reference host
     input_s: float = 0.0  # what a step has to read was not there sooner
+    logged_at: int = (
+        0  # the published time is the mean of step 2 to this one, of which the first warms up; 0: it is not
+    )
 
 
 Planner = Callable[[Case], Plan]

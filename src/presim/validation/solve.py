@@ -92,12 +92,17 @@ def simulate(
 
 
 def step_s(plan: Plan, traces: Sequence[Trace], found: Evaluation) -> float | None:
-    """Seconds of a step that has its input, with all micro-batches where fewer were captured; None: no step came."""
-    if found.result.step_time_s is None:
+    """Seconds of a step that has its input, with all micro-batches where fewer were captured; None: no step came.
+
+    Of the steps that the published time is the mean of, where one of them warms up.
+    """
+    steady, times = found.result.step_time_s, found.result.steps.times_s
+    if steady is None:
         return None
-    times = found.result.steps.times_s if plan.repeats else []
+    if plan.logged_at > 2 and len(times) >= 3:
+        steady = (times[1] + (plan.logged_at - 2) * steady) / (plan.logged_at - 1)
     if plan.repeats is None or len(times) < 3:
-        return max(found.result.step_time_s, plan.input_s)
+        return max(steady, plan.input_s)
     busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
     return max(float(plan.repeats.step_time(times[1], times[2], busy_s)), plan.input_s)
 

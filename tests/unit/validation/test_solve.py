@@ -20,7 +20,7 @@ from presim.validation.captures import Captures
 from presim.validation.cases import Case
 from presim.validation.plan import Plan, Repeats
 from presim.validation.planners import plan
-from presim.validation.solve import solve, solve_all
+from presim.validation.solve import simulate, solve, solve_all, step_s
 from support import workloads
 
 ROW = {
@@ -70,6 +70,18 @@ def test_what_further_micro_batches_add_is_taken_from_two_steps(trace: Trace, mo
     assert None not in (found.step_time_s, plain.step_time_s, found.low_step_time_s, plain.low_step_time_s)
     assert found.low_step_time_s / found.step_time_s == pytest.approx(plain.low_step_time_s / plain.step_time_s)  # type: ignore[operator]
     assert found.step_time_s == pytest.approx(plain.step_time_s, rel=0.05)  # all of its steps are alike
+
+
+def test_a_time_logged_early_is_the_mean_of_the_steps_since_the_first(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(Case(ROW))
+    found = simulate(planned, [trace])
+    steady, times = found.result.step_time_s, found.result.steps.times_s
+    assert steady is not None
+    early = step_s(dataclasses.replace(planned, logged_at=10), [trace], found)
+    assert early == pytest.approx((times[1] + 8 * steady) / 9)
+    assert step_s(planned, [trace], found) == steady
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ What PyTorch's torchtitan of 2024 did where a row does not say it: as many micro
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from presim.hardware.cluster import Cluster
@@ -24,6 +25,7 @@ from presim.validation.plans.trainer import LLAMAS, Model, Trainer, batch_of, mo
 
 _FSDP2, _EARLIER = "llama_fsdp2.py", "llama_torchtitan.py"
 _LATER = "2025-09"  # by then cuDNN's attention came first on every GPU, and torchtitan's models were written anew
+_LOGGED_EVERY = 10  # steps, the first by itself: its metrics' default
 _MODELS = {
     **LLAMAS,
     "llama31405b": Model("llama3", "405B"),
@@ -121,7 +123,13 @@ def _trainer(case: Case, cluster: Cluster, replicas: int | None) -> Plan:
         traced="graph_trainer" in case.text("framework"),
         graphs="cudagraph" in other,
     )
-    return plan_trainer(model_of(case, _MODELS), trainer, cluster)
+    return dataclasses.replace(plan_trainer(model_of(case, _MODELS), trainer, cluster), logged_at=_logged_at(other))
+
+
+def _logged_at(other: str) -> int:
+    """The step whose log the case quotes, where that is the first since step 1: its rate is the mean of all between."""
+    said = re.search(r"\bstep ?(\d+)\b", other)
+    return int(said[1]) if said and int(said[1]) <= _LOGGED_EVERY else 0
 
 
 def _batches(case: Case, stages: int) -> tuple[int, int | None, int | None]:

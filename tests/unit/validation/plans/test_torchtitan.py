@@ -96,3 +96,8 @@ def test_the_trainer_has_to_be_installed(installed: set[str]) -> None:
     installed.discard("torchtitan")
     with pytest.raises(CannotBuildError, match="torchtitan is not installed: make frameworks"):
         plan(Case(PIPELINE))
+
+
+@pytest.mark.parametrize(("said", "step"), [("CrossEntropyLoss;step10", 10), ("ChunkedCELoss 8;step20", 0), ("", 0)])
+def test_the_first_log_after_step_1_has_the_mean_of_all_between(said: str, step: int) -> None:
+    assert plan(Case({**EXPERTS, "other": said})).logged_at == step
