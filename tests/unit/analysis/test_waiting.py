@@ -48,13 +48,16 @@ def test_the_rank_with_less_work_waits_for_the_other_by_the_difference() -> None
 
 
 @pytest.mark.parametrize("latency_ns", [0, 5_000])
-def test_a_turn_comes_when_the_launch_is_over(latency_ns: int) -> None:
-    """A collective that is alone on its stream could begin then, and does: nobody is late."""
+def test_a_turn_comes_when_the_launch_is_over_and_the_stream_is_free(latency_ns: int) -> None:
+    """Or what came before on its stream has ended; a collective begins then, as nobody is late."""
     groups = (Group("dp", (0, 1), 2),)
     build = TraceBuilder(Manifest(world_size=2, rank=0, gpu="", gpus_per_node=2, script="", groups=groups))
-    build.work(REDUCE, stream=1)
+    build.work(Gemm(4096, 4096, 4096, 1, "bfloat16"))
+    for _ in range(2):
+        build.work(REDUCE, stream=1)
     priced = fakes.priced(build.trace())
     options = Options(launch_latency_ns=latency_ns, contention=False)
     timeline = simulate_job([priced], options=options, compiled=False)[0]
     assert turns(priced.trace, timeline, latency_ns).tolist() == timeline.start_ns.tolist()
-    assert timeline.start_ns[0] == timeline.issue_ns[0] + latency_ns
+    assert timeline.start_ns[1] == timeline.issue_ns[1] + latency_ns
+    assert timeline.start_ns[2] == timeline.end_ns[1]
