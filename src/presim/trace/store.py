@@ -197,6 +197,10 @@ def _remove(folder: Path, names: set[str]) -> None:
 
 def _read_job(folder: Path) -> _Body:
     path = folder / JOB_FILE
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file, and a trace is a folder; of a result `presim report {folder}` makes a report"
+        )
     if not path.is_file():
         raise InputError(
             f"{folder} holds no trace (there is no {JOB_FILE} in it); make one with `presim run --save {folder} …`"

@@ -226,6 +226,15 @@ def test_no_trace_there_is_one_sentence(tmp_path: Path, capsysbinary: pytest.Cap
     assert "presim run --save" in err
 
 
+@pytest.mark.parametrize("verb", ["trace", "simulate"])
+def test_a_result_is_no_trace(verb: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("{}")
+    code, out, err = called(capsysbinary, verb, path)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"is a file, and a trace is a folder; of a result `presim report {path}` makes a report\n")
+
+
 def test_ranks_of_one_job_are_simulated_together(tmp_path: Path) -> None:
     """The report is on the rank that was asked for."""
     traces = []
