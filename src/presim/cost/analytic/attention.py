@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 
 _TILE = 128
 _DECODE_QUERIES = 16  # up to so many queries the keys are split over the SMs instead
+_DECODE_SHARE = 0.46  # of the peak, of an H20 whose 64 or 128 heads share one of keys: 68 TFLOP/s (InferSim f2293da)
 _DECODE_ROUND_US = 2.0  # an SM needs at least so long for the few keys of one sequence and head
 _BACKWARD_FLOPS = 2.5  # of forward's: Dao, FlashAttention-2 (2023), section 4.1
 _WIDE_BACKWARD = 0.9  # head dimensions above 128 leave the backward few registers (SimuMax, d = 192)
@@ -130,6 +131,8 @@ def _decode_seconds(signature: Attention, device: Device, constants: AttentionCo
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
     moved = size * (signature.kv_heads * seen + signature.heads * signature.q_len)
     arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
+    if not device.throttles:  # cut tensor cores are slower than memory where 64 heads or more share a key
+        arithmetic = max(arithmetic, signature.flops / (device.peak("bf16") * _DECODE_SHARE))
     memory = moved / (device.memory_Bps * constants.decode_memory)
     rounds = np.ceil(signature.batch * signature.kv_heads / device.sms) * _DECODE_ROUND_US * 1e-6
     return max(arithmetic, memory, float(rounds)) + constants.decode_launch_us * 1e-6

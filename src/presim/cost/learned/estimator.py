@@ -32,7 +32,7 @@ _SHORT_NS = 20_000  # products are so short where trees can say that more work t
 # Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
 # products describes gradients best: SimuMax's 370 on B200, corrected by the forward products of the other frameworks.
 _OTHER_LAYOUT = 0.5
-_LIMITED_BY_POWER = ("gemm-half", "gemm-fp8", "grouped-gemm", "attention-forward", "attention-backward")
+_BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # classes that begin so
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
 
@@ -184,7 +184,7 @@ def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
 
 def _as_limited(kind: str, gpu: Gpu, other_id: str) -> bool:
     """What power takes from products corrects no GPU from which it takes nothing, nor the other way round."""
-    if kind not in _LIMITED_BY_POWER or other_id not in catalogue.ids(Gpu):
+    if not kind.startswith(_BY_TENSOR_CORES) or other_id not in catalogue.ids(Gpu):
         return True
     return device_of(gpu).throttles == device_of(catalogue.gpu(other_id)).throttles
 

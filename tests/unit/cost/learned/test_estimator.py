@@ -133,3 +133,10 @@ def test_a_model_of_other_formulas_is_refused(tmp_path: Path) -> None:
     write(msgspec.structs.replace(model, analytic=(1,)), tmp_path / "gemm-half.h100-sxm.json")
     with pytest.raises(InputError, match="was fitted to other formulas than this presim has: make it again"):
         LearnedEstimator(hardware.gpu("h100-sxm"), (PACKAGED, tmp_path)).price([GEMM])
+
+
+def test_corrections_of_a_gpu_that_throttles_are_not_lent_to_one_that_does_not() -> None:
+    product = Gemm(8192, 8192, 8192, 1, "bfloat16")
+    lent = {name: LearnedEstimator(hardware.gpu(name)).price([product])[0] for name in ("h20", "h800")}
+    assert lent["h20"] is None
+    assert lent["h800"] is not None
