@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 
-from presim.capture.script.whereabouts import innermost
+from presim.capture.script.whereabouts import calling_line, innermost
 
 
 def test_the_innermost_line_of_the_author_is_found_below_libraries() -> None:
@@ -25,3 +26,11 @@ Current thread 0x02 (most recent call first):
 def test_a_dump_without_a_line_of_the_author_names_none() -> None:
     assert innermost("") == ""
     assert innermost('  File "<frozen importlib>", line 1 in load\n') == ""
+
+
+def test_the_line_that_is_running_is_the_author_s_however_deep_below_a_library_runs() -> None:
+    library = compile("found = calling_line()", f"{sysconfig.get_path('stdlib')}/library.py", "exec")
+    names = {"calling_line": calling_line}
+    here = sys._getframe().f_lineno + 1
+    exec(library, names)
+    assert names["found"] == f"{__file__}:{here}"
