@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Attention, Gemm
+from presim.trace.signatures import Attention, Fused, Gemm
 from support.captured import Job
 from support.torchtitan import Training, train
 
@@ -98,7 +98,7 @@ def llama_405b() -> Training:
     """Its configuration with two stages and context parallelism of 2 beside its tensor parallelism and 8-bit products.
 
     In micro-batches a stage's gradients stay whole until the last one: of half the model they fit on a B200, not on an
-    H100. Compiling its kernels takes another 40 s of CPU and is left out.
+    H100. Compiling its kernels takes another 40 s of CPU and is left to two layers of the same shapes (below).
     """
     return train(
         "llama3_405b",
@@ -168,3 +168,36 @@ def test_405b_holds_half_a_model_s_shards_and_whole_gradients(stages: tuple[Job,
         assert shard <= held[Category.GRADIENT] < 1.07 * shard
         assert 2 * shard <= held[Category.OPTIMIZER_STATE] < 2.14 * shard
         assert 6 * whole < job.result.memory.peak_allocated_bytes < 7 * whole
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Training:
+    """Two layers of the 405B, compiled as it is there, on as many GPUs; products in 16 bits have fewer kernels."""
+    options, ours = ("--training.disable_cuda_graphs",), ("--host-time", "0", "--gpu", "b200-sxm")
+    return train("llama3_405b_of_two_layers", *options, module="cut_llama", gpus=512, steps=1, ours=ours)
+
+
+def test_compiled_layers_have_the_405b_s_products(compiled: Training) -> None:
+    """All but one of a layer's products run again in its backward: what the down projection gives nobody needs."""
+    layers, wide, kv = 2, 53_248, 8 * 128
+    layer = HIDDEN_405B * (2 * HIDDEN_405B + 2 * kv + 3 * wide)
+    parameters = layers * layer + 2 * VOCABULARY * HIDDEN_405B + (2 * layers + 1) * HIDDEN_405B
+    assert compiled.parameters == parameters
+    job, each = compiled.job, 2 * 2 * SEQUENCE // TENSOR
+    model = matrices(parameters, layers, HIDDEN_405B)
+    assert job.gemm_flops(Phase.FORWARD) == each * model
+    assert job.gemm_flops(Phase.BACKWARD) == each * (2 * model + layers * (layer - HIDDEN_405B * wide))
+    attention = [one for one in job.signatures(job.work()) if isinstance(one, Attention)]
+    assert Counter(one.direction for one in attention) == {"forward": 2 * layers, "backward": layers}
+    assert {(one.heads, one.kv_heads, one.q_len, one.kv_len) for one in attention} == {(16, 1, SEQUENCE, SEQUENCE)}
+
+
+def test_compiled_layers_pass_activations_beside_their_products(compiled: Training) -> None:
+    """Asynchronous tensor parallelism: of a layer's gathers none is left alone, and its products run in pieces."""
+    layers, job = 2, compiled.job
+    gathered = counted(job, "mesh_tp", Phase.FORWARD)["all_gather", 2 * 2 * SEQUENCE * HIDDEN_405B]
+    assert gathered < 2 * layers
+    pieces = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Gemm)]
+    assert Counter(one.m for one in pieces)[2 * SEQUENCE // TENSOR] >= TENSOR * 3 * layers
+    assert [one for one in job.signatures(job.work()) if isinstance(one, Fused)]
+    assert any("Asynchronous tensor parallelism" in note for note in job.result.notes)
