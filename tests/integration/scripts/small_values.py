@@ -82,6 +82,8 @@ assert known.tolist() == [0.5] * 4
 logits = (large[:2048, :512] @ large[:512, :8]).bfloat16()  # small, and nobody knows them either
 chosen = logits.softmax(-1).topk(2).indices
 assert torch.bincount(chosen.flatten(), minlength=8).tolist() == [512] * 8  # spread by the policy, not all alike
+likely = torch.where(torch.arange(8, device=device) > 5, logits[0].softmax(-1), 0)
+assert sorted(torch.multinomial(likely, 2).tolist()) == [6, 7]  # beams draw several, of those that can be
 
 graph, counter = torch.cuda.CUDAGraph(), torch.zeros(2, device=device)
 side = torch.cuda.Stream()

@@ -116,6 +116,10 @@ bool same_place(const Place& a, const Place& b) {
   return a.view.defined() && b.view.defined() && a.view.data_ptr() == b.view.data_ptr();
 }
 
+bool draws_several(const Plan& plan) {
+  return plan.op->name == "aten::multinomial" && plan.arguments[1].isInt() && plan.arguments[1].toInt() > 1;
+}
+
 void answer_place(const Place& place, Rule rule, const Call& call) {
   if (!place.on_device || !place.view.defined() || !small(place.view) || values::origin(place.view) != kNobody) return;
   answer(place.view, rule, call);
@@ -144,7 +148,9 @@ void collect(const c10::IValue& value, std::vector<Place>& places) {
 }
 
 uint8_t origin_of_inputs(const Plan& plan) {
-  bool chooses = plan.op->rule == Rule::Indices;  // among numbers that are all the same, as the policy has it
+  // Among numbers that are all the same, as the policy has it; several draws at once go by their probabilities, as beams
+  // that sample need tokens that can be.
+  bool chooses = plan.op->rule == Rule::Indices && !draws_several(plan);
   uint8_t greatest = kComputed;
   for (const at::Tensor& input : plan.inputs) {
     uint8_t found = values::origin(input);
