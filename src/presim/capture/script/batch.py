@@ -48,7 +48,7 @@ class Batch:
         total = model_elements(module)
         if self._is_rather_counted(module, total):
             self._count(module, total)
-        if self._parts.get(id(module), (None,))[0] == total:
+        if self._parts.get(id(module), (-1,))[0] >= total:  # fewer where some are gathered for the next micro-batch
             return
         if id(module) == self._counted or self._is_a_part_more(module, parameters):
             self._parts[id(module)] = total, sum(elements(own_part(parameter)) for parameter in parameters)

@@ -58,6 +58,13 @@ for number in range(2):
     call(batch, teacher, ids)
     batch.step_ends()
 results["copies"] = told(batch)
+
+batch, model = Batch(), Chunk(2, 10)
+call(batch, model, ids)
+gathered = model.layers[0]
+gathered.weight = nn.Parameter(gathered.weight[:4].detach())  # as sharding may show it from the second call on
+call(batch, model, ids)
+results["gathered"] = told(batch)
 """
 
 
@@ -70,3 +77,4 @@ def test_chunks_of_a_pipeline_are_one_model_whose_first_one_has_the_batch(tmp_pa
     assert results["first"] == of_a_second_step
     assert results["second"] == of_a_second_step
     assert results["copies"] == [tokens, samples, 1, 4 * 64 + 10 * 8, 4 * 64 + 10 * 8]
+    assert results["gathered"][-2:] == [2 * 64 + 10 * 8, 2 * 64 + 10 * 8]
