@@ -33,6 +33,14 @@ _EXPERTS = {
     "moe_router_dtype": "fp32",
     "use_fused_weighted_squared_relu": True,
 }
+_NANO_V2 = {
+    **_MAMBA,
+    **_FIRST_AND_LAST,
+    "kv_channels": 128,
+    "mamba_head_dim": 80,
+    "mamba_state_dim": 128,
+    "mamba_num_heads": 128,
+}
 _SIX = "M-M-M-M-M*-"
 _TEN = "EMEMEMEMEM*"
 _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
@@ -82,31 +90,11 @@ _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
     ),
     "nemotronnano9bv2": (
         "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
-        Shapes(
-            *(56, 4480, 15680, 40, 8, 131072),
-            fields={
-                **_MAMBA,
-                **_FIRST_AND_LAST,
-                "kv_channels": 128,
-                "mamba_head_dim": 80,
-                "mamba_state_dim": 128,
-                "mamba_num_heads": 128,
-            },
-        ),
+        Shapes(56, 4480, 15680, 40, 8, 131072, fields=_NANO_V2),
     ),
     "nemotronnano12bv2": (
         "M-M-M-M*-" * 6 + "M-M-M-M-",
-        Shapes(
-            *(62, 5120, 20480, 40, 8, 131072),
-            fields={
-                **_MAMBA,
-                **_FIRST_AND_LAST,
-                "kv_channels": 128,
-                "mamba_head_dim": 80,
-                "mamba_state_dim": 128,
-                "mamba_num_heads": 128,
-            },
-        ),
+        Shapes(62, 5120, 20480, 40, 8, 131072, fields=_NANO_V2),
     ),
     "nemotron3nano": (
         "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
