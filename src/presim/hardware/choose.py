@@ -32,7 +32,7 @@ def choose_cluster(
     """The cluster of a file, of names and counts, or of a file with some of it overridden.
 
     The GPU's default node and the node's default fabric stand in where none is named. Without any count it is
-    one GPU.
+    one GPU. What a file says of its collectives holds for its own GPU, node and fabric.
     """
     said = {"gpu": gpu, "node": node, "fabric": fabric}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
@@ -43,16 +43,17 @@ def choose_cluster(
     if "gpu" not in chosen:
         raise InputError("no GPU is named: use --gpu, e.g. --gpu h100-sxm; `presim hardware list` shows all.")
     where = str(cluster or "")
-    gpu_part = _part(Gpu, chosen["gpu"], where)
-    node_part = _part(Node, chosen.get("node", gpu_part.default_node), where)
-    fabric_part = _part(Fabric, chosen.get("fabric", node_part.default_fabric), where)
+    parts = gpu_part, node_part, fabric_part = _parts(chosen, where)
     count, per_node = _shape(node_part, *(chosen.get(key) for key in _COUNTS))
     if count * per_node > _MOST_RANKS:
         raise InputError(
             f"{count} nodes x {per_node} GPUs are more than the {_MOST_RANKS:,} ranks that a job may have."
         )
     variables = {name: str(value) for name, value in described.get("nccl", {}).items()}
-    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, described.get("collectives", {}))
+    collectives = described.get("collectives", {})
+    if collectives and parts != _parts({"gpu": chosen["gpu"], **described}, where):
+        collectives = {}  # measured on other wires
+    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives)
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -70,6 +71,12 @@ def _described(path: Path) -> dict[str, Any]:
         if isinstance(table.get(key), str) and table[key].endswith(".toml"):
             table[key] = str(path.parent / table[key])
     return table
+
+
+def _parts(chosen: Mapping[str, Any], where: str) -> tuple[Gpu, Node, Fabric]:
+    gpu = _part(Gpu, chosen["gpu"], where)
+    node = _part(Node, chosen.get("node", gpu.default_node), where)
+    return gpu, node, _part(Fabric, chosen.get("fabric", node.default_fabric), where)
 
 
 def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:

@@ -186,3 +186,13 @@ def test_a_bad_cluster_file_is_one_sentence(tmp_path: Path, text: str, message: 
     with pytest.raises(InputError) as raised:
         choose_cluster(cluster=path)
     assert str(raised.value) == f"{path}: {message}"
+
+
+def test_collectives_of_a_file_are_those_of_its_own_wires(tmp_path: Path) -> None:
+    """Other counts leave them; another GPU, node or fabric has others."""
+    path = tmp_path / "own.toml"
+    path.write_text('gpu = "h100-sxm"\nnodes = 2\n[collectives]\nmodel = "white-box"\n')
+    assert choose_cluster(cluster=path, nodes=4).collectives == {"model": "white-box"}
+    assert choose_cluster(cluster=path, gpu="h100-sxm").collectives == {"model": "white-box"}
+    assert choose_cluster(cluster=path, gpu="h200").collectives == {}
+    assert choose_cluster(cluster=path, fabric="ib-hdr-200").collectives == {}

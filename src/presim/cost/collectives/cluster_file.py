@@ -27,6 +27,7 @@ from presim.cost.collectives.statistical import (
     updated,
     with_stragglers,
 )
+from presim.cost.collectives.usable import left_out, points_of, usable
 from presim.errors import InputError
 from presim.files import write_file
 from presim.hardware import Cluster, choose_cluster
@@ -51,13 +52,14 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit
         InputError: the logs are of different GPUs, of unevenly filled nodes, or too few.
     """
     cluster = _cluster(logs, gpu, fabric)
-    points = [point for log in logs for point in _points(log, cluster)]
+    logs = usable(logs, cluster)
+    points = [point for log in logs for point in points_of(log, cluster)]
     near = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
     far = [point for point in points if max(point.ranks) >= cluster.gpus_per_node]
     if max(len(near), len(far)) < FEWEST:
         raise InputError(
             f"{len(near)} measurements within a node and {len(far)} between nodes are too few to fit to: "
-            f"give logs with {FEWEST} sizes at least"
+            f"give logs with {FEWEST} sizes at least{left_out(logs)}"
         )
     link = (
         fit(near, link=(*LINK, *SWITCH) if cluster.node.reduces_in_network else LINK) if len(near) >= FEWEST else None
@@ -151,17 +153,6 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str) -> Cluster:
                 "evenly; give logs whose nodes have as many ranks each"
             )
     return chosen
-
-
-def _points(log: Log, cluster: Cluster) -> list[Point]:
-    per_node = log.ranks // log.nodes
-    ranks = tuple(node * cluster.gpus_per_node + place for node in range(log.nodes) for place in range(per_node))
-    return [
-        Point(
-            Collective(log.kind, size, "float32", 0), ranks, cluster, us * 1e-6, f"{log.kind} {log.ranks} {log.nodes}"
-        )
-        for size, us in log.rows
-    ]
 
 
 def _with(cluster: Cluster, link: Fitted | None) -> Cluster:

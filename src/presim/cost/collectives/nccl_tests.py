@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
+import statistics
 from pathlib import Path
 
 from presim.errors import InputError
@@ -62,10 +64,13 @@ def read(path: Path) -> Log:
         raise InputError(f"{path}: names no devices (# Rank 0 …), so ranks and nodes are not known; keep the log whole")
     at = 5 if has_root else 4
     ranks = len({int(match[1]) for match in devices})
-    rows, rejected = _usable(found, at)
+    if ranks == 1:
+        rows, rejected = list[tuple[int, float]](), {"one rank moves nothing": len(found)}
+    else:
+        rows, rejected = _usable(found, at)
     return Log(
         path=path,
-        kind=_named(path, lines) or _reckoned(path, found, at, ranks),
+        kind=_named(path, lines) or (_reckoned(path, found, at, ranks) if ranks > 1 else "a collective"),
         ranks=ranks,
         nodes=len({match[2] for match in devices}),
         gpu=devices[0][3].strip(),
@@ -75,20 +80,25 @@ def read(path: Path) -> Log:
 
 
 def _usable(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
-    """``at``: the column of the out-of-place time, us; bandwidth in GB/s follows."""
-    rows, rejected = [], dict[str, int]()
+    """One row a size, the median where a log has several.
+
+    ``at``: the column of the out-of-place time, us; bandwidth in GB/s follows.
+    """
+    times: dict[int, list[float]] = {}
+    rejected = collections.Counter[str]()
     for columns in found:
         try:
             size, time, bandwidth = int(columns[0]), float(columns[at]), float(columns[at + 1])
         except (ValueError, IndexError):
-            reason = "columns that are no numbers"
-        else:
-            reason = _impossible(size, time, bandwidth)
+            rejected["columns that are no numbers"] += 1
+            continue
+        reason = _impossible(size, time, bandwidth)
+        reason = reason or ("a second line with the same figures" if time in times.get(size, ()) else "")
         if reason:
-            rejected[reason] = rejected.get(reason, 0) + 1
+            rejected[reason] += 1
         else:
-            rows.append((size, time))
-    return rows, rejected
+            times.setdefault(size, []).append(time)
+    return [(size, statistics.median(each)) for size, each in times.items()], dict(rejected)
 
 
 def _impossible(size: int, time: float, bandwidth: float) -> str:

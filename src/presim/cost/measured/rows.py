@@ -10,13 +10,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.hardware import Gpu, catalogue
-from presim.trace.signatures import Signature
+from presim.trace.signatures import Copy, Kernel, Signature
 
 _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the timer make up for the rest
 _LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
 _SHORTEST_NS = 200.0  # shorter than any launch: likewise
+_SLOWEST = 100.0  # times the formula's. Of 1.25 million public rows the slowest took 75 times as long, 749 above 20
+_MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements")
+_SHORT_NS = 1e3  # no formula says less
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +62,10 @@ def wrong(row: Measurement) -> str:
     """Why a row cannot be true, in words; empty where it can."""
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
         return "a duration that is no positive number"
+    if not 0 <= row.spread < math.inf or row.samples < 1:
+        return "a spread or a number of samples that cannot be"
+    if not possible(row.signature):
+        return "sizes that are no positive numbers"
     if not _SHORTEST_NS <= row.duration_ns <= _LONGEST_NS:
         return "a duration outside 0.2 us to 10 min: another unit?"
     gpu = _gpu(row.gpu)
@@ -65,7 +73,33 @@ def wrong(row: Measurement) -> str:
         return f"a GPU that the catalogue does not have: {row.gpu}"
     if row.duration_ns < _TOLERANCE * datasheet_ns(row.signature, gpu):
         return "faster than the datasheet's peak allows"
-    return ""
+    return "a hundred times as slow as the formula says: another unit?" if _is_slow(row, gpu) else ""
+
+
+def possible(signature: Signature) -> bool:
+    """Whether each size of the work is one: bytes and what is off by default may be 0, nothing is negative."""
+    for field in msgspec.structs.fields(signature):
+        value = getattr(signature, field.name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if isinstance(signature, (Copy, Kernel)) or field.name in _MAY_BE_NONE or not field.required:
+            least = -1 if field.name == "peer" else 0
+        else:
+            least = 1
+        if any(isinstance(number, int) and not isinstance(number, bool) and number < least for number in numbers):
+            return False
+    return True
+
+
+def _is_slow(row: Measurement, gpu: Gpu) -> bool:
+    if row.duration_ns < _SLOWEST * max(datasheet_ns(row.signature, gpu), _SHORT_NS):
+        return False  # the formula says no less than that, so that few rows need it
+    (price,) = _formulas(gpu.id).price([row.signature])
+    return price is not None and row.duration_ns > _SLOWEST * price.duration_ns
+
+
+@functools.cache
+def _formulas(name: str) -> AnalyticEstimator:
+    return AnalyticEstimator(catalogue.gpu(name))
 
 
 @functools.cache

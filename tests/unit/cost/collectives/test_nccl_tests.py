@@ -98,3 +98,23 @@ def test_what_is_no_whole_log_is_refused_in_a_sentence(tmp_path: Path, text: str
         read(path)
     with pytest.raises(InputError, match=r"cannot be read \(No such file or directory\); give logs of nccl-tests$"):
         read(tmp_path / "absent.log")
+
+
+def test_one_rank_moves_nothing(tmp_path: Path) -> None:
+    """Its bandwidths are zero, which say nothing of the collective either."""
+    device = "#  Rank 0 Pid 1 on node-0 device 0 [0x00] A100\n"
+    log = read(written(tmp_path, f"{device}{nccl_logs.HEADER}\n{nccl_logs.line(1 << 20, 5.0, 0.0)}\n"))
+    assert (log.rows, log.rejected) == ((), {"one rank moves nothing": 1})
+
+
+def test_lines_that_come_twice_count_once(tmp_path: Path) -> None:
+    """Another run of a size has other figures; of those the median counts."""
+    text = nccl_logs.text(CLUSTER, "all_reduce", 8, 1)
+    log = read(written(tmp_path, text + text))
+    assert log.rows == read(written(tmp_path, text, "once.log")).rows
+    assert log.rejected == {"a second line with the same figures": 28}
+    lines = [nccl_logs.line(1 << 30, us) for us in (4000.0, 4300.0, 4100.0)]
+    device = "#  Rank 0 Pid 1 on a device 0 [0x00] A100\n#  Rank 1 Pid 2 on a device 1 [0x00] A100\n"
+    assert read(written(tmp_path, "\n".join([device, nccl_logs.HEADER, *lines]), "all_reduce.log")).rows == (
+        (1 << 30, 4100.0),
+    )

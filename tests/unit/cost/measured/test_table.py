@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import strategies as made
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.measured import table
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Elementwise, Gemm, Signature
 
 GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16")
+GPU = hardware.gpu("h100-sxm")
 ROW = Measurement(gpu="h100-sxm", signature=GEMM, duration_ns=2e5, source="test", spread=0.02, samples=30)
 NAME = "a" + table.SUFFIX
 
@@ -30,7 +33,8 @@ def saved(path: Path, *rows: Measurement) -> Path:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(made.signatures(), max_size=8, unique=True))
 def test_rows_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, work: list[Signature]) -> None:
-    rows = [Measurement(gpu="h100-sxm", signature=each, duration_ns=5e11, source="test") for each in work]
+    twice = [2e3 + 2 * (price.duration_ns if price else 0) for price in AnalyticEstimator(GPU).price(work)]
+    rows = [Measurement(gpu=GPU.id, signature=each, duration_ns=ns, source="test") for each, ns in zip(work, twice)]
     path = saved(tmp_path_factory.mktemp("table"), *rows)
     assert set(table.read([path]).rows) == set(rows)
     assert table.origin_of(path) == {"driver": "580"}
@@ -51,6 +55,11 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         ({"duration_ns": -1.0}, "a duration that is no positive number"),
         ({"duration_ns": float("nan")}, "a duration that is no positive number"),
         ({"duration_ns": 1e15}, "a duration outside 0.2 us to 10 min: another unit?"),
+        ({"duration_ns": 2e5 * 1000}, "a hundred times as slow as the formula says: another unit?"),
+        ({"spread": float("nan")}, "a spread or a number of samples that cannot be"),
+        ({"samples": 0}, "a spread or a number of samples that cannot be"),
+        ({"signature": msgspec.structs.replace(GEMM, m=0)}, "sizes that are no positive numbers"),
+        ({"signature": msgspec.structs.replace(GEMM, k=-4096)}, "sizes that are no positive numbers"),
         ({"gpu": "h9000"}, "a GPU that the catalogue does not have: h9000"),
     ],
 )

@@ -95,7 +95,8 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
         intake.take(reader.read(folder))
     alone = [row for row in intake.accepted if not row.beside]
     if not alone:
-        raise InputError(f"no row can be used: {dict(intake.rejected) or 'there are none'}")
+        why = "; ".join(f"{count}: {reason}" for reason, count in sorted(intake.rejected.items()))
+        raise InputError(f"no row can be used: {why or 'there are none'}")
     make_folder(out)
     origin = {folder.name: commit(folder) for folder in folders}
     said = []
