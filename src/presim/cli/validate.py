@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from presim.validation.cases import Case
     from presim.validation.results import ResultTable
 
+_MOST_REASONS = 12  # that are printed; the table and the report have all
 _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
 
 
@@ -116,13 +117,18 @@ def _solve(chosen: list[Case], kept: Captures, jobs: int, options: Options, resu
 
 def _finish(results: ResultTable, report: Path | None) -> None:
     """The summary of all that the table holds, and a line about it."""
-    from presim.validation.summary import write_summary
+    from presim.validation.summary import reasons, write_summary
 
     rows = results.rows()
     if report:
         write_summary(rows, report)
     known = [row for row in rows if row["error"]]
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
+    why = reasons(rows)
+    for text, count in why[:_MOST_REASONS]:
+        click.echo(f"  not predicted or not compared, {count}: {text}")
+    if more := sum(count for _, count in why[_MOST_REASONS:]):
+        click.echo(f"  for other reasons, {more}: the column reason has them")
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:

@@ -31,3 +31,8 @@ _DTYPE_BYTES = {
 def dtype_bytes(dtype: str) -> int:
     """Bytes of one element; 1 for a type not known here (raw bytes)."""
     return _DTYPE_BYTES.get(dtype, 1)
+
+
+def is_dtype(name: str) -> bool:
+    """Whether it is a type known here."""
+    return name in _DTYPE_BYTES

@@ -48,6 +48,11 @@ class Case:
         """The cell, empty where the table has no such column."""
         return (self.row.get(column) or "").strip()
 
+    def said(self, column: str) -> str:
+        """The cell, empty also where it says in one of the ways of tables that there is nothing."""
+        text = self.text(column)
+        return "" if text.lower() in _NOTHING else text
+
     def number(self, column: str) -> float | None:
         """The cell as a number (``8192``, ``8,192``, ``8k``: 1024 times 8); None where it is empty or none.
 
@@ -65,11 +70,10 @@ class Case:
         Raises:
             CannotBuildError: it is empty and there is no default, or it is no whole number.
         """
-        text = self.text(column)
-        said = bool(text) and text.lower() not in _NOTHING
-        if not said and default is not None:
+        text = self.said(column)
+        if not text and default is not None:
             return default
-        if not said:
+        if not text:
             raise CannotBuildError(f"{column} is not given")
         value = self.number(column)
         if value is None or value != int(value):

@@ -6,14 +6,17 @@ A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nc
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 from presim.cost.chain import Chain
+from presim.cost.collectives.bounds import impossible
 from presim.cost.price import Price
 from presim.errors import PresimError
 from presim.hardware.choose import choose_cluster
 from presim.hardware.cluster import Cluster
+from presim.trace.dtypes import is_dtype
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 from presim.validation.cases import CannotBuildError, Case
@@ -30,6 +33,8 @@ _KINDS = {
     "all_to_all": "all_to_all",
     "sendrecv": "send_recv",
 }
+_DTYPES = {"float": "float32", "half": "float16", "double": "float64", "fp32": "float32", "fp16": "float16"}
+_DTYPES |= {"bf16": "bfloat16", "int": "int32", "char": "int8"}
 _FABRICS = {("ib", 100): "ib-edr-100", ("ib", 200): "ib-hdr-200", ("ib", 400): "ib-ndr-400", ("ib", 800): "ib-xdr-800"}
 _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800): "roce-800"}
 
@@ -38,21 +43,30 @@ def _price(case: Case) -> Price:
     kind = _KINDS.get(case.text("collective"))
     if kind is None:
         raise CannotBuildError(f"presim has no model of {case.text('collective')!r}")
-    size = case.number("size_bytes")
-    if not size:
+    size, said = case.number("size_bytes"), case.said("size_bytes")
+    if not said:
         raise CannotBuildError("size_bytes is not given")
-    if not (size > 0 and size.is_integer()):
-        raise CannotBuildError(f"size_bytes = {size:g} is no size")
+    if size is None or not (0 < size < math.inf and size.is_integer()):
+        raise CannotBuildError(f"size_bytes = {said} is no number of bytes")
     cluster = _cluster(case)
     world = cluster.world_size
-    collective = Collective(
-        kind, int(size), case.text("dtype") or "float32", 0, 0 if kind in ("broadcast", "reduce") else -1
-    )
+    collective = Collective(kind, int(size), _dtype(case), 0, 0 if kind in ("broadcast", "reduce") else -1)
     group = Group("all", tuple(range(world)), world)
+    if reason := impossible(collective, group.ranks, cluster, (case.number("time_us") or 0.0) * 1e-6):
+        raise CannotBuildError(f"left out: {reason}")
     price = Chain.default(cluster).price([collective], [group], cluster)[0]
     if price is None:
         raise CannotBuildError(f"nothing prices {kind} on this cluster")
     return price
+
+
+def _dtype(case: Case) -> str:
+    """The element as PyTorch calls it; nccl-tests has names of its own."""
+    said = case.said("dtype")
+    name = _DTYPES.get(said, said) or "float32"
+    if not is_dtype(name):
+        raise CannotBuildError(f"dtype = {said!r} is no type of nccl-tests or PyTorch's")
+    return name
 
 
 def _cluster(case: Case) -> Cluster:

@@ -19,7 +19,8 @@ from presim.cost.measured.rows import Measurement, wrong
 from presim.cost.price import Estimator, Price
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
-from presim.trace.signatures import Signature, family
+from presim.trace.dtypes import is_dtype
+from presim.trace.signatures import Gemm, Signature, family
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
@@ -64,7 +65,17 @@ def signature_of(case: Case) -> Signature:
         made: Signature = msgspec.convert(fields, _CLASSES[name], strict=False)
     except msgspec.ValidationError as error:
         raise CannotBuildError(f"the row describes no {name}: {error}") from None
+    _check_words(made)
     return made
+
+
+def _check_words(signature: Signature) -> None:
+    """Raise where a type or a layout is none: it would be priced as something else."""
+    for field in ("dtype", "out_dtype", "b_dtype"):
+        if (said := getattr(signature, field, "")) and not is_dtype(said):
+            raise CannotBuildError(f"{field} = {said!r} is no type of PyTorch's, such as bfloat16 or float8_e4m3fn")
+    if isinstance(signature, Gemm) and not re.fullmatch("[NT]{2}", signature.layout):
+        raise CannotBuildError(f"layout = {signature.layout!r} is none of NN, NT, TN, TT")
 
 
 def _price(case: Case) -> Price:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
 from presim.validation.cases import Case
+from presim.validation.published import impossible
 from presim.validation.tables import write_table
 
 RUN_FAILED = "the run failed"  # how the reason begins that another attempt may mend
@@ -42,20 +44,25 @@ class Prediction:
     provenance: str = ""
     seconds: float = 0.0  # of wall time
     reason: str = ""  # why there is no prediction, in words
+    least_step_s: float = 0.0  # no GPU of this kind does the step's arithmetic in less
+    memory_bytes: float = math.inf  # of one GPU
 
     def cells(self, case: Case) -> dict[str, str]:
-        """The columns that the output adds."""
+        """The columns that the output adds; of measured figures that cannot be true no errors."""
+        wrong = impossible(case, self.least_step_s, self.memory_bytes)
+        step = None if "step_time_s" in wrong else case.number("step_time_s")
+        memory = None if "memory" in wrong else case.measured_memory()[0]
         return {
             "predicted_step_time_s": _number(self.step_time_s),
             "predicted_peak_mem_gib": _number(self.peak_mem_gib),
             "low_step_time_s": _number(self.low_step_time_s),
             "high_step_time_s": _number(self.high_step_time_s),
-            "error": _number(_error(self.step_time_s, case.number("step_time_s"))),
-            "memory_error": _number(_error(self.peak_mem_gib, case.measured_memory()[0])),
+            "error": _number(_error(self.step_time_s, step)),
+            "memory_error": _number(_error(self.peak_mem_gib, memory)),
             "outcome": self.outcome,
             "provenance": self.provenance,
             "seconds": f"{self.seconds:.1f}",
-            "reason": self.reason,
+            "reason": "; ".join(filter(None, (self.reason, *(f"not compared: {why}" for why in wrong.values())))),
         }
 
 

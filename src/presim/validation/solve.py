@@ -33,6 +33,7 @@ from presim.validation.fused_router import with_fused_routers
 from presim.validation.gathered_ahead import gathered_ahead
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
+from presim.validation.published import least_share
 from presim.validation.results import RUN_FAILED, Prediction
 
 _ROOM = 2  # times the memory of a GPU that holds what the case's does not
@@ -70,7 +71,7 @@ def _with_room(case: Case, plan: Plan, captures: Captures, options: Options | No
     if found.outcome != "ok":
         return short
     reason = f"{short.reason}; time and memory are those of GPUs with {_ROOM} times the memory"
-    return dataclasses.replace(found, outcome=short.outcome, reason=reason)
+    return dataclasses.replace(found, outcome=short.outcome, reason=reason, memory_bytes=gpu.memory_bytes)
 
 
 def as_published(plan: Plan, trace: Trace) -> Trace:
@@ -122,6 +123,8 @@ def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result)
         low_step_time_s=result.step_time_low_s,
         high_step_time_s=result.step_time_high_s,
         outcome="ok",
+        least_step_s=least_share(result, plan.cluster.gpu) * (result.step_time_s or 0.0),
+        memory_bytes=plan.cluster.gpu.memory_bytes,
         provenance=" ".join(f"{share.name} {share.share:.0%}" for share in result.provenance.by_origin),
     )
 
@@ -142,7 +145,10 @@ def _repeated(plan: Plan, traces: Sequence[Trace], found: Evaluation, prediction
         bound and bound * step / prediction.step_time_s
         for bound in (prediction.low_step_time_s, prediction.high_step_time_s)
     )
-    return dataclasses.replace(prediction, step_time_s=step, low_step_time_s=low, high_step_time_s=high)
+    least = prediction.least_step_s * step / prediction.step_time_s
+    return dataclasses.replace(
+        prediction, step_time_s=step, low_step_time_s=low, high_step_time_s=high, least_step_s=least
+    )
 
 
 def _measured_peak(case: Case, plan: Plan, traces: Sequence[Trace]) -> int:

@@ -212,13 +212,17 @@ def _coverage(rows: Sequence[Row]) -> str:
 
 
 def _reasons(rows: Sequence[Row]) -> str:
+    return markdown(["cases", "reason"], [[str(count), text] for text, count in reasons(rows)])
+
+
+def reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    """Why cases have no prediction or no error, and how many, most first; numbers in them are N."""
     counts: dict[str, int] = {}
     for row in rows:
         if row["reason"]:
             text = re.sub(r"\d+(\.\d+)?", "N", row["reason"])[:160].replace("|", "/")
             counts[text] = counts.get(text, 0) + 1
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return markdown(["cases", "reason"], [[str(count), text] for text, count in ordered])
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -49,6 +49,9 @@ def test_a_row_is_priced_with_its_interval() -> None:
         ({"time_us": "1.6e9"}, "left out: a duration outside 0.2 us to 10 min: another unit?"),
         ({"k": ""}, "k is not given, and the family 'gemm' needs it"),
         ({"k": "many"}, "the row describes no gemm: Expected `int`, got `str` - at `$.k`"),
+        ({"m": "-8192"}, "left out: sizes that are no positive numbers"),
+        ({"dtype": "bf16"}, "dtype = 'bf16' is no type of PyTorch's, such as bfloat16 or float8_e4m3fn"),
+        ({"layout": "NX"}, "layout = 'NX' is none of NN, NT, TN, TT"),
         ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
     ],
 )

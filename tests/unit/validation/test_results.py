@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,34 @@ def test_a_case_without_prediction_has_a_reason_and_empty_numbers(tmp_path: Path
     table.add(CASES[0], Prediction(reason="n_layers is not given"))
     (row,) = rows(table.path)
     assert (row["reason"], row["error"], row["predicted_step_time_s"]) == ("n_layers is not given", "", "")
+
+
+@pytest.mark.parametrize(
+    ("cells", "limits", "reason"),
+    [
+        ({"step_time_s": "-2"}, {}, "not compared: step_time_s = '-2' is no duration in seconds"),
+        ({"step_time_s": "fast"}, {}, "not compared: step_time_s = 'fast' is no duration in seconds"),
+        (
+            {"step_time_s": "2"},
+            {"least_step_s": 3.0},
+            "not compared: step_time_s = 2 is faster than the GPU's peak allows",
+        ),
+        (
+            {"peak_mem_gib": "500"},
+            {"memory_bytes": 80 << 30},
+            "not compared: a measured memory of 500 GiB is more than the GPU's 80.0",
+        ),
+        ({"step_time_s": "n/a", "peak_mem_gib": ""}, {}, ""),
+    ],
+)
+def test_figures_that_cannot_be_true_are_not_compared(
+    cells: dict[str, str], limits: dict[str, Any], reason: str
+) -> None:
+    made = dataclasses.replace(GOOD, **limits).cells(Case({**CASES[0].row, **cells}))
+    assert made["reason"] == reason
+    errors = {"step_time_s": made["error"], "peak_mem_gib": made["memory_error"]}
+    assert [errors.pop(name) for name in cells] == [""] * len(cells)
+    assert all(errors.values())
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
