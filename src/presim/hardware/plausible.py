@@ -9,9 +9,10 @@ from presim.hardware.schema import Gpu
 
 # FLOPs (operations) that one SM or compute unit completes per clock, dense, a multiply-add counted as two.
 # NVIDIA: "Throughput of native arithmetic instructions" in the CUDA programming guide, and the whitepapers of
-# V100, A100, GA102, AD102, H100 and RTX Blackwell. 10.0 and 10.3 are worked out from the HGX B200 and B300
+# P100, V100, A100, GA102, AD102, H100 and RTX Blackwell. 10.0 and 10.3 are worked out from the HGX B200 and B300
 # datasheets at 148 SMs. AMD: CDNA 3 (9.4) and CDNA 4 (9.5) whitepapers; keyed by gfx family.
 _RATES: dict[tuple[str, int, int], dict[str, int]] = {
+    ("nvidia", 6, 0): {"fp64": 64, "fp32": 128, "fp16": 256},
     ("nvidia", 7, 0): {"fp64": 64, "fp32": 128, "fp16": 1024, "int8": 512},
     ("nvidia", 7, 5): {"fp64": 4, "fp32": 128, "fp16": 1024, "int8": 2048},
     ("nvidia", 8, 0): {"fp64": 64, "fp64_tensor": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "int8": 4096},

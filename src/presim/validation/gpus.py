@@ -11,15 +11,20 @@ from presim.validation.cases import CannotBuildError, Case
 
 # What a name's parts are; the first that occurs counts, longer ones stand before those that they hold.
 _CHIPS = (
-    *("gb300", "gb200", "b300", "b200", "h200", "h100", "h800", "h20", "a100", "a800", "v100", "l40s", "l4", "t4"),
-    *("a40", "rtx-a6000", "a6000", "a10g", "rtx-pro-6000", "rtx-4090", "rtx-3090", "mi300x", "mi355x"),
+    *("gb300", "gb200", "b300", "b200", "gh200", "h200", "h100", "h800", "h20", "a100", "a800", "v100", "p100"),
+    *("l40s", "l40", "l4", "t4", "a40", "a30", "a10g", "a10", "rtx-a6000", "a6000", "rtx-6000-ada", "rtx-pro-6000"),
+    *("rtx-5090", "rtx-4090", "rtx-3090", "rtx5090", "rtx4090", "rtx3090", "mi300x", "mi355x"),
 )
+_ANOTHER = r"(?!-(?:ti|super|d|laptop|mobile|max-q)(?![a-z0-9]))"  # behind a name: another card than that
 _BOARDS = ("pcie", "nvl", "sxm")
 _MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
 _RACKS = re.compile(r"nvl ?72|nvlink\w*|grand teton|dgx|hgx")  # "nvl" in them is not the board
 _COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # "8x H100"
 _UNSURE = ("class", "not stated", "unknown")
-_KINDS = {  # chip -> (board, least memory in GB, catalogue's name); the first that fits, most particular first
+_UNKNOWN = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
+_KINDS = {
+    # chip -> (board, least memory in GB, catalogue's name); the first that fits, most particular first. A table that
+    # names no board means SXM where there is one; "" is what only such a table means.
     "h100": (("pcie", 0, "h100-pcie"), ("nvl", 0, "h100-nvl"), ("sxm", 94, "h100-sxm-96gb"), ("sxm", 0, "h100-sxm")),
     "a100": (
         ("pcie", 41, "a100-80gb-pcie"),
@@ -39,7 +44,9 @@ _KINDS = {  # chip -> (board, least memory in GB, catalogue's name); the first t
         ("sxm", 1, "v100-16gb-sxm"),
         ("sxm", 0, "v100-32gb-sxm"),
     ),
-    "h200": (("sxm", 0, "h200"),),
+    "p100": (("pcie", 0, "p100-pcie"), ("", 0, "p100-pcie")),
+    "h200": (("nvl", 0, "h200-nvl"), ("sxm", 0, "h200")),
+    "gh200": (("sxm", 400, "gh200"), ("sxm", 97, ""), ("sxm", 0, "gh200")),  # 480 GB is its host's memory
 }
 
 
@@ -57,17 +64,18 @@ def gpu_of(case: Case) -> str:
             return find(Gpu, name).id
         except PresimError:
             continue
-    raise CannotBuildError(f"the hardware catalogue has no GPU {said!r}")
+    raise CannotBuildError(f"the hardware catalogue has no GPU {said!r}: {_UNKNOWN}")
 
 
 def _named(said: str) -> str:
     """The name that its chip, its board and its memory make; as it is where they make none."""
     words = _RACKS.sub(" ", re.sub(r"[ _/,-]+", " ", _COUNT.sub("", said.lower())))
     joined = words.replace(" ", "-")
-    chip = next((each for each in _CHIPS if re.search(rf"(?<![a-z0-9]){each}(?![0-9a-z])", joined)), None)
+    chip = next((each for each in _CHIPS if re.search(rf"(?<![a-z0-9]){each}(?![0-9a-z]){_ANOTHER}", joined)), None)
     if chip is None or any(word in words for word in _UNSURE):
         return said
-    board = next((each for each in _BOARDS if each in words), "sxm")
+    board = next((each for each in _BOARDS if each in words), "")
     memory = max((int(size) for size in _MEMORY.findall(words)), default=0)
     kinds = _KINDS.get(chip, ((board, 0, chip),))
-    return next((name for kind, least, name in kinds if kind == board and memory >= least), said)
+    boards = (board,) if board else ("", "sxm")
+    return next((name for kind, least, name in kinds if kind in boards and memory >= least), said)

@@ -19,8 +19,8 @@ ALL = [(kind, name) for kind in (Gpu, Node, Fabric) for name in catalogue.ids(ki
 WANTED = {
     "NVIDIA, data centre": "v100-16gb-sxm v100-32gb-sxm t4 a100-40gb-sxm a100-80gb-sxm a100-40gb-pcie a100-80gb-pcie "
     "a800-80gb-sxm a10g a40 l4 l40s rtx-pro-6000 h100-sxm h100-sxm-96gb h100-pcie h100-nvl h200 h20 h800 b200 b300 "
-    "gb200 gb300 v100-16gb-pcie v100-32gb-pcie",
-    "NVIDIA, desktop": "rtx-3090 rtx-4090 rtx-a6000",
+    "gb200 gb300 v100-16gb-pcie v100-32gb-pcie p100-pcie a10 a30 l40 h200-nvl gh200",
+    "NVIDIA, desktop": "rtx-3090 rtx-4090 rtx-5090 rtx-a6000 rtx-6000-ada",
     "AMD": "mi300x mi355x",
 }
 
@@ -62,7 +62,9 @@ def test_the_16_bit_peak_is_no_less_than_85_percent_of_what_the_units_do(name: s
     """Catches a dense peak that was halved once too often; the H20 is limited on purpose."""
     gpu = catalogue.gpu(name)
     at_full_clock = gpu.sm_count * gpu.sm_clock_hz * rates(gpu)["fp16"]
-    slow = {"a10g": 0.5, "rtx-3090": 0.5, "rtx-4090": 0.5}.get(name, 1.0)  # float32 accumulation at half rate
+    slow = {"a10g": 0.5, "rtx-3090": 0.5, "rtx-4090": 0.5, "l40": 0.5, "rtx-5090": 0.5}.get(
+        name, 1.0
+    )  # float32 accumulation at half rate
     assert 0.85 <= gpu.fp16_flops / (at_full_clock * slow) <= 1.1
 
 
@@ -117,7 +119,7 @@ ENDING = "`presim hardware list` shows all; a path ending in .toml is read as a 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or a100-pcie or h100 or v100-32gb-pcie? "),
+        ("h100pcie", "unknown GPU 'h100pcie': did you mean h100-pcie or p100-pcie or a100-pcie or h100? "),
         ("", "unknown GPU '': "),
         ("data/gpus/t4", "unknown GPU 'data/gpus/t4': "),
     ],

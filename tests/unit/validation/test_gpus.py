@@ -42,6 +42,23 @@ def named(name: str) -> str:
         ("GB200 (NVL72)", "gb200"),
         ("RTX PRO 6000 96GB", "rtx-pro-6000"),
         ("Tesla T4", "t4"),
+        ("H100-80GB-SXM5", "h100-sxm"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("H200-NVL-141GB", "h200-nvl"),
+        ("GH200", "gh200"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("GH200 (480GB)", "gh200"),
+        ("GH200 96GB HBM3", "gh200"),
+        ("Tesla_P100-PCIE-16GB", "p100-pcie"),
+        ("P100", "p100-pcie"),
+        ("NVIDIA L40", "l40"),
+        ("A10", "a10"),
+        ("NVIDIA A10G", "a10g"),
+        ("A30 24GB", "a30"),
+        ("RTX 6000 Ada", "rtx-6000-ada"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("RTX4090", "rtx-4090"),
+        ("GeForce RTX 5090 32GB", "rtx-5090"),
     ],
 )
 def test_chip_board_and_memory_make_the_name(name: str, expected: str) -> None:
@@ -49,7 +66,11 @@ def test_chip_board_and_memory_make_the_name(name: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["TPU v5", "RTX 6000 Ada", "L40", "Tesla P100-PCIE-16GB", "H200 NVL", "SM100 (B200 class)"]
+    "name",
+    [
+        *("TPU v5", "Tesla P100-SXM2-16GB", "Tesla P4", "GH200 144GB HBM3e", "SM100 (B200 class)", "Quadro RTX 6000"),
+        *("RTX 3090 Ti", "RTX 4090 D", "GeForce RTX 4090 Laptop GPU"),
+    ],
 )
 def test_what_the_catalogue_has_not_is_refused_and_no_neighbour_of_it_taken(name: str) -> None:
     with pytest.raises(CannotBuildError, match="the hardware catalogue has no GPU"):

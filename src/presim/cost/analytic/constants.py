@@ -80,6 +80,7 @@ T = TypeVar("T", bound=Calibration)
 
 # Hardware without measurements borrows from the first of these that has any.
 _GENERATIONS = {
+    "pascal": ("volta", "ampere"),
     "volta": ("volta", "ampere"),
     "turing": ("turing", "ampere"),
     "ampere": ("ampere",),
