@@ -9,6 +9,8 @@ import pytest
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.planners import plan
 
+ELSEWHERE = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
+
 
 def arguments(row: Mapping[str, str]) -> str:
     """The arguments of the recipe that the row becomes, in one line."""

@@ -29,6 +29,10 @@ from transformers import (
     LlamaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
     ViTConfig,
@@ -40,6 +44,35 @@ from transformers.models.convnextv2.modeling_convnextv2 import ConvNextV2Layer
 def gpt2(layers: int, hidden: int, heads: int, positions: int):
     """A GPT-2 of another size."""
     return lambda: GPT2Config(n_layer=layers, n_embd=hidden, n_head=heads, n_positions=positions, use_cache=False)
+
+
+def bert(layers: int, hidden: int, heads: int):
+    """A BERT."""
+    return lambda: BertConfig(
+        hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * hidden
+    )
+
+
+def opt(layers: int, hidden: int, heads: int):
+    """An OPT."""
+    return lambda: OPTConfig(
+        hidden_size=hidden, ffn_dim=4 * hidden, num_hidden_layers=layers, num_attention_heads=heads, use_cache=False
+    )
+
+
+def shaped(configure, shapes: str):
+    """The configuration of a decoder of these layers, width, width of the MLP, heads, those of keys, vocabulary."""
+    layers, hidden, ffn, heads, kv_heads, words = map(int, shapes.split(","))
+    return configure(
+        vocab_size=words,
+        hidden_size=hidden,
+        intermediate_size=ffn,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=131072,
+        use_cache=False,
+    )
 
 
 def clip_336() -> CLIPConfig:
@@ -96,20 +129,20 @@ MODELS = {
         ConvNextV2ForImageClassification,
         "eager",
     ),
+    "gpt2": (gpt2(12, 768, 12, 1024), GPT2LMHeadModel, "sdpa"),
+    "gpt2-medium": (gpt2(24, 1024, 16, 1024), GPT2LMHeadModel, "sdpa"),
     "gpt2-large": (gpt2(36, 1280, 20, 1024), GPT2LMHeadModel, "sdpa"),
+    "gpt2-xl": (gpt2(48, 1600, 25, 1024), GPT2LMHeadModel, "sdpa"),
     "gpt3-xl": (gpt2(24, 3072, 24, 2048), GPT2LMHeadModel, "sdpa"),
-    "bert-large": (
-        lambda: BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
-        BertForMaskedLM,
-        "sdpa",
-    ),
-    "opt-1.3b": (
-        lambda: OPTConfig(
-            hidden_size=2048, ffn_dim=8192, num_hidden_layers=24, num_attention_heads=32, use_cache=False
-        ),
-        OPTForCausalLM,
-        "sdpa",
-    ),
+    "gpt3-2.7b": (gpt2(32, 2560, 32, 2048), GPT2LMHeadModel, "sdpa"),
+    "bert-base": (bert(12, 768, 12), BertForMaskedLM, "sdpa"),
+    "bert-large": (bert(24, 1024, 16), BertForMaskedLM, "sdpa"),
+    "opt-1.3b": (opt(24, 2048, 32), OPTForCausalLM, "sdpa"),
+    "opt-2.7b": (opt(32, 2560, 32), OPTForCausalLM, "sdpa"),
+    "opt-6.7b": (opt(32, 4096, 32), OPTForCausalLM, "sdpa"),
+    "llama": (LlamaConfig, LlamaForCausalLM, "sdpa"),  # this and the next two: sizes from --shapes
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, "sdpa"),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, "sdpa"),
     "t5-large": (
         lambda: T5Config(
             d_model=1024,
@@ -138,7 +171,7 @@ def fused_attention(module, query, key, value, mask, scaling=None, dropout=0.0, 
 def build(o: argparse.Namespace) -> torch.nn.Module:
     """The model on the GPU, in its precision."""
     configure, kind, attention = MODELS[o.model]
-    configuration = configure()
+    configuration = shaped(configure, o.shapes) if o.shapes else configure()
     configuration._attn_implementation = o.attention or attention
     if configuration._attn_implementation == "fused":
         AttentionInterface.register("fused", fused_attention)
@@ -185,6 +218,7 @@ def parse() -> argparse.Namespace:
     """What to train, and how."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--shapes", help="of llama, qwen2 and qwen3: layers,width,MLP,heads,those of keys,vocabulary")
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--sequence", type=int, default=0)
     parser.add_argument("--image", type=int, default=0)

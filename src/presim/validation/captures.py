@@ -8,22 +8,26 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
 import presim
 from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
-from presim.capture.run import Request, capture
+from presim.capture.run import OLDEST_CAPABILITY, Request, capture
 from presim.capture.setup.environment import find_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY, shim_paths
 from presim.errors import InputError
+from presim.hardware.catalogue import find
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
+from presim.hardware.schema import Gpu
 from presim.trace import store
 from presim.trace.schema import Trace
 from presim.validation.plan import Plan
 
+_OLDEST = "t4"  # of compute capability 7.5
 _KEPT = ("ok", "stopped", "out_of_memory")  # ways to end that come again; others are tried again
 
 
@@ -64,16 +68,16 @@ class Captures:
         kept = self.folder / self._key(plan, script, rank)
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
-        program = Launch(str(script), plan.args)
+        program, cluster = Launch(str(script), plan.args), emulated(plan.cluster)
         request = Request(program, Selection((rank,)), plan.steps, self.limit_s, subprocess.DEVNULL)
-        forks = self._forks.of(script, plan.cluster)
-        (trace,) = capture(request, plan.cluster, forks=forks).traces
+        forks = self._forks.of(script, cluster)
+        (trace,) = capture(request, cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:
             store.save([trace], kept)
         return trace
 
     def _key(self, plan: Plan, script: Path, rank: int) -> str:
-        cluster: Cluster = plan.cluster
+        cluster = emulated(plan.cluster)
         parts = (
             *_texts(script),
             *plan.args,
@@ -83,6 +87,20 @@ class Captures:
             self._code,
         )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def emulated(cluster: Cluster) -> Cluster:
+    """What a case's ranks are captured on: its cluster, or one of the oldest GPUs that PyTorch's builds have code for.
+
+    Those, too, with as much memory as the case's GPU has; prices are the case's own.
+    """
+    gpu = cluster.gpu
+    if (gpu.compute_major, gpu.compute_minor) >= OLDEST_CAPABILITY:
+        return cluster
+    stand_in = msgspec.structs.replace(
+        find(Gpu, _OLDEST), memory_bytes=gpu.memory_bytes, context_bytes=gpu.context_bytes
+    )
+    return msgspec.structs.replace(cluster, gpu=stand_in)
 
 
 def _texts(script: Path) -> list[str]:

@@ -15,7 +15,9 @@ from presim.errors import InputError, PresimError
 from presim.validation.tables import read_table
 
 REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?([kKM]?)(?: ?(?:tokens|samples|sequences|seqs))?(?: ?\(.*\))?")
+_NUMBER = re.compile(
+    r"(\d+(?:\.\d+)?) ?([kKM]?)(?: ?(?:tokens|samples|sequences|seqs|gpus))?(?: ?\(.*\))?", re.IGNORECASE
+)
 _NOTHING = ("n/a", "na", "none", "null", "-", "\u2014")  # how tables write that there is no number
 _THOUSANDS = {"": 1, "k": 2**10, "m": 2**20}
 _FORMATS = (  # what tables call number formats -> their short names

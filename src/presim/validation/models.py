@@ -6,137 +6,30 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.named_models import DROPPING, LATENT, PUBLISHED, Shapes
 
-
-@dataclasses.dataclass(frozen=True)
-class Shapes:
-    """A decoder as Megatron's recipe takes it; ``fields`` are those of TransformerConfig."""
-
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    vocab: int
-    style: str = "llama"  # llama: RMSNorm, SwiGLU, no biases; gpt: LayerNorm, GELU, biases; gpt-oss: its own
-    tied: bool = False
-    positions: str = "rope"
-    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
-
-
-def experts(count: int, top: int, ffn: int, **fields: object) -> dict[str, object]:
-    """Fields of a Mixture of Experts as its published benchmarks run it: tokens spread evenly by force."""
-    return {
-        "num_moe_experts": count,
-        "moe_router_topk": top,
-        "moe_ffn_hidden_size": ffn,
-        "moe_grouped_gemm": True,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_router_load_balancing_type": "none",
-        "moe_router_force_load_balancing": True,
-        "moe_permute_fusion": True,
-        **fields,
-    }
-
-
-_LATENT = {  # DeepSeek's attention
-    "multi_latent_attention": True,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_head_dim": 128,
-    "qk_pos_emb_head_dim": 64,
-    "v_head_dim": 128,
-    "qk_layernorm": True,
+_LACKING = {  # how names begin -> what such a model has and the recipes have not
+    "deepseekv32": "attention to chosen tokens",
+    "deepseekv4": "attention to compressed tokens",
+    "qwen3next": "gated delta nets",
+    "qwen35": "gated delta nets",
+    "qwen36": "gated delta nets",
+    "qwen3vl": "images",
+    "qwen25vl": "images",
+    "qwen2vl": "images",
+    "kimik25": "images",
+    "kimivl": "images",
+    "glm45v": "images",
+    "phi4multimodal": "images",
+    "llama3211b": "images",
+    "llama3290b": "images",
+    "gemma22b": "capped scores of attention",
+    "gemma29b": "capped scores of attention",
+    "gemma227b": "capped scores of attention",
+    "gemma3": "norms behind attention and MLP",
 }
-_SIGMOID = {  # its router, and the shared expert that runs beside the exchange
-    "moe_router_score_function": "sigmoid",
-    "moe_router_enable_expert_bias": True,
-    "moe_router_dtype": "fp32",
-    "moe_shared_expert_overlap": True,
-}
-_DROPPING = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
-_NORMALISED_HEADS = {"kv_channels": 128, "qk_layernorm": True}
-_PLAIN = {"add_bias_linear": False, "hidden_dropout": 0.0, "attention_dropout": 0.0}
-_OSS = {"kv_channels": 64, "window_size": (128, 0), "window_attn_skip_freq": 2}  # every second layer sees 128 tokens
-
-# Each from the configuration that was published with the weights (config.json on the model's page).
-_PUBLISHED = {
-    "deepseekv3": Shapes(
-        *(61, 7168, 18432, 128, 128, 129280),
-        fields={
-            **_LATENT,
-            **experts(256, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] * 3 + [1] * 58),
-            **_SIGMOID,
-            "mtp_num_layers": 1,
-        },
-    ),
-    "kimik2": Shapes(
-        *(61, 7168, 18432, 64, 64, 163840),
-        fields={
-            **_LATENT,
-            **experts(384, 8, 2048, moe_shared_expert_intermediate_size=2048, moe_layer_freq=[0] + [1] * 60),
-            **_SIGMOID,
-        },
-    ),
-    "qwen330ba3b": Shapes(
-        48, 2048, 6144, 32, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **experts(128, 8, 768)}
-    ),
-    "qwen3235ba22b": Shapes(
-        94, 4096, 12288, 64, 4, 151936, fields={"kv_channels": 128, "qk_layernorm": True, **experts(128, 8, 1536)}
-    ),
-    "gptoss120b": Shapes(36, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(128, 4, 2880)}),
-    "gptoss20b": Shapes(24, 2880, 2880, 64, 8, 201088, "gpt-oss", fields={**_OSS, **experts(32, 4, 2880)}),
-    "deepseekv2lite": Shapes(
-        *(27, 2048, 10944, 16, 16, 102400),
-        fields={
-            **_LATENT,
-            "q_lora_rank": None,
-            **experts(64, 6, 1408, moe_shared_expert_intermediate_size=2816, moe_layer_freq=[0] + [1] * 26),
-        },
-    ),
-    "deepseekv2": Shapes(
-        *(60, 5120, 12288, 128, 128, 102400),
-        fields={
-            **_LATENT,
-            **experts(160, 6, 1536, moe_shared_expert_intermediate_size=3072, moe_layer_freq=[0] + [1] * 59),
-        },
-    ),
-    "moonlight16b": Shapes(
-        *(27, 2048, 11264, 16, 16, 163840),
-        fields={
-            **_LATENT,
-            "q_lora_rank": None,
-            **experts(64, 6, 1408, moe_shared_expert_intermediate_size=2816, moe_layer_freq=[0] + [1] * 26),
-            **_SIGMOID,
-        },
-    ),
-    "llama4scout": Shapes(
-        *(48, 5120, 16384, 40, 8, 202048),
-        fields=experts(16, 1, 8192, moe_shared_expert_intermediate_size=8192, moe_router_pre_softmax=True),
-    ),
-    # NVIDIA-NeMo's pretrain_grok1_314b.py: tokens beyond an expert's even share are dropped, its rows filled up to it
-    "grok1": Shapes(64, 6144, 32768, 48, 8, 131072, fields=experts(8, 2, 32768, **_DROPPING)),
-    "llama4maverick": Shapes(
-        *(48, 5120, 16384, 40, 8, 202048),
-        fields=experts(
-            128,
-            1,
-            8192,
-            moe_shared_expert_intermediate_size=8192,
-            moe_layer_freq=[0, 1] * 24,
-            moe_router_pre_softmax=True,
-        ),
-    ),
-    **{name: Shapes(*sizes) for name, sizes in dense_models.LLAMAS.items()},
-    **{name: Shapes(*sizes, fields={"add_qkv_bias": True}) for name, sizes in dense_models.QWENS.items()},
-    **{name: Shapes(*sizes, fields=_NORMALISED_HEADS) for name, sizes in dense_models.QWEN3S.items()},
-    **{name: Shapes(*sizes, fields=experts(8, 2, sizes[2])) for name, sizes in dense_models.MIXTRALS.items()},
-    **{name: Shapes(*sizes, "gpt", fields=_PLAIN) for name, sizes in dense_models.NEMOTRONS.items()},
-    **{name: Shapes(*sizes, "gpt", tied=True, positions="learned") for name, sizes in dense_models.GPT3S.items()},
-}
-UNLIKE = ("deepseekv32",)  # begin as a model that is known, and are another
+UNLIKE = tuple(_LACKING)  # some begin as a model that is known, and are another
 _SHORT = (  # ways to write a name -> how it is written here
     (r"^qwen3moe", "qwen3"),
     (r"^qwen330b(?!a3b)(a3|3a)?", "qwen330ba3b"),
@@ -164,16 +57,47 @@ def published_shapes(case: Case) -> Shapes:
     Raises:
         CannotBuildError: the cells are empty and the name is not known.
     """
+    known = _known(case)
     if case.text("n_layers") and case.text("n_heads"):
-        return _from_cells(case)
-    name = plain_name(case)
-    keys = [key for key in _PUBLISHED if name.startswith(key) and not name.startswith(UNLIKE)]
-    known = _PUBLISHED[max(keys, key=len)] if keys else None
+        return known if known and _agrees(case, known) else _from_cells(case)
     if known is None:
-        raise CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
-    if "tokendrop" not in case.text("model"):
-        return known
-    return dataclasses.replace(known, fields={**known.fields, **_DROPPING})
+        raise unknown_model(case)
+    return known
+
+
+def published_key(case: Case) -> str | None:
+    """What the case's model is called in `named_models`, whatever stands behind its name; None where it is not there."""
+    name = plain_name(case)
+    keys = [key for key in PUBLISHED if name.startswith(key) and not name.startswith(UNLIKE)]
+    return max(keys, key=len, default=None)
+
+
+def unknown_model(case: Case) -> CannotBuildError:
+    """Why a model that is not in `named_models` cannot be built by its name."""
+    lacking = next((words for start, words in _LACKING.items() if plain_name(case).startswith(start)), None)
+    if lacking:
+        return CannotBuildError(f"{case.text('model')!r} has {lacking}, which the recipes have not")
+    return CannotBuildError(f"neither n_layers is given nor are the shapes of {case.text('model')!r} known here")
+
+
+def _known(case: Case) -> Shapes | None:
+    """By the model's name, with what stands in brackets behind it: ``(tokendrop)``, ``(w/o MTP)``."""
+    key, said = published_key(case), case.text("model").lower()
+    if key is None:
+        return None
+    known = PUBLISHED[key]
+    if re.search(r"(w/o|without|no) mtp", said):
+        fields = {name: value for name, value in known.fields.items() if name != "mtp_num_layers"}
+        known = dataclasses.replace(known, fields=fields)
+    if "tokendrop" in said:
+        known = dataclasses.replace(known, fields={**known.fields, **DROPPING})
+    return known
+
+
+def _agrees(case: Case, known: Shapes) -> bool:
+    """Whether the cells are those of the model: its width and all of its layers."""
+    cells = {"n_layers": known.layers, "hidden": known.hidden, "ffn": known.ffn, "n_heads": known.heads}
+    return all(case.count(column, value) == value for column, value in cells.items())
 
 
 def _from_cells(case: Case) -> Shapes:
@@ -238,5 +162,5 @@ def _experts_in_words(case: Case) -> dict[str, object]:
     if dense := re.search(r"(\d+) dense layer", other):
         fields["moe_layer_freq"] = [0] * int(dense[1]) + [1] * (case.count("n_layers") - int(dense[1]))
     if "capacity factor 1 padded" in other:
-        fields |= _DROPPING
-    return fields | (_LATENT if "MLA" in other else {})
+        fields |= DROPPING
+    return fields | (LATENT if "MLA" in other else {})

@@ -15,7 +15,7 @@ from presim.hardware.schema import Gpu
 from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
-from presim.validation.models import plain_name
+from presim.validation.models import plain_name, published_key, unknown_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,10 +140,12 @@ def options(**values: object) -> tuple[str, ...]:
 
 
 def decoder_shapes(case: Case) -> dict[str, int]:
-    """Shapes of a decoder: from the cells, or of a Llama that the case only names."""
-    sizes = (*dense_models.LLAMAS.items(),)
-    known = next((each for name, each in sizes if plain_name(case).startswith(name)), None)
-    if known is not None and not any(case.text(column) for column in ("n_layers", "hidden", "ffn", "n_heads")):
+    """Shapes of a decoder: from the cells, or of one like Llama or of an MPT that the case only names."""
+    if not any(case.text(column) for column in ("n_layers", "hidden", "ffn", "n_heads")):
+        known = {**dense_models.LLAMAS, **dense_models.QWENS}.get(published_key(case) or "")
+        known = known or dense_models.MPTS.get(plain_name(case))
+        if known is None:
+            raise unknown_model(case)
         return dict(zip(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"), known, strict=True))
     heads = case.count("n_heads")
     return {

@@ -25,10 +25,16 @@ _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
 )
 
 
+_REINFORCING = ("nemo rl", "nemo-rl", "nemo aligner", "verl", "openrlhf", "trlx")
+
+
 _AMD = ("amd ", "instinct", "rocm", "mi100", "mi210", "mi250", "mi300", "mi325", "mi350", "mi355")
 
 
 _COUNTED = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "n_gpus", "gpus_per_node", "micro_batch", "seq_len", "n_layers")
+
+
+_OPTIONAL = ("vp", "ep", "etp")  # where 0 is a way to write that there is none
 
 
 _OTHER_OPTIMIZERS = re.compile(
@@ -55,7 +61,7 @@ def _samples(case: Case) -> str:
 def _check_counts(case: Case) -> None:
     for column in _COUNTED:
         value = case.number(column)
-        if value is not None and value < 1:
+        if value is not None and value < 1 and not (value == 0 and column in _OPTIONAL):
             raise CannotBuildError(f"{column} = {case.text(column)!r} must be at least 1")
 
 
@@ -70,7 +76,8 @@ def completed(case: Case) -> Case:
     """
     _check_counts(case)
     _check_optimizer(case)
-    case = Case({**case.row, "global_batch": _samples(case)})
+    unused = {column: "" for column in _OPTIONAL if case.number(column) == 0}
+    case = Case({**case.row, "global_batch": _samples(case), **unused})
     row, split = dict(case.row), case.count("tp", 1) * case.count("pp", 1) * case.count("cp", 1)
     replicas = case.count("dp", 0) or case.count("n_gpus", 0) // split
     if not case.text("n_gpus") and case.text("dp"):
@@ -88,6 +95,8 @@ def plan(case: Case) -> Plan:
         CannotBuildError: no recipe fits, or the case lacks what its recipe needs.
     """
     case, framework = completed(case), case.text("framework").lower()
+    if any(word in framework for word in _REINFORCING):
+        raise CannotBuildError("a step of reinforcement learning generates and scores, too, which no recipe does")
     if any(word in f"{case.text('gpu').lower()} {framework}" for word in _AMD):
         raise CannotBuildError(f"{case.text('gpu')} is AMD's: what runs on it is ROCm's, which is not emulated")
     if mlperf.is_one(case):  # whose frameworks are what submitters call their containers

@@ -8,6 +8,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.validation.collectives import COLLECTIVES
+from support.plans import ELSEWHERE
 
 ROW = {
     "source": "a log", "gpu": "H100 SXM 80GB (a server)", "n_gpus": "16", "nodes": "2",
@@ -36,7 +37,7 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
         ({"dtype": "words"}, "dtype = 'words' is no type of nccl-tests or PyTorch's"),
         ({"time_us": "4.8"}, "left out: faster than the wires allow"),
         ({"time_us": "inf"}, "time_us = inf is no duration"),
-        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
         ({"nodes": "3"}, "16 GPUs cannot be spread over 3 nodes evenly"),
         (
             {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet"},

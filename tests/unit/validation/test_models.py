@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.dense_models import GPT3S, LLAMAS, MIXTRALS, NEMOTRONS, QWEN3S, QWENS
+from presim.validation.dense_models import (
+    FALCONS,
+    GEMMAS,
+    GPT3S,
+    LLAMAS,
+    MEGATRONS,
+    MIXTRALS,
+    NEMOTRONS,
+    QWEN3S,
+    QWENS,
+    STARCODERS,
+)
 from presim.validation.models import published_shapes
 
 CELLS = {"id": "x", "n_layers": "12", "hidden": "512", "n_heads": "8", "seq_len": "1024"}
@@ -50,6 +61,26 @@ def test_simumax_says_experts_in_words() -> None:
         ("Qwen3 MoE 30B", 30.5),
         ("Kimi_K2", 1026),
         ("Llama 4 Scout", 107.8),
+        ("GLM-4.5", 353),
+        ("GLM 4.5 Air", 106),
+        ("OLMoE 1B-7B", 6.9),
+        ("Qwen2-57B-A14B", 57.4),
+        ("Qwen1.5-MoE-A2.7B", 14.3),
+        ("dbrx", 132),
+        ("Nemotron-8B", 8.5),
+        ("Nemotron-22B", 21.3),
+        ("Nemotron-340B", 341),
+        ("Falcon 40B", 41.8),
+        ("StarCoder2 15B", 15.96),
+        ("Gemma 7B", 8.54),
+        ("DeepSeek LLM 67B", 67.4),
+        ("Ministral 8B", 8.02),
+        ("Phi-4", 14.66),
+        ("Falcon3 10B", 10.3),
+        ("OLMo 2 13B", 13.7),
+        ("Qwen2 72B", 72.7),
+        ("megatron-22B", 22.1),
+        ("megatron-1T", 1008),
     ],
 )
 def test_a_published_name_has_the_published_number_of_parameters(name: str, billions: float) -> None:
@@ -61,8 +92,30 @@ def test_an_unknown_name_without_shapes_is_named() -> None:
     with pytest.raises(CannotBuildError) as raised:
         published_shapes(Case({"id": "x", "model": "Mystery 9000"}))
     assert str(raised.value) == "neither n_layers is given nor are the shapes of 'Mystery 9000' known here"
-    with pytest.raises(CannotBuildError, match="shapes of 'DeepSeek V3"):  # whose attention is another than V3's
-        published_shapes(Case({"id": "x", "model": "DeepSeek V3.2"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("DeepSeek V3.2", "attention to chosen tokens"),
+        ("DeepSeekV4 Flash", "attention to compressed tokens"),
+        ("Qwen3_Next_80B_a3B", "gated delta nets"),
+        ("Qwen3-VL 235B-A22B", "images"),
+        ("Gemma 2 27B", "capped scores of attention"),
+    ],
+)
+def test_what_the_recipes_lack_of_a_model_is_named_and_no_like_model_taken(name: str, lacking: str) -> None:
+    with pytest.raises(CannotBuildError) as raised:
+        published_shapes(Case({"id": "x", "model": name}))
+    assert str(raised.value) == f"{name!r} has {lacking}, which the recipes have not"
+
+
+def test_cells_that_are_the_named_model_s_bring_what_no_column_is_for() -> None:
+    cells = {"n_layers": "48", "hidden": "2048", "n_heads": "32", "n_kv_heads": "4"}
+    named = {"id": "x", "model": "Qwen3_30B_a3B"}
+    assert published_shapes(Case({**named, **cells})) == published_shapes(Case(named))
+    cut = published_shapes(Case({**named, **cells, "n_layers": "12"}))
+    assert (cut.layers, dict(cut.fields)) == (12, {})
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("GPT-3 1.3B", 2048), ("GPT3_1.3B", 2048), ("GPT-3 13B", 5120)])
@@ -82,11 +135,13 @@ def _parameters(shapes) -> int:  # type: ignore[no-untyped-def]
         attention += shapes.heads * f["v_head_dim"] * h
     else:
         attention = h * f.get("kv_channels", h // shapes.heads) * (2 * shapes.heads + 2 * shapes.kv_heads)
-    sparse = sum(f.get("moe_layer_freq", [1] * shapes.layers))
-    expert = 3 * h * f["moe_ffn_hidden_size"]
-    moe = f["num_moe_experts"] * (expert + h) + 3 * h * f.get("moe_shared_expert_intermediate_size", 0)
-    dense = 3 * h * shapes.ffn
-    return int(shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + 2 * shapes.vocab * h)
+    experts = f.get("num_moe_experts", 0)
+    sparse = sum(f.get("moe_layer_freq", [1 if experts else 0] * shapes.layers))
+    expert = 3 * h * f.get("moe_ffn_hidden_size", 0)
+    moe = experts * (expert + h) + 3 * h * f.get("moe_shared_expert_intermediate_size", 0)
+    dense = (2 if shapes.style == "gpt" else 3) * h * shapes.ffn
+    words = (1 if shapes.tied else 2) * shapes.vocab * h
+    return int(shapes.layers * attention + sparse * moe + (shapes.layers - sparse) * dense + words)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +152,7 @@ def test_spellings_of_a_name_are_one_model(name: str) -> None:
     assert (shapes.layers, shapes.hidden, shapes.ffn, shapes.heads, shapes.kv_heads) == (80, 8192, 28672, 64, 8)
 
 
-_NAMES = {**LLAMAS, **QWENS, **QWEN3S, **MIXTRALS, **NEMOTRONS, **GPT3S}
+_NAMES = {**LLAMAS, **QWENS, **QWEN3S, **MIXTRALS, **NEMOTRONS, **GPT3S, **MEGATRONS, **FALCONS, **STARCODERS, **GEMMAS}
 
 
 @pytest.mark.parametrize("name", sorted(_NAMES))

@@ -10,6 +10,7 @@ from presim.errors import InputError
 from presim.trace.signatures import Attention, Convolution, Gemm
 from presim.validation.cases import Case
 from presim.validation.operators import OPERATORS, signature_of
+from support.plans import ELSEWHERE
 
 PRODUCT = {"gpu": "H100 SXM 80GB", "family": "gemm", "m": "8192", "n": "8192", "k": "8192", "dtype": "bfloat16"}
 ATTENTION = {"gpu": "h100-sxm", "family": "attention", "heads": "32", "q_len": "4096", "head_dim": "128"}
@@ -52,7 +53,7 @@ def test_a_row_is_priced_with_its_interval() -> None:
         ({"m": "-8192"}, "left out: sizes that are no positive numbers"),
         ({"dtype": "bf16"}, "dtype = 'bf16' is no type of PyTorch's, such as bfloat16 or float8_e4m3fn"),
         ({"layout": "NX"}, "layout = 'NX' is none of NN, NT, TN, TT"),
-        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
     ],
 )
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:

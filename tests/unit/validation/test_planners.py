@@ -6,7 +6,7 @@ import pytest
 
 from presim.validation.cases import Case
 from presim.validation.planners import plan
-from support.plans import refusal
+from support.plans import ELSEWHERE, refusal
 
 LLAMA = {
     "id": "x", "framework": "torchtitan", "gpu": "H100", "n_gpus": "64", "gpus_per_node": "8", "n_layers": "32",
@@ -29,7 +29,7 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
     ("change", "reason"),
     [
         ({"framework": "JAX"}, "no recipe for the framework 'JAX'"),
-        ({"gpu": "TPU v5"}, "the hardware catalogue has no GPU 'TPU v5'"),
+        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
         ({"gpu": ""}, "gpu is not given"),
         ({"n_layers": ""}, "n_layers is not given"),
         ({"precision": "int8"}, "the recipe computes in bf16 or float8, and the case in 'int8'"),
@@ -144,8 +144,27 @@ def test_submissions_to_mlperf_are_megatrons_whatever_their_containers_are_calle
     assert plan(Case({**row, "model": "Llama3.1-8B"})).recipe == "megatron_gpt.py"
 
 
-@pytest.mark.parametrize("column", ["tp", "pp", "vp", "cp", "ep", "dp", "n_gpus", "gpus_per_node", "micro_batch"])
+@pytest.mark.parametrize("column", ["tp", "pp", "cp", "dp", "n_gpus", "gpus_per_node", "micro_batch"])
 @pytest.mark.parametrize("framework", ["torchtitan", "Megatron-LM", "NeMo AutoModel", "llm-foundry", "torchtune"])
 def test_none_of_what_a_run_has_one_of_is_refused_in_words(column: str, framework: str, installed: set[str]) -> None:
     row = {**LLAMA, "framework": framework, "model": "Llama3.1-8B", column: "0"}
     assert refusal(row) == f"{column} = '0' must be at least 1"
+
+
+@pytest.mark.parametrize("column", ["vp", "ep", "etp"])
+@pytest.mark.parametrize("said", ["0", "-", "n/a", "N/A", "None", "1", "1.0"])
+def test_ways_to_write_that_there_are_no_virtual_stages_or_experts_mean_nothing(
+    column: str, said: str, installed: set[str]
+) -> None:
+    row = {**LLAMA, "framework": "Megatron-LM", "model": "Llama3.1-8B", "etp": ""}
+    assert plan(Case({**row, column: said})) == plan(Case({**row, column: ""}))
+
+
+def test_what_a_count_counts_may_stand_behind_it(installed: set[str]) -> None:
+    assert plan(Case({**LLAMA, "n_gpus": f"{LLAMA['n_gpus']} GPUs"})) == plan(Case(LLAMA))
+
+
+@pytest.mark.parametrize("framework", ["NeMo RL", "verl", "OpenRLHF"])
+def test_a_step_of_reinforcement_learning_is_no_recipe_s(framework: str, installed: set[str]) -> None:
+    reason = "a step of reinforcement learning generates and scores, too, which no recipe does"
+    assert refusal({**LLAMA, "framework": framework}) == reason

@@ -8,7 +8,7 @@ import re
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family import tuned
 from presim.validation.megatron_family.flags import flags_of
-from presim.validation.models import Shapes
+from presim.validation.named_models import Shapes
 
 
 def is_sharded(case: Case) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family.flags import flags_of
-from presim.validation.models import Shapes, experts, plain_name, published_shapes
+from presim.validation.models import plain_name, published_shapes
+from presim.validation.named_models import Shapes, experts
 from presim.validation.plan import needs_installed, options
 
 RECIPE, PREDICTING = "megatron_hybrid.py", "megatron_predicting.py"

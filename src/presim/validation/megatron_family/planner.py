@@ -28,7 +28,8 @@ from presim.validation.megatron_family.fields import (
     split_of_layers,
 )
 from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
-from presim.validation.models import Shapes, plain_name, published_shapes
+from presim.validation.models import plain_name, published_key, published_shapes
+from presim.validation.named_models import Shapes
 from presim.validation.plan import (
     Plan,
     Repeats,
@@ -41,7 +42,13 @@ from presim.validation.plan import (
 )
 
 _RECIPE = "megatron_gpt.py"
-_OTHER_FAMILIES = ("bert", "t5", "mimo", "hybrid", "llava", "nemotron", "grpo", "mamba", "diffusion")
+_OTHER_FAMILIES = {  # words of a model's name -> what it is
+    **dict.fromkeys(("bert", "t5"), "an encoder outside Megatron-LM's own tests"),
+    **dict.fromkeys(("mimo", "llava"), "a model of images and text"),
+    **dict.fromkeys(("hybrid", "mamba", "nemotron"), "a hybrid whose layers are neither given nor known here"),
+    "grpo": "reinforcement learning, whose steps generate and score, too",
+    "diffusion": "a diffusion model",
+}
 
 
 def plan_megatron(case: Case) -> Plan:
@@ -55,10 +62,12 @@ def plan_megatron(case: Case) -> Plan:
     name = case.text("model").lower()
     if (
         recipe not in (encoders.RECIPE, *hybrids.RECIPES)
-        and not plain_name(case).startswith("nemotron4")
-        and (family := next((word for word in _OTHER_FAMILIES if word in name), None))
+        and published_key(case) is None
+        and (family := next((words for word, words in _OTHER_FAMILIES.items() if word in name), None))
     ):
-        raise CannotBuildError(f"the recipe builds decoders, and the case is of the kind {family!r}")
+        raise CannotBuildError(f"the recipe builds decoders, and the case's {case.text('model')!r} is {family}")
+    if recipe not in hybrids.RECIPES:
+        published_shapes(case)  # what cannot be built whatever else is said comes first
     needs_installed("megatron", "pip install --no-deps megatron-core")
     refuse_unknown(flags_of(case))
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known

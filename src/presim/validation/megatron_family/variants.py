@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from presim.validation.cases import Case
+from presim.validation.dense_models import NEMOTRONS
 from presim.validation.megatron_family.flags import flags_of
-from presim.validation.models import plain_name
+from presim.validation.models import published_key
 from presim.validation.plan import options
 
 RECIPE = "megatron_variants.py"
@@ -13,7 +14,7 @@ RECIPE = "megatron_variants.py"
 def arguments(case: Case) -> tuple[str, ...]:
     """What the recipe takes besides the arguments of a decoder's; none where the case has nothing of it."""
     said = flags_of(case)
-    squared = said.get("squared-relu") == "True" or plain_name(case).startswith("nemotron4")
+    squared = said.get("squared-relu") == "True" or published_key(case) in NEMOTRONS
     return options(squared_relu=squared, muon=muon(case))
 
 

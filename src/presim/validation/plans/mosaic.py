@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.models import published_key
 from presim.validation.plan import (
     Plan,
     accumulation,
@@ -31,6 +32,8 @@ def plan_mosaic(case: Case) -> Plan:
         raise CannotBuildError(f"the recipe computes in bf16 or FP8, and the case in {case.text('precision')!r}")
     if re.search("HYBRID|NO_SHARD|^DDP", sharding):
         raise CannotBuildError(f"the recipe shards over all GPUs, and the case's sharding is {case.text('sharding')!r}")
+    if published_key(case):  # by name another kind of decoder than MPT
+        raise CannotBuildError(f"the recipe builds MPT, and the case's model is {case.text('model')!r}")
     in_fp8 = "fp8" in precision
     if in_fp8:
         needs_installed("transformer_engine", "make transformer-engine")
@@ -45,7 +48,7 @@ def plan_mosaic(case: Case) -> Plan:
             sequence=case.count("seq_len"),
             batch=case.count("micro_batch"),
             accumulate=micro_batches,
-            checkpoint=checkpointing(case) == "full",
+            checkpoint=bool(case.text("act_ckpt")) and checkpointing(case) == "full",  # off in its configurations
             fp8=in_fp8,
             sharding="grad" if "SHARD_GRAD_OP" in sharding else "full",
             mixed_precision="pure" if "PURE" in case.text("sharding") else "default",

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.models import plain_name, published_key
 from presim.validation.plan import Plan, checkpointing, cluster_of, only_one, options
 
-_MODELS = {  # the model's published name -> its name in the recipe, whether it reads images
-    "gemma 2 2b": ("gemma2-2b", False),
-    "llama 3.2 1b": ("llama3.2-1b", False),
-    "clip vit-l/14 336": ("clip-vit-l14-336", True),
-    "vit-h/14": ("vit-h14", True),
-    "convnextv2 huge": ("convnextv2-huge", True),
-    "gpt-2 large": ("gpt2-large", False),
-    "t5 large": ("t5-large", False),
-    "gpt2_large": ("gpt2-large", False),
-    "gpt3_xl": ("gpt3-xl", False),
-    "bert_large": ("bert-large", False),
-    "opt_13": ("opt-1.3b", False),
+_MODELS = {  # the model's name in small letters and digits -> its name in the recipe, whether it reads images
+    "gemma22b": ("gemma2-2b", False),
+    "llama321b": ("llama3.2-1b", False),
+    "clipvitl14336": ("clip-vit-l14-336", True),
+    "vith14": ("vit-h14", True),
+    "convnextv2huge": ("convnextv2-huge", True),
+    "gpt2": ("gpt2", False),
+    "gpt2medium": ("gpt2-medium", False),
+    "gpt2large": ("gpt2-large", False),
+    "gpt2xl": ("gpt2-xl", False),
+    "t5large": ("t5-large", False),
+    "gpt3xl": ("gpt3-xl", False),
+    "gpt327b": ("gpt3-2.7b", False),
+    "gpt327": ("gpt3-2.7b", False),  # NeuSight leaves the B of billions out
+    "bertbase": ("bert-base", False),
+    "bertlarge": ("bert-large", False),
+    "opt13": ("opt-1.3b", False),
+    "opt13b": ("opt-1.3b", False),
+    "opt27": ("opt-2.7b", False),
+    "opt27b": ("opt-2.7b", False),
+    "opt67": ("opt-6.7b", False),
+    "opt67b": ("opt-6.7b", False),
 }
+_SHAPED = {"llama": dense_models.LLAMAS, "qwen2": dense_models.QWENS, "qwen3": dense_models.QWEN3S}
 _PRECISIONS = {"fp": "full", "fp32": "full", "mp": "mixed", "hp": "half", "bf16": "half", "amp_bf16": "mixed"}
 
 
@@ -28,10 +41,7 @@ def plan_single_gpu(case: Case) -> Plan:
         CannotBuildError: another model or precision, or several GPUs.
     """
     only_one(case, "tp", "pp", "cp", "ep", "n_gpus")
-    name = case.text("model").lower()
-    if name not in _MODELS:
-        raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")
-    model, images = _MODELS[name]
+    model, images, shapes = _model_of(case)
     precision = _PRECISIONS.get(case.text("precision").split(" ")[0].lower())
     if precision is None:
         raise CannotBuildError(f"the recipe has no precision {case.text('precision')!r}")
@@ -40,6 +50,7 @@ def plan_single_gpu(case: Case) -> Plan:
         "single_gpu.py",
         options(
             model=model,
+            shapes=shapes,
             batch=case.count("micro_batch"),
             sequence=20 if model.startswith("clip") else 0 if images else size,
             image=size if images else 0,
@@ -50,3 +61,14 @@ def plan_single_gpu(case: Case) -> Plan:
         ),
         cluster_of(case),
     )
+
+
+def _model_of(case: Case) -> tuple[str, bool, str | None]:
+    """Its name in the recipe, whether it reads images, the sizes of one that the recipe has none of."""
+    name = plain_name(case).replace("/", "")
+    if name in _MODELS:
+        return *_MODELS[name], None
+    for family, sizes in _SHAPED.items():
+        if (key := published_key(case) or "") in sizes:
+            return family, False, ",".join(map(str, sizes[key]))
+    raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")

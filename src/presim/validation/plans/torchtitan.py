@@ -11,6 +11,7 @@ import re
 
 from presim.hardware.cluster import Cluster
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.models import plain_name, published_key
 from presim.validation.plan import (
     Plan,
     accumulation,
@@ -34,6 +35,11 @@ _MODELS = {
     "deepseekv3": Model("deepseek_v3", "671B"),
     "qwen330ba3b": Model("qwen3", "30B-A3B"),
     "qwen3235ba22b": Model("qwen3", "235B-A22B"),
+    "qwen306b": Model("qwen3", "0.6B"),
+    "qwen317b": Model("qwen3", "1.7B"),
+    "qwen34b": Model("qwen3", "4B"),
+    "qwen38b": Model("qwen3", "8B"),
+    "qwen314b": Model("qwen3", "14B"),
     "qwen332b": Model("qwen3", "32B"),
     "gptoss20b": Model("gpt_oss", "20b"),
     "gptoss120b": Model("gpt_oss", "120b"),
@@ -50,7 +56,8 @@ def plan_torchtitan(case: Case) -> Plan:
     traced, replicas = "graph_trainer" in case.text("framework"), _replicas(case)
     if not traced and "simplefsdp" in re.sub("[ _-]", "", f"{case.text('sharding')} {case.text('framework')}".lower()):
         raise CannotBuildError("the recipe shards with FSDP2, and the case with SimpleFSDP")
-    if traced or replicas or any(case.count(axis, 1) > 1 for axis in ("pp", "cp", "ep")):
+    own = not replicas and not traced and not any(case.count(axis, 1) > 1 for axis in ("pp", "cp", "ep"))
+    if not own or _is_another_family(case):
         return _trainer(case, cluster, replicas)
     split = case.count("tp", 1)
     batch = _local_batch(case, cluster.world_size // split)
@@ -63,7 +70,7 @@ def plan_torchtitan(case: Case) -> Plan:
             batch=batch,
             tensor_parallel=split,
             accumulate=micro_batches,
-            checkpoint=checkpointing(case),
+            checkpoint=_kept(case),
             compile=case.is_on("compile"),
             async_tensor_parallel="async" in case.text("other").lower(),
             float8=_float8(case),
@@ -71,6 +78,12 @@ def plan_torchtitan(case: Case) -> Plan:
         cluster,
         steps=steps_for(micro_batches),
     )
+
+
+def _is_another_family(case: Case) -> bool:
+    """Whether torchtitan has the model, and its layers are not Llama's."""
+    model = next((_MODELS[key] for key in (published_key(case), plain_name(case)) if key in _MODELS), None)
+    return model is not None and model.family != "llama3"
 
 
 def _replicas(case: Case) -> int | None:
@@ -167,6 +180,8 @@ def _schedule(other: str) -> str | None:
 
 
 def _kept(case: Case) -> str:
+    if not case.text("act_ckpt"):
+        return "selective"  # torchtitan's default
     return "full" if case.text("act_ckpt") == "memory_policy=full" else checkpointing(case)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from presim.hardware.cluster import Cluster
 from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.models import UNLIKE, plain_name
+from presim.validation.models import UNLIKE, plain_name, published_key
 from presim.validation.plan import Plan, Repeats, needs_installed, options
 
 _RECIPE = "torchtitan_trainer.py"
@@ -93,7 +93,7 @@ def model_of(case: Case, known: Mapping[str, Model]) -> Model:
     family = max(alike, key=len, default=None)
     if family is not None:  # "llama38binstruct"
         return known[family]
-    shapes = next((sizes for each, sizes in _DENSE.items() if name.startswith(each)), None)
+    shapes = _DENSE.get(published_key(case) or "")
     if shapes is None:
         raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")
     return Model("llama3", shapes=",".join(map(str, shapes)))

@@ -142,11 +142,36 @@ def test_megatron_needs_the_number_of_gpus() -> None:
     assert refusal({**MEGATRON, "n_gpus": ""}) == "n_gpus is not given"
 
 
-def test_other_families_of_megatron_are_named() -> None:
-    assert (
-        refusal({**MEGATRON, "model": "mimo/mimo_vlm"})
-        == "the recipe builds decoders, and the case is of the kind 'mimo'"
-    )
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("mimo/mimo_vlm", "a model of images and text"),
+        ("multimodal-llava/llava", "a model of images and text"),
+        ("bert_large", "an encoder outside Megatron-LM's own tests"),
+        ("Nemotron_3_Ultra", "a hybrid whose layers are neither given nor known here"),
+        ("gpt/gpt_grpo_tp4", "reinforcement learning, whose steps generate and score, too"),
+    ],
+)
+def test_other_families_of_megatron_are_named(model: str, kind: str) -> None:
+    assert refusal({**MEGATRON, "model": model}) == f"the recipe builds decoders, and the case's {model!r} is {kind}"
+
+
+@pytest.mark.parametrize("model", ["Nemotron-8B", "Nemotron-22B", "Nemotron-340B", "Nemotron4-15B", "Nemotron-4 340B"])
+def test_dense_nemotrons_have_squared_relu_whatever_their_generation_is_called(model: str) -> None:
+    shapes = dict.fromkeys(("n_layers", "hidden", "ffn", "n_heads", "n_kv_heads", "vocab"), "")
+    planned = plan(Case({**MEGATRON, **shapes, "framework": "NeMo", "model": model}))
+    assert planned.recipe == "megatron_variants.py"
+    assert "--squared-relu" in planned.args
+    assert "--vocab 256000" in " ".join(planned.args)
+
+
+@pytest.mark.parametrize(("said", "predictors"), [("(w/o MTP)", 0), ("(w/ MTP)", 1), ("", 1), ("(without MTP)", 0)])
+def test_a_table_says_in_brackets_that_further_tokens_are_not_predicted(said: str, predictors: int) -> None:
+    shapes = dict.fromkeys(("n_layers", "hidden", "ffn", "n_heads", "n_kv_heads", "vocab"), "")
+    split = {"tp": "1", "pp": "4", "vp": "4", "ep": "64", "n_gpus": "256", "global_batch": "4096"}
+    words = arguments({**BRIDGE, **shapes, **split, "model": f"DeepSeekV3 {said}".strip()})
+    assert ("mtp_num_layers=1" in words) == bool(predictors)
+    assert ("mL'" in words) == bool(predictors)
 
 
 @pytest.mark.parametrize(("table", "again"), [("ground_truth_single.csv", False), ("ground_truth_multi.csv", True)])

@@ -101,3 +101,41 @@ def test_the_trainer_has_to_be_installed(installed: set[str]) -> None:
 @pytest.mark.parametrize(("said", "step"), [("CrossEntropyLoss;step10", 10), ("ChunkedCELoss 8;step20", 0), ("", 0)])
 def test_the_first_log_after_step_1_has_the_mean_of_all_between(said: str, step: int) -> None:
     assert plan(Case({**EXPERTS, "other": said})).logged_at == step
+
+
+FSDP = {
+    "id": "z", "framework": "torchtitan", "gpu": "H100", "n_gpus": "8", "precision": "bf16", "seq_len": "8192",
+    "micro_batch": "1", "act_ckpt": "selective", "compile": "True",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("Qwen3-32B", "--family qwen3 --flavor 32B"),
+        ("Qwen3 0.6B", "--family qwen3 --flavor 0.6B"),
+        ("Qwen3 30B-A3B", "--family qwen3 --flavor 30B-A3B"),
+        ("GPT-OSS 20B", "--family gpt_oss --flavor 20b"),
+    ],
+)
+def test_models_that_are_not_like_llama_are_its_own_trainer_s_whatever_is_parallel(model: str, words: str) -> None:
+    assert words in arguments({**FSDP, "model": model})
+
+
+def test_a_decoder_like_llama_brings_its_shapes() -> None:
+    assert arguments({**FSDP, "model": "Llama3.2-1B"}).startswith("--layers 16 --hidden 2048 --ffn 8192")
+
+
+def test_without_a_word_on_it_activations_are_kept_as_torchtitan_does_by_default() -> None:
+    assert "--checkpoint selective" in arguments({**FSDP, "model": "Llama3.1-8B", "act_ckpt": ""})
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("FLUX.1 dev", "neither n_layers is given nor are the shapes of 'FLUX.1 dev' known here"),
+        ("Llama 4 Scout", "the recipe has no model 'Llama 4 Scout'"),
+    ],
+)
+def test_models_that_torchtitan_here_has_not_are_refused(model: str, reason: str) -> None:
+    assert refusal({**FSDP, "model": model, "ep": "8" if "Scout" in model else "1"}) == reason
