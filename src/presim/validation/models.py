@@ -66,7 +66,7 @@ def published_shapes(case: Case) -> Shapes:
 
 
 def published_key(case: Case) -> str | None:
-    """What the case's model is called in `named_models`, whatever stands behind its name; None where it is not there."""
+    """What the case's model is called in `named_models`, whatever stands behind its name; None: it is not there."""
     name = plain_name(case)
     keys = [key for key in PUBLISHED if name.startswith(key) and not name.startswith(UNLIKE)]
     return max(keys, key=len, default=None)
