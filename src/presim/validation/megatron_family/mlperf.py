@@ -153,20 +153,28 @@ def fields(case: Case) -> dict[str, object]:
     """Of TransformerConfig, for LoRA.
 
     Since v5.0 sequences are split by exchanging heads (``cp_comm_type: a2a``). The activation keeps its input in FP8 on
-    H200, and since v5.0 where a GPU has the whole of a sequence. In v4.0's code no transposes of frozen weights are
-    kept, and on H200 there would be no room for them. Frozen weights are in what they compute in.
+    H200, and since v5.0 where a GPU has the whole of a sequence. Frozen weights are in what they compute in.
     """
     if not is_lora(case):
         return {}
-    code, split, large = code_of(case), case.count("cp", 1), "H200" in case.text("gpu")
+    split, since_five = case.count("cp", 1), code_of(case) >= (5, 0)
     found: dict[str, object] = {"fp4_param": True} if "fp4" in case.text("precision").lower() else {}
-    if code >= (5, 0) and split > 1:
+    if since_five and split > 1:
         found["cp_comm_type"] = "a2a"
-    if large or (code >= (5, 0) and split == 1):
+    if "H200" in case.text("gpu") or (since_five and split == 1):
         found["activation_func_fp8_input_store"] = True
-    if large or code == (4, 0):
+    if drops_transposes(case):
         found["disable_parameter_transpose_cache"] = True
     return found
+
+
+def drops_transposes(case: Case) -> bool:
+    """LoRA's frozen weights are kept one way only (``disable_parameter_transpose_cache``).
+
+    So the code of v4.0 and v4.1 has it (the latter as NeMo's ``mlperf_lora_llama2_70b.py``); on H200 a GPU that has the
+    whole of the weights would have no room for both in later rounds either.
+    """
+    return is_lora(case) and ("H200" in case.text("gpu") or code_of(case) < (5, 0))
 
 
 def attends_in_fp8(case: Case) -> bool:

@@ -118,6 +118,10 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_packed.py", pieces
     if tuned_experts.fuses_experts(case, chip):
         return "megatron_fused_experts.py", ()
+    if is_sharded(case) and tuned.defers_memory(case):
+        return "megatron_deferred.py", ()
+    if mlperf.drops_transposes(case):
+        return "megatron_untransposed.py", ()
     if functional_tests.is_one(case):
         return functional_tests.RECIPE, functional_tests.arguments(case)
     return _RECIPE, ()

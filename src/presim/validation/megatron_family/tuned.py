@@ -30,8 +30,25 @@ def is_tuned(case: Case) -> bool:
 
 
 def completed(case: Case) -> Case:
-    """Rows with what their empty cells follow from."""
-    return mlperf.completed(case) if mlperf.is_one(case) else _staged(case)
+    """Rows with what their empty cells follow from, and the micro-batch of those that contradict themselves."""
+    return mlperf.completed(case) if mlperf.is_one(case) else _one_at_a_time(_staged(case))
+
+
+_ONE_AT_A_TIME = ("llama370b", "gptoss120b")  # what Bridge runs with a micro-batch of one where it has a pipeline
+
+
+def _one_at_a_time(case: Case) -> Case:
+    """Bridge's rows whose cells are of two set-ups: their micro-batches do not make their batch.
+
+    One cell stands for Llama 3 70B with FSDP (two sequences) and in a pipeline; GPT-OSS on H100 has the micro-batch and
+    the rounds of B200, where all GPUs are replicas. The configurations have one sequence at a time in either pipeline.
+    """
+    split = case.count("tp", 1) * case.count("pp", 1) * case.count("cp", 1)
+    rounds = case.count("grad_accum", 0) * case.count("micro_batch", 0) * (case.count("n_gpus", 0) // split)
+    if "Bridge" not in case.text("framework") or not rounds or rounds == case.count("global_batch", rounds):
+        return case
+    known = case.count("pp", 1) > 1 and plain_name(case).startswith(_ONE_AT_A_TIME)
+    return Case({**case.row, "micro_batch": "1"}) if known else case
 
 
 def _staged(case: Case) -> Case:
@@ -67,6 +84,11 @@ def keeps_mxfp8_alone(case: Case, gpu: str) -> bool:
     in_blocks = "mx" in case.text("precision").lower() and not gpu.startswith("h")
     apart = tuned_experts.fuses_experts(case, gpu) or adapters(case)  # with a recipe of its own, or not trained
     return "Bridge" in case.text("framework") and in_blocks and full and not apart
+
+
+def defers_memory(case: Case) -> bool:
+    """What Megatron's FSDP splits begins without memory: Bridge's ``set_megatron_fsdp_overrides``."""
+    return "Bridge" in case.text("framework")
 
 
 def adapters(case: Case) -> Adapters | None:

@@ -105,6 +105,23 @@ def test_attention_in_fp8_and_graphs_are_those_of_the_rounds_configurations(
     assert (mlperf.attends_in_fp8(case), mlperf.launched_as_graphs(case)) == (fp8, graphs)
 
 
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({"gpu": "L40S", "source": ROUND.format("4.0:NVIDIA")}, True),
+        ({"gpu": "H100", "source": ROUND.format("5.1:Cisco")}, True),
+        ({"gpu": "H200"}, True),
+        ({"gpu": "H100"}, False),
+        ({"gpu": "B200"}, False),
+        ({"gpu": "H200", "model": "Llama3.1-8B"}, False),
+    ],
+)
+def test_frozen_weights_were_kept_one_way_until_v4_1_and_where_there_is_no_room(
+    cells: dict[str, str], expected: bool
+) -> None:
+    assert mlperf.drops_transposes(Case({**LORA, **cells})) is expected
+
+
 def test_gpus_that_meet_by_pci_express_overlap_no_exchanges() -> None:
     assert mlperf.shares_no_links(Case({**LORA, "gpu": "NVIDIA L40S"}))
     assert not mlperf.shares_no_links(Case(LORA))

@@ -66,6 +66,20 @@ def test_scores_scaled_by_layer_are_widened_and_scaled_by_megatron_s_own_layers_
     assert "apply_query_key_layer_scaling" not in experts
 
 
+@pytest.mark.parametrize(
+    ("change", "recipe"),
+    [
+        ({}, "megatron_gpt.py"),
+        ({"sharding": "FSDP group 64"}, "megatron_deferred.py"),
+        ({"sharding": "FSDP group 64", "framework": "NVIDIA NeMo"}, "megatron_gpt.py"),
+        ({"source": "mlcommons/training_results_v4.0:x", "model": "Llama2-70B [LoRA]", "gpu": "H200",
+          "global_batch": "8", "n_gpus": "8"}, "megatron_untransposed.py"),
+    ],
+)  # fmt: skip
+def test_what_would_not_fit_has_a_recipe_of_its_own(change: dict[str, str], recipe: str) -> None:
+    assert plan(Case({**BRIDGE, "n_gpus": "64", "global_batch": "64", **change})).recipe == recipe
+
+
 def test_a_rack_is_hosts_of_four_in_equal_parts() -> None:
     cluster = plan(Case({**BRIDGE, "n_gpus": "256", "global_batch": "256"})).cluster
     assert (cluster.nodes, cluster.gpus_per_node, cluster.domain_size) == (64, 4, 64)

@@ -119,6 +119,16 @@ def test_fine_tuning_with_nemo_has_the_virtual_stages_of_its_recipes(model: str,
     assert completed(Case({**row, "framework": "Megatron-LM"})).row.get("vp") is None
 
 
+def test_a_row_of_two_set_ups_has_the_micro_batch_of_its_pipeline() -> None:
+    """16 rounds of one sequence make a batch of 128 on 64 GPUs in eight parts; of two they do not."""
+    row = {**BRIDGE, "gpu": "GB200", "n_gpus": "64", "tp": "2", "pp": "4", "global_batch": "128", "micro_batch": "2"}
+    assert completed(Case({**row, "grad_accum": "16"})).text("micro_batch") == "1"
+    assert completed(Case({**row, "grad_accum": "8"})).text("micro_batch") == "2"
+    assert completed(Case(row)).text("micro_batch") == "2"
+    assert completed(Case({**row, "grad_accum": "16", "model": "Qwen3_30B_a3B"})).text("micro_batch") == "2"
+    assert completed(Case({**row, "grad_accum": "16", "framework": "NeMo AutoModel"})).text("micro_batch") == "2"
+
+
 def test_fp8_of_mlperf_is_scaled_by_current_values_but_for_lora() -> None:
     row = {**BRIDGE, "framework": "NVIDIA Release 25.09", "source": "github:mlcommons/training_results_v5.1:x"}
     assert scales_by_current_values(Case(row))
