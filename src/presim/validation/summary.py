@@ -205,10 +205,15 @@ def _worst(rows: Sequence[Row]) -> str:
     return markdown(["case", "source", "model", "GPU", "measured s", "predicted s", "error", "provenance"], cells)
 
 
+_MEASURED = ("step_time_s", "peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib")
+
+
 def _coverage(rows: Sequence[Row]) -> str:
-    ran = sum(row["outcome"] != "" for row in rows)
-    failed = sum(row["outcome"] == "out_of_memory" for row in rows)
-    return f"{len(rows)} cases, {ran} built, {failed} of them out of memory in the emulation.\n"
+    built = sum(row["outcome"] != "" for row in rows)
+    full = [row for row in rows if row["outcome"] == "out_of_memory"]
+    ran = sum(any(row.get(column) for column in _MEASURED) for row in full)
+    found = f"{len(full)} of them out of memory in the emulation ({ran} that were measured all the same)"
+    return f"{len(rows)} cases, {built} built, {found}.\n"
 
 
 def _reasons(rows: Sequence[Row]) -> str:

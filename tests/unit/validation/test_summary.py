@@ -34,6 +34,13 @@ def test_misses_and_reasons_are_shown() -> None:
     assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
 
 
+def test_what_does_not_fit_is_counted_and_what_ran_all_the_same() -> None:
+    ran = {**ROW, "outcome": "out_of_memory"}
+    neither = {**ran, "id": "neither", "step_time_s": "", "error": "", "peak_mem_gib": ""}
+    expected = "3 cases, 3 built, 2 of them out of memory in the emulation (1 that were measured all the same)."
+    assert expected in summary([ROW, ran, neither])
+
+
 def test_models_have_a_line_for_each_gpu_and_number_format_but_for_noisy_tests() -> None:
     runs = [
         {**ROW, "model": "8B", "n_gpus": str(gpus), "precision": "FP8 (current scaling)", "error": error}
