@@ -57,12 +57,8 @@ def evaluate(
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
     presim's own unless given.
     """
-    given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    by_themselves = [alone(trace) for trace in given_traces]
-    captured = steadied(by_themselves)
-    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
+    captured, undisturbed, slowdown = _quietened([traces] if isinstance(traces, Trace) else list(traces), rank)
     chosen = _choose(captured, rank)
-    slowdown = slowed(_choose(given_traces, rank), _choose(by_themselves, rank))
     _check_size(chosen, cluster)
     given = options or Options()
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
@@ -77,16 +73,24 @@ def evaluate(
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    said = [
-        *_who_is_known(chosen.manifest.world_size, representatives, checked),
-        *(unmatched(captured, representatives) if len(captured) > 1 else ()),
-        *notes,
-        *pace(ranks),
-    ]
+    said = [*_of_ranks(captured, representatives, checked), *notes, *pace(ranks)]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, len(checked), said, memory)
     return Evaluation(mine, timeline, result, timelines, device)
+
+
+def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:
+    """The traces as of a machine alone, whether what recurs told them from it, and how much the rank's was slowed."""
+    by_themselves = [alone(trace) for trace in traces]
+    captured = steadied(by_themselves)
+    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
+    return captured, undisturbed, slowed(_choose(traces, rank), _choose(by_themselves, rank))
+
+
+def _of_ranks(captured: Sequence[Trace], representatives: Representatives, checked: Sequence[int]) -> list[str]:
+    known = _who_is_known(captured[0].manifest.world_size, representatives, checked)
+    return [*known, *(unmatched(captured, representatives) if len(captured) > 1 else ())]
 
 
 def _of_the_job(

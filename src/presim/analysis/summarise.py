@@ -19,7 +19,7 @@ from presim.analysis.operators import by_collective, by_family, by_operator
 from presim.analysis.phases import by_phase
 from presim.analysis.provenance import Doubts, host_ns, provenance
 from presim.analysis.read_backs import policies_note, ranges, read_backs
-from presim.analysis.steps import Steps, find_steps
+from presim.analysis.steps import Step, Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
@@ -62,8 +62,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
     memory = _memory(priced, timeline, steps, device)
     step_time_s = _step_time_s(steps, trace.manifest)
     connected = connecting(trace, timeline, steps.steps[0])
-    host = host_ns(trace, step.entries, device.host_factor, device.calls)
-    low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
+    low_s, high_s = _interval_s(priced, parts, step, device) if step_time_s is not None else (None, None)
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
@@ -72,8 +71,8 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         exit=trace.manifest.exit,
         error=trace.manifest.error,
         step_time_s=step_time_s,
-        step_time_low_s=None if step_time_s is None else low_ns / 1e9,
-        step_time_high_s=None if step_time_s is None else high_ns / 1e9,
+        step_time_low_s=low_s,
+        step_time_high_s=high_s,
         first_step_time_s=_first_step_s(steps, connected),
         throughput=throughput(trace, step_time_s if steps.counted else None),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
@@ -95,10 +94,20 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
             *policies_note(reads, ranges(sorted(manifest.rank for manifest in manifests))),
             *reader_notes(trace, steps, flops, memory),
             *connecting_note(connected),
-            *host_note(parts, step, device.host_factor, device.host),
-            *(busy_note(parts, step, trace.manifest.neighbours, device.slowdown) if device.host_factor else ()),
+            *_host_notes(trace.manifest, parts, step, device),
         ],
     )
+
+
+def _interval_s(priced: PricedTrace, parts: Breakdown, step: Step, device: Device) -> tuple[float, float]:
+    host = host_ns(priced.trace, step.entries, device.host_factor, device.calls)
+    low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
+    return low_ns / 1e9, high_ns / 1e9
+
+
+def _host_notes(manifest: Manifest, parts: Breakdown, step: Step, device: Device) -> list[str]:
+    busy = busy_note(parts, step, manifest.neighbours, device.slowdown) if device.host_factor else ()
+    return [*host_note(parts, step, device.host_factor, device.host), *busy]
 
 
 def _with_peak(flops: Flops, device: Device) -> Flops:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,7 +43,6 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
     with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(presence) as store:
         directory = Path(name)
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
-
         alone: set[int] = set()  # ranks that ended by themselves
 
         def ended(rank: int, code: int) -> bool:
@@ -72,15 +71,21 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
                 started=started,
                 waits=blocked,
             )
-        outcomes = {rank: read_outcome(directory / str(rank), codes[rank]) for rank in wave.ranks}
-        for rank in set(wave.ranks) - alone:
-            outcomes[rank] = Outcome(exit="killed", code=1, error=STOPPED)
-        captured = [Captured(rank, directory / str(rank), outcomes[rank]) for rank in wave.ranks]
-        _show_failures(captured, wave)
-        for item in captured:
-            if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.brief:
-                raise CaptureError(item.outcome.error)
-        yield captured
+        yield _left(directory, wave, codes, alone)
+
+
+def _left(directory: Path, wave: Wave, codes: Mapping[int, int], alone: Collection[int]) -> list[Captured]:
+    """What the ranks left; ``alone``: those that ended by themselves, the others were stopped."""
+    captured = []
+    for rank in wave.ranks:
+        own = directory / str(rank)
+        stopped = Outcome(exit="killed", code=1, error=STOPPED)
+        captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in alone else stopped))
+    _show_failures(captured, wave)
+    for item in captured:
+        if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.brief:
+            raise CaptureError(item.outcome.error)
+    return captured
 
 
 def _timed(start: Start, simulator: Simulator, wave: Wave) -> Start:
