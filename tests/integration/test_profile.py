@@ -10,7 +10,17 @@ import pytest
 
 from presim import hardware
 from presim.profile.plan import plan
-from presim.trace.signatures import Attention, Convolution, Copy, Elementwise, Gemm, Signature, Sort
+from presim.trace.signatures import (
+    Attention,
+    Convolution,
+    Copy,
+    Elementwise,
+    Gemm,
+    Normalization,
+    Signature,
+    Softmax,
+    Sort,
+)
 from support.captured import run
 from support.command import presim
 
@@ -30,6 +40,26 @@ WORK: list[Signature] = [
     ),
     Elementwise(2 * MIB, MIB, MIB // 2, "bfloat16", operator="aten::add"),
     Elementwise(MIB, MIB, MIB // 4, "float32", operator="aten::gelu"),
+    *(Elementwise(2 * MIB, MIB, MIB // 4, "float32", operator=f"aten::{name}_backward") for name in ("gelu", "silu")),
+    *(Elementwise(MIB, MIB, MIB // 2, "bfloat16", operator=f"aten::{name}") for name in ("rsqrt", "abs", "reciprocal")),
+    Elementwise(0, MIB, MIB // 2, "bfloat16", operator="aten::fill_"),
+    Elementwise(2 * MIB, MIB, MIB // 2, "bfloat16", operator="aten::copy_"),
+    Elementwise(MIB, 2 * MIB, MIB // 2, "float32", operator="aten::copy_"),
+    *(
+        Normalization(
+            size * MIB + 2 * size * 1024,
+            size * MIB + 8 * 1024,
+            MIB,
+            dtype,
+            operator="aten::native_layer_norm",
+            row=1024,
+        )
+        for dtype, size in (("bfloat16", 2), ("float32", 4))
+    ),
+    *(
+        Softmax(reads * 4 * MIB, 4 * MIB, MIB, "float32", operator=f"aten::{name}", row=1024)
+        for name, reads in (("_softmax", 1), ("_log_softmax", 1), ("_log_softmax_backward_data", 2))
+    ),
     *(
         Convolution(direction, 8, 64, 128, (56, 56), (3, 3), (28, 28), (2, 2), (1, 1), 1, "bfloat16", layout="nhwc")
         for direction in ("forward", "backward_data", "backward_weight")

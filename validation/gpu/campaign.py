@@ -29,6 +29,7 @@ STEPS = (
     "--model convnextv2-huge --batch 16 --image 224 --precision mixed",
     "--model t5-large --batch 8 --sequence 512 --precision full",
 )
+CUT_OFF = "not done after"
 MARGIN_S = 20.0  # left for writing and leaving
 
 
@@ -39,7 +40,10 @@ def operators(out: Path, ends: float) -> str:
 
 
 def steps(out: Path, ends: float) -> str:
-    """One line for each script; a script that fails has its last words there."""
+    """One line for each script; a script that fails has its last words there.
+
+    One that is cut off is tried again by the next call, unless it had all of this one.
+    """
     path = out / "steps.jsonl"
     done = {line["arguments"] for line in lines_of(path)}
     pending = [arguments for arguments in STEPS if arguments not in done]
@@ -49,6 +53,8 @@ def steps(out: Path, ends: float) -> str:
             return f"steps: {len(pending) - number} left"
         command = [sys.executable, str(HERE / "steps.py"), str(RECIPE), *arguments.split()]
         row = outcome(command, left)
+        if str(row.get("error", "")).startswith(CUT_OFF) and number > 0:
+            return f"steps: {len(pending) - number} left"
         append(path, {"arguments": arguments, **row})
     return "steps: nothing left"
 
@@ -59,7 +65,10 @@ def overlap(out: Path, ends: float) -> str:
     if left < 30:
         return "overlap: not begun"
     command = [sys.executable, str(HERE / "overlap.py"), str(out / "overlap.jsonl"), str(left - 10)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+    except subprocess.TimeoutExpired:
+        return "overlap: cut off, the next call goes on"
     return f"overlap: {ended.stdout.strip() or ended.stderr.strip()[-200:]}"
 
 
@@ -70,7 +79,7 @@ def outcome(command: list[str], seconds: float) -> dict[str, object]:
         said: dict[str, object] = json.loads(ended.stdout.strip().splitlines()[-1])
         return said
     except subprocess.TimeoutExpired:
-        return {"error": f"not done after {seconds:.0f} s"}
+        return {"error": f"{CUT_OFF} {seconds:.0f} s"}
     except (IndexError, ValueError):
         return {"error": ended.stderr.strip()[-300:] or "nothing was printed"}
 

@@ -8,6 +8,7 @@ Operators are priced without the measured table; scripts are captured anew on th
 from __future__ import annotations
 
 import collections
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,25 @@ from pathlib import Path
 import numpy as np
 from campaign import RECIPE, lines_of
 
-import presim
+from presim.cost.demand import MEMORY_REACHED, demand
 from presim.cost.given import estimators
 from presim.cost.measured import table
-from presim.hardware import catalogue
+from presim.cost.overlap import Demand, added
+from presim.cost.price import Origin, Price
+from presim.hardware import catalogue, choose_cluster
+from presim.options import RunOptions
+from presim.pipeline import Evaluation
 from presim.profile.job import gpu_named
+from presim.trace.signatures import Attention, Gemm, Normalization, Signature
+from presim.verbs import run_and_evaluate
 
 GIB = 1 << 30
+ROWS_BYTES = 2 * 65536 * 4096
+WORKS: dict[str, Signature] = {  # as overlap.py makes them
+    "gemm 8192^3": Gemm(8192, 8192, 8192, 1, "bfloat16"),
+    "attention 2x32x4096x128": Attention("forward", 2, 32, 32, 4096, 4096, 128, 128, True, "bfloat16", "flash"),
+    "layer norm 65536x4096": Normalization(ROWS_BYTES, ROWS_BYTES, ROWS_BYTES // 2, "bfloat16", row=4096),
+}
 
 
 def operators(folder: Path) -> Iterator[str]:
@@ -56,30 +69,80 @@ def operators(folder: Path) -> Iterator[str]:
 
 
 def steps(folder: Path) -> Iterator[str]:
-    """Time, peaks and number of kernels of each script."""
+    """Time, host time, peaks and number of kernels of each script; then which operators launched more or fewer."""
     yield from ("", "## Steps", "", "| script | | measured | presim | error |", "|---|---|---:|---:|---:|")
+    differ = []
     for row in lines_of(folder / "steps.jsonl"):
         if "error" in row:
             yield f"| {row['arguments']} | | {row['error']} | | |"
             continue
         gpu = gpu_named(str(row["gpu"])).id
-        said = presim.run(str(RECIPE), *str(row["arguments"]).split(), gpu=gpu, quiet=True)
+        made = run_and_evaluate(
+            [str(RECIPE), *str(row["arguments"]).split()], RunOptions(gpu=gpu), stdout=subprocess.DEVNULL
+        )
+        said = made.result
         for name, measured, predicted in (
-            ("step, ms", row["step_s"] * 1e3, said.step_time_s * 1e3),
+            ("step, ms", row["step_s"] * 1e3, (said.step_time_s or 0.0) * 1e3),
+            ("host, ms of CPU time", row["host_s"] * 1e3, host_s(made) * 1e3),
             ("peak allocated, GiB", row["peak_allocated"] / GIB, said.memory.peak_allocated_bytes / GIB),
             ("peak reserved, GiB", row["peak_reserved"] / GIB, said.memory.peak_reserved_bytes / GIB),
             ("kernels", row["kernels"], sum(family.count for family in said.families)),
         ):
-            error = f"{100 * (predicted / measured - 1):+.1f} %"
+            error = f"{100 * (predicted / measured - 1):+.1f} %" if measured else "not measured"
             yield f"| {row['arguments']} | {name} | {measured:.2f} | {predicted:.2f} | {error} |"
+        differ += launches(
+            str(row["arguments"]), row["by_operator"], {each.name: each.count for each in said.operators}
+        )
+    yield from ("", "## Launches that differ", "", "| script | operator | measured | presim |", "|---|---|---:|---:|")
+    yield from differ
+
+
+def host_s(made: Evaluation) -> float:
+    """CPU time of the target's host in the last step: what was captured, and the calls that the emulation skips."""
+    trace = made.priced.trace
+    last = trace.steps()[-1]
+    captured = trace.columns["host_ns"][last].astype(np.int64) * made.device.host_factor
+    return float(captured.sum() + made.device.calls.of(trace)[last].sum()) / 1e9
+
+
+def launches(script: str, measured: dict[str, int], captured: dict[str, int]) -> list[str]:
+    """The operators that launched another number of kernels, largest difference first."""
+    names = sorted({*measured, *captured}, key=lambda name: -abs(measured.get(name, 0) - captured.get(name, 0)))
+    return [
+        f"| {script} | {name} | {measured.get(name, 0)} | {captured.get(name, 0)} |"
+        for name in names
+        if measured.get(name, 0) != captured.get(name, 0)
+    ]
 
 
 def overlaps(folder: Path) -> Iterator[str]:
-    """How much slower work was beside its neighbour."""
-    yield from ("", "## Overlap", "", "| GPU | work | beside | slower by |", "|---|---|---|---:|")
+    """How much slower work was beside its neighbour, and would be by presim's figures of both."""
+    yield from (
+        "",
+        "## Overlap",
+        "",
+        "| GPU | work | beside | its GB/s | slower by | presim |",
+        "|---|---|---|---:|---:|---:|",
+    )
     for row in lines_of(folder / "overlap.jsonl"):
-        slower = 100 * (float(row["beside_s"]) / float(row["alone_s"]) - 1)
-        yield f"| {row['gpu']} | {row['work']} | {row['beside']} | {slower:.1f} % |"
+        gpu = gpu_named(str(row["gpu"]))
+        slower = 100 * (row["beside_s"] / row["alone_s"] - 1)
+        bandwidth = gpu.memory_bytes_per_s * MEMORY_REACHED
+        neighbour = Demand(
+            channels=row["neighbour_sms"] / gpu.sm_count, memory=min(row["neighbour_GBps"] * 1e9 / bandwidth, 1.0)
+        )
+        predicted = 100 * added(asked(WORKS[row["work"]], row["alone_s"], gpu.id), neighbour)
+        yield (
+            f"| {gpu.id} | {row['work']} | {row['beside']} | {row['neighbour_GBps']:.0f} | {slower:.1f} % "
+            f"| {predicted:.1f} % |"
+        )
+
+
+def asked(work: Signature, seconds: float, gpu: str) -> Demand:
+    """What the work takes of its GPU, by the time that it took alone."""
+    cluster = choose_cluster(gpu=gpu)
+    bound = next(price.bound for each in estimators(cluster.gpu) for price in each.price([work]) if price)
+    return demand(work, Price(round(seconds * 1e9), Origin.MEASURED, 0.0, "campaign", bound), (), cluster)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python validation/gpu/overlap.py RESULTS.jsonl SECONDS
 
 The neighbour runs on a stream of its own for longer than the work; the work is timed between two events. A line has the
-time alone, beside, and what the neighbour moved.
+time alone and beside, the SMs that the neighbour holds, what it reads and writes a second, and how long it lasts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -23,7 +23,9 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 BLOCK = 4096
 RUNS = 15
 SM_COUNTS = (4, 8, 16, 32)
+TRIAL = 2000  # rounds
 Run = Callable[[], object]
+Beside = tuple[Run, int, int]  # a call, the SMs that it holds, the bytes that it reads and writes
 
 
 @triton.jit
@@ -47,27 +49,35 @@ def works() -> dict[str, Run]:
     }
 
 
-def neighbours() -> dict[str, Callable[[float], Run]]:
+def neighbours() -> dict[str, Callable[[float], Beside]]:
     """What slows: from a duration in seconds to a call that lasts about so long."""
     bytes_ = 1 << 30
     source, target = (torch.empty(bytes_, dtype=torch.int8, device="cuda") for _ in range(2))
     span = bytes_ // 128 // BLOCK * BLOCK
 
-    def copying(seconds: float) -> Run:
-        return lambda: [target.copy_(source, non_blocking=True) for _ in range(max(1, round(seconds * 1000)))]
+    def copying(seconds: float) -> Beside:
+        one = timed(lambda: target.copy_(source, non_blocking=True))
+        times = max(1, round(seconds / one))
+        return lambda: [target.copy_(source, non_blocking=True) for _ in range(times)], 0, 2 * bytes_ * times
 
-    def holding(programs: int) -> Callable[[float], Run]:
-        def made(seconds: float) -> Run:
-            rounds = max(1, int(seconds / 1e-6))
-            return lambda: hold[(programs,)](source, target, rounds, span, BLOCK)
+    def holding(programs: int) -> Callable[[float], Beside]:
+        def made(seconds: float) -> Beside:
+            one = timed(lambda: hold[(programs,)](source, target, TRIAL, span, BLOCK)) / TRIAL
+            rounds = max(1, round(seconds / one))
+            return (
+                lambda: hold[(programs,)](source, target, rounds, span, BLOCK),
+                programs,
+                2 * programs * rounds * BLOCK,
+            )
 
         return made
 
     return {"copy": copying, **{f"hold {count} SMs": holding(count) for count in SM_COUNTS}}
 
 
-def timed(run: Run, neighbour: Run | None, stream: torch.cuda.Stream) -> float:
+def timed(run: Run, neighbour: Run | None = None, stream: torch.cuda.Stream | None = None) -> float:
     """Median time in seconds of the work on the default stream, with the neighbour begun just before."""
+    run()
     times = []
     for _ in range(RUNS):
         torch.cuda.synchronize()
@@ -83,36 +93,47 @@ def timed(run: Run, neighbour: Run | None, stream: torch.cuda.Stream) -> float:
     return statistics.median(times)
 
 
+def pairs(done: set[tuple[str, str]]) -> Iterator[Callable[[], dict[str, object]]]:
+    """A measurement for each pair of work and neighbour that is not done."""
+    stream, beside = torch.cuda.Stream(), neighbours()
+    for work, run in works().items():
+        for name, make in beside.items():
+            if (work, name) not in done:
+                yield lambda work=work, run=run, name=name, make=make: measured(work, run, name, make, stream)
+
+
+def measured(
+    work: str, run: Run, name: str, make: Callable[[float], Beside], stream: torch.cuda.Stream
+) -> dict[str, object]:
+    """One line."""
+    alone = timed(run)
+    neighbour, sms, moved = make(4 * alone)
+    lasts = timed(neighbour)
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "work": work,
+        "beside": name,
+        "alone_s": alone,
+        "beside_s": timed(run, neighbour, stream),
+        "neighbour_s": lasts,
+        "neighbour_sms": sms,
+        "neighbour_GBps": moved / lasts * 1e-9,
+    }
+
+
 def main(path: str, seconds: str) -> None:
     """All pairs that the file lacks, until the time is used up."""
     ends = time.monotonic() + float(seconds)
     results = Path(path)
-    done = (
-        {(row["work"], row["beside"]) for row in map(json.loads, results.read_text().splitlines())}
-        if results.exists()
-        else set()
-    )
-    stream, left = torch.cuda.Stream(), 0
-    beside = neighbours()
-    for work, run in works().items():
-        for name, make in beside.items():
-            if (work, name) in done:
-                continue
-            if time.monotonic() > ends:
-                left += 1
-                continue
-            run()
-            alone = timed(run, None, stream)
-            slowed = timed(run, make(4 * alone), stream)
-            row = {
-                "gpu": torch.cuda.get_device_name(),
-                "work": work,
-                "beside": name,
-                "alone_s": alone,
-                "beside_s": slowed,
-            }
-            with results.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    left = 0
+    for measure in pairs({(row["work"], row["beside"]) for row in rows}):
+        if time.monotonic() > ends:
+            left += 1
+            continue
+        row = measure()
+        with results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
     print(f"{left} left" if left else "nothing left")
 
 

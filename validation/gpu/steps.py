@@ -2,8 +2,9 @@
 
     python validation/gpu/steps.py SCRIPT [ARGS...]
 
-A step ends with the optimizer's. Five are timed between synchronisations after three that warm up; one more is
-recorded by PyTorch's profiler for the names of its kernels. The script is stopped then.
+A step ends with the optimizer's. Five are timed between synchronisations after three that warm up, and what their
+hosts did before they waited; one more is recorded by PyTorch's profiler for its kernels and who launched them. The
+script is stopped then.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class Watch:
 
     def __init__(self) -> None:
         self.seen = 0
-        self.marks: list[float] = []
-        self.host: list[float] = []
+        self.marks: list[float] = []  # wall time after each synchronisation
+        self.before: list[float] = []  # CPU time of all threads when the host begins to wait for the device
+        self.after: list[float] = []  # and when it goes on; between the two it may spin
         self.memory = (0, 0)  # peak allocated and reserved bytes
         self.profiler: profile | None = None
 
@@ -37,14 +39,15 @@ class Watch:
         """After each optimizer step."""
         self.seen += 1
         if WARM_UP <= self.seen <= WARM_UP + TIMED:
-            self.host.append(time.thread_time())
+            self.before.append(time.process_time())
             torch.cuda.synchronize()
             self.marks.append(time.perf_counter())
+            self.after.append(time.process_time())
         if self.seen == WARM_UP:
             torch.cuda.reset_peak_memory_stats()
         if self.seen == WARM_UP + TIMED:
             self.memory = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
-            self.profiler = profile(activities=[ProfilerActivity.CUDA])
+            self.profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
             self.profiler.start()
         if self.seen == WARM_UP + TIMED + 1:
             torch.cuda.synchronize()
@@ -54,7 +57,7 @@ class Watch:
     def report(self) -> dict[str, object]:
         """What was seen, in seconds and bytes."""
         times = [later - earlier for earlier, later in zip(self.marks, self.marks[1:])]
-        host = [later - earlier for earlier, later in zip(self.host, self.host[1:])]
+        host = [later - earlier for earlier, later in zip(self.after, self.before[1:])]
         events = self.profiler.events() if self.profiler else []
         kernels = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
         kernels.sort(key=lambda event: event.time_range.start)
@@ -69,8 +72,18 @@ class Watch:
             "kernels": len(kernels),
             "kernel_s": sum(event.time_range.elapsed_us() for event in kernels) * 1e-6,
             "sequence": [event.name[:60] for event in kernels],
+            "by_operator": launches(events),
             "by_name": dict(collections.Counter(event.name[:60] for event in kernels).most_common()),
         }
+
+
+def launches(events: list[object]) -> dict[str, int]:
+    """How many kernels each operator launched, most first."""
+    counts = collections.Counter[str]()
+    for event in events:
+        if event.device_type == torch.autograd.DeviceType.CPU and event.kernels:
+            counts[event.name] += len(event.kernels)
+    return dict(counts.most_common())
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from presim.trace.signatures import (
 )
 
 _STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class
-_MEMORY_REACHED = 0.9  # of the datasheet's bandwidth; copies of all GPU generations reach about as much
+MEMORY_REACHED = 0.9  # of the datasheet's bandwidth; copies of all GPU generations reach about as much
 _WIRES_REACHED = 0.8  # the same of links and ports, for large messages
 _ARITHMETIC = {"compute": 1.0, "": 0.5}  # by what bounds a kernel; the others do with the SMs that are left
 
@@ -56,7 +56,7 @@ def demand(
         tuning = tuning_of(cluster.nccl, environment or {})
         found = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
     else:
-        memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
+        memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
         found = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic(price), memory=memory)
         if isinstance(signature, Copy) and signature.direction == "peer":
             found = dataclasses.replace(found, link_out=1.0)
@@ -70,7 +70,7 @@ def _arithmetic(price: Price) -> float:
 def _of_collective(collective: Collective, group: Group, cluster: Cluster, tuning: Tuning, seconds: float) -> Demand:
     layout = layout_of(collective, group, cluster)
     if layout.ranks <= 1:
-        memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * _MEMORY_REACHED)
+        memory = 2 * collective.bytes / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
         return Demand(memory=memory)
     links = links_of(cluster, layout, tuning)
     if collective.routed is not None:
@@ -82,7 +82,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
     return Demand(
         channels=channels(collective, layout, links, tuning) / cluster.gpu.sm_count,
-        memory=accesses / seconds / (links.memory_Bps * _MEMORY_REACHED),
+        memory=accesses / seconds / (links.memory_Bps * MEMORY_REACHED),
         link_out=out / link,
         link_in=into / link,
         port_out=out / port,
@@ -97,7 +97,7 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     port = bytes_.far / (links.network_Bps * _WIRES_REACHED * seconds)
     return Demand(
         channels=routed.sms / cluster.gpu.sm_count,
-        memory=2 * max(bytes_.near, bytes_.far) / seconds / (links.memory_Bps * _MEMORY_REACHED),
+        memory=2 * max(bytes_.near, bytes_.far) / seconds / (links.memory_Bps * MEMORY_REACHED),
         link_out=link,
         link_in=link,
         port_out=port,

@@ -47,17 +47,20 @@ def here() -> Gpu:
         InputError: there is none, or the catalogue does not have it.
     """
     asked = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
-    return gpu_named(asked.stdout.strip())
+    words = asked.stderr.strip().splitlines()[-1:] if asked.returncode else []
+    return gpu_named((asked.stdout.strip().splitlines() or [""])[-1], *words)
 
 
-def gpu_named(name: str) -> Gpu:
-    """The catalogue's entry for the name that the driver gives a card."""
+def gpu_named(name: str, why: str = "") -> Gpu:
+    """The catalogue's entry for the name that the driver gives a card; ``why`` there is none, in PyTorch's words."""
     if not name:
-        raise InputError("there is no GPU here that PyTorch can use; presim profile needs a machine with one")
+        because = f" ({why})" if why else ""
+        raise InputError(f"there is no GPU here that PyTorch can use{because}; presim profile needs a machine with one")
     found = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
     if found is None:
         raise InputError(
-            f"the catalogue has no GPU named {name!r}: describe it in a TOML file (docs/guide/hardware.md)"
+            f"the catalogue has no GPU named {name!r}, whose peaks would tell what cannot be true; "
+            "`presim hardware list` shows those that it has"
         )
     return found
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from presim.profile.operands import CAST, OPERATORS, cast_source
 from presim.trace.signatures import (
     Attention,
     Convolution,
@@ -122,8 +123,14 @@ def _attention(signature: Attention) -> Run:
 
 def _elementwise(signature: Elementwise) -> Run:
     name = signature.operator.removeprefix("aten::")
-    operands = signature.bytes_read // signature.bytes_written
-    tensors = [_random(signature.elements, dtype=signature.dtype) for _ in range(operands)]
+    if signature.operator == CAST:
+        source = _random(signature.elements, dtype=cast_source(signature))
+        target = torch.empty_like(source, dtype=getattr(torch, signature.dtype))
+        return lambda: target.copy_(source)
+    operands = OPERATORS[signature.operator]
+    tensors = [_random(signature.elements, dtype=signature.dtype) for _ in range(max(operands, 1))]
+    if operands == 0:
+        return lambda: tensors[0].fill_(1.0)
     if name.endswith("_"):
         return lambda: getattr(tensors[0], name)(*tensors[1:])
     call: Callable[..., Any] = getattr(torch.ops.aten, name)
@@ -133,9 +140,14 @@ def _elementwise(signature: Elementwise) -> Run:
 def _rows(signature: Normalization | Softmax) -> Run:
     width = signature.row or min(_ROWS_OF, max(signature.elements, 1))
     rows = _random(max(signature.elements // width, 1), width, dtype=signature.dtype)
+    name = signature.operator.removeprefix("aten::")
+    if name.endswith("_backward_data"):
+        result = torch.log_softmax(rows, -1) if "log" in name else torch.softmax(rows, -1)
+        return lambda: getattr(torch.ops.aten, name)(rows, result, -1, rows.dtype)
     if isinstance(signature, Softmax):
-        return lambda: torch.softmax(rows, -1)
-    return lambda: torch.nn.functional.layer_norm(rows, (width,))
+        return lambda: getattr(torch.ops.aten, name or "_softmax")(rows, -1, False)
+    weights = [_random(width, dtype=signature.dtype) for _ in range(2)] if name else [None, None]
+    return lambda: torch.ops.aten.native_layer_norm(rows, (width,), *weights, 1e-5)
 
 
 def _convolution(signature: Convolution) -> Run:

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 
 from presim.hardware import Gpu
+from presim.profile.operands import CAST, FLOATS, LAYER_NORM, OPERATORS, plain_elementwise, plain_rows
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,
     Collective,
@@ -20,12 +22,11 @@ from presim.trace.signatures import (
     Softmax,
 )
 
-_FLOATS = ("bfloat16", "float16", "float32")
 _BACKENDS = ("flash", "cudnn", "efficient")
-OPERATORS = {  # elementwise operators that can be set up from their bytes: number of operands
-    "aten::add": 2, "aten::mul": 2, "aten::sub": 2, "aten::div": 2, "aten::gelu": 1, "aten::silu": 1, "aten::relu": 1,
-    "aten::neg": 1, "aten::exp": 1, "aten::tanh": 1, "aten::sigmoid": 1, "aten::add_": 2, "aten::mul_": 2,
-}  # fmt: skip
+_SWEPT = (
+    "aten::add", "aten::mul", "aten::sub", "aten::div", "aten::gelu", "aten::silu", "aten::relu", "aten::neg",
+    "aten::exp", "aten::tanh", "aten::sigmoid", "aten::add_", "aten::mul_",
+)  # fmt: skip
 _MEMORY_SHARE = 0.8  # of the card's memory that one measurement may take
 
 
@@ -60,34 +61,27 @@ def obstacle(signature: Signature, gpu: Gpu) -> str:
     if isinstance(signature, Collective):
         return "collectives need the cluster: presim fit --nccl-tests"
     if isinstance(signature, Gemm):
-        plain = signature.dtype in _FLOATS and signature.b_dtype in ("", signature.dtype)
+        plain = signature.dtype in FLOATS and signature.b_dtype in ("", signature.dtype)
         return "" if plain and signature.out_dtype in ("", signature.dtype) else "products of mixed or narrow types"
     if isinstance(signature, Attention):
         plain = signature.backend in _BACKENDS and not (signature.window or signature.dropout or signature.paged)
         return "" if plain else "attention with a window, dropout, pages or another backend"
     if isinstance(signature, Elementwise):
-        return "" if _plain_elementwise(signature) else "elementwise work whose operands its bytes do not tell"
+        return "" if plain_elementwise(signature) else "elementwise work whose operands its bytes do not tell"
     if isinstance(signature, (Convolution, Normalization, Softmax, Copy)):
         return _other_obstacle(signature)
     return f"no way to set up {signature.__struct_config__.tag} alone"
 
 
-def _plain_elementwise(signature: Elementwise) -> bool:
-    """As many operands of one type and size as the operator takes."""
-    operands = OPERATORS.get(signature.operator, 0)
-    size = signature.bytes_written
-    return bool(operands) and size > 0 and signature.bytes_read == operands * size and signature.dtype in _FLOATS
-
-
 def _other_obstacle(signature: Convolution | Normalization | Softmax | Copy) -> str:
     if isinstance(signature, Convolution):
-        plain = signature.dtype in _FLOATS and len(signature.input_size) in (1, 2, 3)
+        plain = signature.dtype in FLOATS and len(signature.input_size) in (1, 2, 3)
         return "" if plain else "convolutions of another type"
     if isinstance(signature, Copy):
         return {"peer": "copies to another GPU", "memset": "memsets, which PyTorch has no call for"}.get(
             signature.direction, ""
         )
-    return "" if signature.operator == "" else "a norm or softmax whose rows its bytes do not tell"
+    return "" if plain_rows(signature) else "a norm or softmax whose operands its bytes do not tell"
 
 
 def footprint(signature: Signature) -> int:
@@ -125,8 +119,20 @@ def standard_sweep() -> Iterator[Signature]:
         for heads, kv_heads in ((16, 16), (32, 8)):
             batch = max(1, 8192 // length)
             yield Attention(direction, batch, heads, kv_heads, length, length, dim, dim, True, "bfloat16", backend)  # type: ignore[arg-type]
-    for operator, dtype, power in itertools.product(OPERATORS, ("bfloat16", "float32"), range(12, 30, 2)):
-        size = (2 if dtype == "bfloat16" else 4) << power
+    for operator, dtype, power in itertools.product(_SWEPT, ("bfloat16", "float32"), range(12, 30, 2)):
+        size = dtype_bytes(dtype) << power
         yield Elementwise(OPERATORS[operator] * size, size, 1 << power, dtype, operator=operator)
+    for (source, target), power in itertools.product(
+        (("float32", "bfloat16"), ("bfloat16", "float32")), range(12, 30, 2)
+    ):
+        sizes = dtype_bytes(source) << power, dtype_bytes(target) << power
+        yield Elementwise(*sizes, 1 << power, target, operator=CAST)
+    for dtype, row, power in itertools.product(("bfloat16", "float32"), (1024, 4096, 16384), range(20, 30, 2)):
+        size, weights = dtype_bytes(dtype) << power, 2 * row * dtype_bytes(dtype)
+        yield Normalization(size + weights, size + (8 << power) // row, 1 << power, dtype, operator=LAYER_NORM, row=row)
+    for rows, row in itertools.product((1024, 4096, 16384), (32000, 128256)):
+        size = 4 * rows * row
+        yield Softmax(size, size, rows * row, "float32", operator="aten::_log_softmax", row=row)
+        yield Softmax(2 * size, size, rows * row, "float32", operator="aten::_log_softmax_backward_data", row=row)
     for direction, power in itertools.product(("d2d", "h2d", "d2h"), range(12, 32, 2)):
         yield Copy(direction, 1 << power, pinned=direction in ("h2d", "d2h"))  # type: ignore[arg-type]

@@ -112,3 +112,7 @@ def test_a_card_is_known_by_its_drivers_name() -> None:
         job.gpu_named("Voodoo 2")
     with pytest.raises(InputError, match="there is no GPU here"):
         job.gpu_named("")
+    with pytest.raises(
+        InputError, match=r"that PyTorch can use \(ModuleNotFoundError: No module named 'torch'\); presim"
+    ):
+        job.gpu_named("", "ModuleNotFoundError: No module named 'torch'")

@@ -10,10 +10,21 @@ from hypothesis import strategies as st
 from conformance import strategies as made
 from presim import hardware
 from presim.profile.plan import footprint, obstacle, plan, standard_sweep
-from presim.trace.signatures import Attention, Collective, Copy, Elementwise, Gemm, Signature, Sort
+from presim.trace.signatures import (
+    Attention,
+    Collective,
+    Copy,
+    Elementwise,
+    Gemm,
+    Normalization,
+    Signature,
+    Softmax,
+    Sort,
+)
 
 GPU = hardware.gpu("h100-sxm")
 GEMM = Gemm(512, 512, 512, 1, "bfloat16")
+NORM = Normalization(2048 + 512, 2048 + 64, 1024, "bfloat16", operator="aten::native_layer_norm", row=128)
 FLASH = Attention("forward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash")
 
 
@@ -38,6 +49,18 @@ def test_a_plan_is_what_is_wanted_less_what_is_known_or_impossible(
         (Elementwise(2048, 1024, 512, "bfloat16", operator="aten::add"), ""),
         (Elementwise(2050, 1024, 512, "bfloat16", operator="aten::add"), "elementwise work whose operands"),
         (Elementwise(2048, 1024, 512, "bfloat16", operator="aten::cat"), "elementwise work whose operands"),
+        (Elementwise(4096, 2048, 1024, "bfloat16", operator="aten::copy_"), ""),
+        (Elementwise(2048, 2048, 1024, "bfloat16", operator="aten::copy_"), "elementwise work whose operands"),
+        (Elementwise(0, 2048, 1024, "bfloat16", operator="aten::fill_"), ""),
+        (NORM, ""),
+        (msgspec.structs.replace(NORM, bytes_read=2048), "a norm or softmax whose operands"),
+        (msgspec.structs.replace(NORM, row=0), "a norm or softmax whose operands"),
+        (
+            msgspec.structs.replace(NORM, operator="aten::native_layer_norm_backward"),
+            "a norm or softmax whose operands",
+        ),
+        (Softmax(8192, 4096, 1024, "float32", operator="aten::_softmax_backward_data", row=64), ""),
+        (Softmax(4096, 4096, 1024, "float32", operator="aten::nll_loss_forward"), "a norm or softmax whose operands"),
         (msgspec.structs.replace(GEMM, dtype="float8_e4m3fn"), "products of mixed or narrow types"),
         (msgspec.structs.replace(GEMM, m=1 << 22, n=1 << 22), "needs more memory than the card has"),
         (msgspec.structs.replace(FLASH, window=128), "attention with a window"),

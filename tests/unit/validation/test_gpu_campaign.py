@@ -68,7 +68,32 @@ def test_the_comparison_has_operators_and_overlap(tmp_path: Path) -> None:
     table.write([row], tmp_path / f"h100-sxm{table.SUFFIX}", {})
     (line,) = list(compare.operators(tmp_path))[4:]
     assert line.startswith("| h100-sxm | gemm | learned/gemm-half | 1 | ")
-    pair = {"gpu": "H100", "work": "gemm", "beside": "copy", "alone_s": 1.0, "beside_s": 1.25}
-    (tmp_path / "overlap.jsonl").write_text(json.dumps(pair) + "\n")
-    assert list(compare.overlaps(tmp_path))[-1] == "| H100 | gemm | copy | 25.0 % |"
-    assert list(compare.steps(tmp_path))[-1] == "|---|---|---:|---:|---:|"
+    assert list(compare.steps(tmp_path))[-1] == "|---|---|---:|---:|"
+
+
+def test_overlap_is_held_against_what_presim_makes_of_the_same_neighbour(tmp_path: Path) -> None:
+    """A product has the SMs that are not held; a norm beside one that takes all of the bandwidth has half of it."""
+    pair = {"gpu": "NVIDIA H100 80GB HBM3", "neighbour_sms": 33, "neighbour_GBps": 0.0, "beside": "a kernel"}
+    product = {**pair, "work": "gemm 8192^3", "alone_s": 1.6e-3, "beside_s": 2.0e-3}
+    norm = {**pair, "neighbour_sms": 0, "neighbour_GBps": 3016.0, "work": "layer norm 65536x4096"}
+    norm |= {"alone_s": 2 * compare.ROWS_BYTES / 3.016e12, "beside_s": 5e-4}
+    (tmp_path / "overlap.jsonl").write_text(json.dumps(product) + "\n" + json.dumps(norm) + "\n")
+    lines = list(compare.overlaps(tmp_path))[5:]
+    assert lines[0] == "| h100-sxm | gemm 8192^3 | a kernel | 0 | 25.0 % | 33.3 % |"
+    assert lines[1].endswith("| 100.0 % |")
+
+
+def test_operators_that_launched_as_often_are_not_listed() -> None:
+    lines = compare.launches("a", {"aten::mm": 9, "aten::add": 2, "aten::mul": 4}, {"aten::mm": 9, "aten::add": 3})
+    assert lines == ["| a | aten::mul | 4 | 0 |", "| a | aten::add | 2 | 3 |"]
+
+
+def test_a_script_that_is_cut_off_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it had all the time of a call, which the next one would not better."""
+    cut = {"error": f"{campaign.CUT_OFF} 100 s"}
+    answers = iter([{"ok": 1}, cut, cut, {"ok": 1}, cut])
+    monkeypatch.setattr(campaign, "outcome", lambda command, seconds: next(answers))
+    left = len(campaign.STEPS) - 1
+    assert campaign.steps(tmp_path, time.monotonic() + 1000) == f"steps: {left} left"
+    assert campaign.steps(tmp_path, time.monotonic() + 1000) == f"steps: {left - 2} left"
+    assert [line.get("error") for line in campaign.lines_of(tmp_path / "steps.jsonl")] == [None, cut["error"], None]

@@ -18,8 +18,15 @@ from presim.trace.signatures import Attention, Elementwise, Gemm
 _GPUS = {
     "h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200", "l40s": "l40s",
 }  # fmt: skip
+_IMPORTED = {
+    "b300_sxm": "b300",
+    "gb200": "gb200",
+    "gb300": "gb300",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}  # not fitted
 # On Hopper FlashAttention 3. On Blackwell FlashAttention 4 and TensorRT-LLM's, which stand for cuDNN's there.
-_LIBRARIES = {"a100-80gb-sxm": "flash", "l40s": "flash", "b200": "cudnn"}
+_LIBRARIES = {"a100-80gb-sxm": "flash", "l40s": "flash", "rtx-pro-6000": "flash"}
+_LIBRARIES |= dict.fromkeys(("b200", "b300", "gb200", "gb300"), "cudnn")
 _HALF = ("bfloat16", "float16", "half")
 _FUSED = re.compile("fa2|fa3|fa4|flash_attention|flash_attn|trtllm_mha|trtllmprefill|trtllmdecode")
 _COLUMNS = (
@@ -30,7 +37,7 @@ _COLUMNS = (
 
 def recognises(root: Path) -> bool:
     """Whether a folder is a checkout of this dataset."""
-    return any((_data(root) / folder).is_dir() for folder in _GPUS)
+    return any((_data(root) / folder).is_dir() for folder in _GPUS | _IMPORTED)
 
 
 def _data(root: Path) -> Path:
@@ -51,6 +58,19 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
         gpu, framework = _GPUS[path.relative_to(_data(root)).parts[0]], path.parts[-3]
         rows = parquet_rows(path, _COLUMNS)
         yield from _READERS[path.stem](rows, gpu, f"aiconfigurator/{framework}", limit)
+
+
+def everything(root: Path) -> Iterator[Measurement | str]:
+    """All rows, also of GPUs that no packaged model is fitted to; what is not read of the tables is counted."""
+    for folder, gpu in sorted((_GPUS | _IMPORTED).items()):
+        for path in sorted((_data(root) / folder).glob("*/*/*/*.parquet")):
+            if path.stem not in _READERS:
+                yield f"a table that is not read: {path.stem}"
+                continue
+            rows = parquet_rows(path, _COLUMNS)
+            made = list(_READERS[path.stem](rows, gpu, f"aiconfigurator/{path.parts[-3]}", 0))
+            yield from made
+            yield from ["a type, kernel or cache that is not read"] * (len(rows) - len(made))
 
 
 def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Measurement | str]:

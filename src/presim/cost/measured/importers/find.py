@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +36,21 @@ READERS: dict[str, ModuleType] = {
     "mamf": mamf,
     "kineto": kineto,
 }
+_CORE = "aiconfigurator-core"
+_PACKAGES = (_CORE, "aiconfigurator")  # on PyPI; the tables are in the first, of older versions in the second
 _KNOWN = "aiconfigurator, NeuSight, vidur, Frontier, SimuMax, InferSim, LLMServingSim, MAMF's CSV"  # as in the guide
+
+
+def located(root: Path) -> Path:
+    """A folder as it is; where there is none of that name, the installed package that has aiconfigurator's tables."""
+    if root.exists() or str(root) not in _PACKAGES:
+        return root
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package.replace("-", "_"))
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            if aiconfigurator.recognises(Path(place)):
+                return Path(place)
+    raise InputError(f"there is no folder {root}, nor is aiconfigurator-core installed: pip install --no-deps {_CORE}")
 
 
 def reader_of(root: Path) -> tuple[str, ModuleType]:
@@ -68,7 +83,12 @@ def digest(root: Path, files: list[Path]) -> str:
 
 
 def commit(root: Path) -> str:
-    """The dataset's commit: from a file COMMIT in or above it, else from git; empty where neither says."""
+    """The dataset's commit: from a file COMMIT in or above it, else from git; empty where neither says.
+
+    Of an installed package it is the version.
+    """
+    for info in root.parent.glob(f"{root.name}-*.dist-info"):
+        return info.name.removeprefix(f"{root.name}-").removesuffix(".dist-info")
     for line in _commit_lines(root):
         return line[:12]
     return ""
@@ -90,9 +110,10 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     """
     check_folder(out)
     intake = Intake()
+    folders = [located(folder) for folder in folders]
     for folder in folders:
         _, reader = reader_of(folder)
-        intake.take(reader.read(folder))
+        intake.take(getattr(reader, "everything", reader.read)(folder))
     alone = [row for row in intake.accepted if not row.beside]
     if not alone:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(intake.rejected.items()))

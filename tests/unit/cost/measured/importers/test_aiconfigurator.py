@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from presim.cost.measured.importers import aiconfigurator
+from presim.cost.measured.importers import aiconfigurator, find
 from presim.cost.measured.importers.find import reader_of
 from presim.cost.measured.rows import Measurement
+from presim.errors import InputError
 from presim.trace.signatures import Attention, Elementwise, Gemm
 
 
@@ -46,6 +48,34 @@ def test_aiconfigurators_products_and_attention(tmp_path: Path) -> None:
     assert [row for row in rows if isinstance(row, str)] == ["m, n, k or latency missing"]
     attention = next(row for work, row in made.items() if isinstance(work, Attention))
     assert attention.beside == (Elementwise(8192, 8192, 4096, "bfloat16"),)
+
+
+def test_an_import_has_more_gpus_and_counts_what_is_not_read(tmp_path: Path) -> None:
+    product = {"gemm_dtype": "bfloat16", "m": 512, "n": 4096, "k": 1024, "latency": 0.02}
+    for gpu in ("h100_sxm", "gb300"):
+        path = tmp_path / f"systems/data/{gpu}/gemm/sglang/0.5/gemm_perf.parquet"
+        parquet(path, product, {**product, "gemm_dtype": "nvfp4"})
+    parquet(tmp_path / "systems/data/gb300/moe/sglang/0.5/moe_perf.parquet", product)
+    rows = list(aiconfigurator.everything(tmp_path))
+    assert sorted(row.gpu for row in rows if isinstance(row, Measurement)) == ["gb300", "h100-sxm"]
+    assert sorted(row for row in rows if isinstance(row, str)) == [
+        "a table that is not read: moe_perf", *["a type, kernel or cache that is not read"] * 2
+    ]  # fmt: skip
+    assert {row.gpu for row in aiconfigurator.read(tmp_path) if isinstance(row, Measurement)} == {"h100-sxm"}
+
+
+def test_the_installed_package_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with pytest.raises(InputError, match="nor is aiconfigurator-core installed: pip install --no-deps"):
+        find.located(Path("aiconfigurator"))
+    package = tmp_path / "site/aiconfigurator_core"
+    parquet(package / "systems/data/h100_sxm/gemm/sglang/0.5/gemm_perf.parquet", {"latency": 0.02})
+    (package / "__init__.py").touch()
+    (tmp_path / "site/aiconfigurator_core-0.12.0.dist-info").mkdir()
+    importlib.invalidate_caches()
+    assert find.located(Path("aiconfigurator")) == package
+    assert find.commit(package) == "0.12.0"
 
 
 @pytest.mark.parametrize(("framework", "paged"), [("vllm", True), ("sglang", False)])
