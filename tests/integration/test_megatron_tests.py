@@ -15,14 +15,25 @@ RECIPE = ROOT / "validation" / "recipes" / "megatron_tests.py"
 MICRO_BATCHES, STEPS = 3, 2
 
 
+SMALL = (
+    *("--engine", "local", "--style", "gpt", "--tied", "--positions", "learned", "--layers", "2"),
+    *("--hidden", "64", "--ffn", "256", "--heads", "4", "--kv-heads", "4", "--vocab", "512", "--sequence", "64"),
+    *("--batch", "1", "--accumulate", str(MICRO_BATCHES), "--distributed-optimizer"),
+)
+
+
+def reads(*own: str) -> int:
+    """How often the host reads of the device in the second step."""
+    job = run(str(RECIPE), *own, *SMALL, world_size=2, steps=STEPS)
+    return int((job.trace.columns["kind"][job.trace.steps()[1]] == Kind.STREAM_SYNC).sum())
+
+
+def test_hosts_fetch_each_parameter_that_they_hash() -> None:
+    assert reads("--hash-weights") - reads() >= 2 * 12  # each layer's
+
+
 def test_the_host_waits_for_every_loss_and_for_what_a_step_logs() -> None:
-    job = run(
-        *(str(RECIPE), "--engine", "local", "--style", "gpt", "--tied", "--positions", "learned", "--layers", "2"),
-        *("--hidden", "64", "--ffn", "256", "--heads", "4", "--kv-heads", "4", "--vocab", "512", "--sequence", "64"),
-        *("--batch", "1", "--accumulate", str(MICRO_BATCHES), "--distributed-optimizer"),
-        world_size=2,
-        steps=STEPS,
-    )
+    job = run(str(RECIPE), *SMALL, world_size=2, steps=STEPS)
     read = Counter[str]()
     for each in job.trace.manifest.read_backs:
         if "megatron_tests.py" in each.line:

@@ -19,12 +19,14 @@ from megatron.core.optimizer.clip_grads import get_grad_norm_fp32
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.rerun_state_machine import get_rerun_state_machine
 from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
+from megatron.core.utils import check_param_hashes_across_dp_replicas
 
 
 def parse() -> argparse.Namespace:
     """This recipe's own options; the others are left to ``megatron_gpt``."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, add_help=False)
     parser.add_argument("--workspaces", help="CUBLAS_WORKSPACE_CONFIG, where it was not what PyTorch's default is now")
+    parser.add_argument("--hash-weights", action="store_true", help="replicas compare their parameters after each step")
     own, others = parser.parse_known_args()
     sys.argv[1:] = others
     return own
@@ -116,6 +118,12 @@ def train_step(o, schedule, streams, chunks, optimizer, micro_batches: int) -> N
     log(losses)
 
 
+def hash_weights(chunks) -> None:
+    """``--check-weight-hash-across-dp-replicas-interval 1``: hosts fetch every parameter, widen it and hash it."""
+    check_param_hashes_across_dp_replicas(chunks, cross_check=True)
+    dist.barrier()
+
+
 def watch(chunks, optimizer) -> None:
     """Have zeros counted and gradients checked."""
     for each in (optimizer, *getattr(optimizer, "chained_optimizers", ())):
@@ -127,8 +135,9 @@ def watch(chunks, optimizer) -> None:
 
 def main() -> None:
     """A few steps on random tokens."""
-    if workspaces := parse().workspaces:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspaces
+    own = parse()
+    if own.workspaces:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = own.workspaces
     o = megatron_gpt.parse()
     chunks, optimizer = megatron_gpt.prepare(o)
     watch(chunks, optimizer)
@@ -141,6 +150,8 @@ def main() -> None:
     for step in range(o.steps):
         count = o.accumulate[min(step, len(o.accumulate) - 1)]
         train_step(o, schedule, streams, chunks, optimizer, count)
+        if own.hash_weights:
+            hash_weights(chunks)
     torch.cuda.synchronize()
 
 

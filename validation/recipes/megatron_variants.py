@@ -3,7 +3,7 @@
 Megatron's own wrapper of Muon takes its steps from the package emerging-optimizers, which is on no index of packages.
 What it asks of that package is written down here: momentum and five Newton-Schulz iterations for each matrix.
 
-Takes the options of ``megatron_gpt.py`` besides its own.
+Takes the options of ``megatron_gpt.py`` besides its own, and those of ``megatron_tests.py`` with ``--tests``.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def install_muon() -> None:
 install_muon()
 
 import megatron_gpt  # noqa: E402 - Megatron looks for Muon when it is imported
+import megatron_tests  # noqa: E402
 from megatron.core.activations import squared_relu  # noqa: E402
 from megatron.core.optimizer.muon import get_megatron_muon_optimizer  # noqa: E402
 
@@ -79,13 +80,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, add_help=False)
     parser.add_argument("--squared-relu", action="store_true")
     parser.add_argument("--muon", choices=("whole", "by-layer"), help="every rank all of its state, or some layers'")
+    parser.add_argument("--tests", action="store_true", help="steps are those of megatron_tests.py, with its options")
     own, others = parser.parse_known_args()
     sys.argv[1:] = others
     return own
 
 
 def main() -> None:
-    """Trains as ``megatron_gpt`` does."""
+    """Trains as ``megatron_gpt`` does, or as ``megatron_tests``."""
     own = parse()
     if own.squared_relu:
         for style in megatron_gpt._STYLES.values():
@@ -94,7 +96,7 @@ def main() -> None:
         megatron_gpt.get_megatron_optimizer = lambda config, chunks: get_megatron_muon_optimizer(
             config, chunks, layer_wise_distributed_optimizer=own.muon == "by-layer"
         )
-    megatron_gpt.main()
+    (megatron_tests if own.tests else megatron_gpt).main()
 
 
 if __name__ == "__main__":

@@ -29,12 +29,14 @@ _ROTARY = {**_NO_DROPOUT, "position-embedding-type": "rope"}
 _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most tests, and PyTorch's own before Blackwell
 _BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
 _INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
+_HASHES = "check-weight-hash-across-dp-replicas-interval"
 _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     # words of a test's name -> options of its model_config.yaml that tables of results leave out
     ("defer_embedding_wgrad_compute", {"wgrad-deferral-limit": "2"}),
     ("scoped_cudagraph", _ROTARY),
     ("te_tp2_pp2_ep4_etp1", {**_ROTARY, "normalization": "RMSNorm", "qk-layernorm": "True"}),
     ("weekly", {"normalization": "RMSNorm"}),
+    ("resume_torch_dist_muon", {_HASHES: "1"}),
     ("4experts2parallel_nondeterministic", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
     (
         "fine_grained_offloading",
@@ -92,10 +94,12 @@ def arguments(case: Case) -> tuple[str, ...]:
     was 8 MiB on Blackwell in the containers of the tests' recordings and is 32 MiB today.
     """
     said = flags_of(case)
-    if said.get("deterministic-mode") == "True":
-        return ()
     before = _SMALL if gpu_of(case).startswith(("b", "gb")) else None
-    return options(workspaces=said.get("CUBLAS_WORKSPACE_CONFIG", before))
+    deterministic = said.get("deterministic-mode") == "True"
+    return options(
+        workspaces=None if deterministic else said.get("CUBLAS_WORKSPACE_CONFIG", before),
+        hash_weights=said.get(_HASHES) == "1",
+    )
 
 
 def is_one(case: Case) -> bool:

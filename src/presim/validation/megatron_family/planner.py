@@ -109,7 +109,8 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
     if hybrid := hybrids.recipe_of(case):
         return hybrid
     if own := variants.arguments(case):
-        return variants.RECIPE, own
+        steps = ("--tests", *functional_tests.arguments(case)) if functional_tests.is_one(case) else ()
+        return variants.RECIPE, (*own, *steps)
     chip = cluster_of(case).gpu.id
     pieces = options(pieces=tuned.packed(case) or None)
     if tuned.keeps_mxfp8_alone(case, chip):

@@ -62,6 +62,9 @@ def test_what_the_recipes_kept_ran_in_the_newer_container() -> None:
     assert [flags_of(case).get("attention-backend") for case in (kept, left)] == [None, "unfused"]
 
 
+_HASHES = "check-weight-hash-across-dp-replicas-interval"
+
+
 @pytest.mark.parametrize(
     ("change", "option", "value"),
     [
@@ -70,6 +73,8 @@ def test_what_the_recipes_kept_ran_in_the_newer_container() -> None:
         ({"cp": "2", "other": "deterministic-mode=True"}, "hidden-dropout", None),
         ({"cp": "2", "other": "hidden-dropout=0.5"}, "hidden-dropout", "0.5"),
         ({"source": "github:somebody/else.json", "cp": "2"}, "hidden-dropout", None),
+        ({"model": "moe/gpt3_moe_mcore_te_ep8_resume_torch_dist_muon"}, _HASHES, "1"),
+        ({"model": "moe/gpt3_moe_mcore_te_ep8_resume_torch_dist_dist_muon"}, _HASHES, None),
     ],
 )
 def test_options_that_tables_leave_out_are_those_of_the_tests(
@@ -93,9 +98,11 @@ def test_a_layout_says_how_many_virtual_stages_there_are(layout: str, pp: str, v
         ("GB200 (DGX GB200)", "", ("--workspaces", ":4096:2:16:8")),
         ("GB200 (DGX GB200)", "deterministic-mode=True", ()),
         ("A100 (DGX A100)", "CUBLAS_WORKSPACE_CONFIG=:4096:8", ("--workspaces", ":4096:8")),
+        ("H100 (DGX H100)", f"deterministic-mode=True;{_HASHES}=1", ("--hash-weights",)),
+        ("H100 (DGX H100)", f"deterministic-mode=True;{_HASHES}=10", ()),
     ],
 )
-def test_workspaces_are_those_of_the_tests_container(gpu: str, other: str, expected: tuple[str, ...]) -> None:
+def test_workspaces_and_hashes_are_those_of_the_test(gpu: str, other: str, expected: tuple[str, ...]) -> None:
     assert arguments(Case({**ROW, "gpu": gpu, "other": other})) == expected
 
 
