@@ -6,9 +6,10 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from presim.trace.schema import Phase
+from presim.trace.schema import Kind, Phase
 from presim.trace.signatures import Attention, Fused, Kernel
 from support.captured import SCRIPTS, run
 from support.command import presim
@@ -43,6 +44,16 @@ def test_products_of_compiled_code_have_their_shapes() -> None:
     layer = 2 * TOKENS * 256 * WIDTH
     assert job.gemm_flops(Phase.FORWARD) == 2 * layer
     assert job.gemm_flops(Phase.BACKWARD) == 3 * layer
+
+
+def test_what_comes_after_a_compiled_dropout_takes_its_time() -> None:
+    """What observing takes is taken off once: were it taken off twice, the host's clock would stand for a while."""
+    trace = run("compiled_dropout.py").trace
+    name = np.array([*trace.operators, ""])[trace.columns["operator"].astype(np.int64)]
+    products = trace.mask(Kind.WORK, Kind.ALLOC) & (name == "aten::mm")
+    blocks_ns = trace.columns["host_ns"][products & trace.mask(Kind.ALLOC)]
+    assert len(blocks_ns) >= 24
+    assert np.median(blocks_ns) > 0
 
 
 def test_steps_that_replay_what_the_compiler_recorded_are_steady() -> None:

@@ -91,9 +91,12 @@ def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable
     loss = "loss" in name and "backward" not in name  # generated kernels are named after what they fuse
     for parameter in emulation.writes if emulation is not None else written:
         tensor = parameters.get(parameter)
-        if tensor is not None and is_tensor(tensor) and tensor.dtype in _SCALAR_TYPES:
-            code = _SCALAR_TYPES[tensor.dtype]
-            hook.written(tensor.data_ptr(), _elements(tensor), code, loss and tensor.numel() == 1)
+        if tensor is None or not is_tensor(tensor) or tensor.dtype not in _SCALAR_TYPES:
+            continue
+        if tensor.dtype == torch.bool and "dropout" in name:  # as large as what is dropped from: nobody answers for it
+            hook.know(tensor.data_ptr(), _bytes(tensor), int(Origin.UNKNOWN))
+            continue
+        hook.written(tensor.data_ptr(), _elements(tensor), _SCALAR_TYPES[tensor.dtype], loss and tensor.numel() == 1)
 
 
 def answer_loss(hook: Hook, tensor: torch.Tensor, terms: int) -> None:

@@ -11,7 +11,6 @@
 #include <sstream>
 #include <vector>
 
-#include "own_time.h"
 #include "recorder.h"
 #include "tensors.h"
 #include "values.h"
@@ -179,7 +178,6 @@ void answer(const at::Tensor& tensor, Rule rule, const Call& call) {
 }
 
 void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule rule) {
-  OwnWork working;
   at::RecordFunctionGuard unobserved(false);
   at::Tensor view = at::from_blob(address, {elements}, at::TensorOptions().dtype(type));
   forget(view);

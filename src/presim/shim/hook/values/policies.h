@@ -23,6 +23,7 @@ void configure(const std::string& lines);
 void answer(const at::Tensor& tensor, Rule rule, const Call& call);
 
 // The same for memory that a kernel wrote which is no operator of PyTorch's; large tensors are just unknown.
+// What it takes is counted by whoever asks.
 void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule rule);
 
 }  // namespace presim::hook::values
