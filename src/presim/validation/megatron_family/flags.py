@@ -62,6 +62,8 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
     fields |= {field: True for name, field in _SWITCHES.items() if said.get(name) == "True"}
     if said.get("disable-bias-linear") == "True":
         fields["add_bias_linear"] = False
+    if said.get("no-masked-softmax-fusion") == "True":
+        fields["masked_softmax_fusion"] = False
     if said.get("swiglu") == "True":
         fields["gated_linear_unit"] = True
     if fields.get("cross_entropy_loss_fusion"):

@@ -38,6 +38,7 @@ _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("weekly", {"normalization": "RMSNorm"}),
     ("resume_torch_dist_muon", {_HASHES: "1"}),
     ("4experts2parallel_nondeterministic", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
+    ("uninstall_te", {"no-masked-softmax-fusion": "True"}),
     (
         "fine_grained_offloading",
         {

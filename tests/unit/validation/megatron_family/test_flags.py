@@ -23,6 +23,10 @@ def test_numbers_and_switches_become_fields() -> None:
     }
 
 
+def test_a_softmax_without_its_fused_kernel_may_be_said() -> None:
+    assert fields(other="no-masked-softmax-fusion=True") == {"masked_softmax_fusion": False}
+
+
 def test_modules_whose_activations_wait_on_the_host_may_be_said() -> None:
     found = fields(other="offload-modules=[moe_act core_attn]")
     assert found == {"fine_grained_activation_offloading": True, "offload_modules": ["moe_act", "core_attn"]}
