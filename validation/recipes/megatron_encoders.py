@@ -1,4 +1,4 @@
-"""BERT or T5 as Megatron-LM pretrains them: ``megatron_gpt.py`` with another model, other batches and another loss.
+"""BERT or T5 as Megatron-LM's own tests train them: ``megatron_tests.py`` with another model, batches and losses.
 
 Takes the options of ``megatron_gpt.py`` besides its own; T5's ``--layers`` and ``--sequence`` are those of its encoder.
 """
@@ -40,6 +40,9 @@ install_masked_softmax()
 
 import megatron_gpt  # noqa: E402 - it looks for the softmax when it is imported
 import megatron_layers  # noqa: E402
+import megatron_tests  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from megatron.core import parallel_state, tensor_parallel  # noqa: E402
 from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset  # noqa: E402
 from megatron.core.models.bert import bert_layer_specs  # noqa: E402
 from megatron.core.models.bert.bert_model import BertModel  # noqa: E402
@@ -86,44 +89,68 @@ def t5(config, engine: str, decoder_layers: int, **common) -> T5Model:
     return T5Model(decoder, encoder, *specs, **common)
 
 
-def bert_step(o, batches, model):
+_READ = {  # of each text, besides its words: a number for every word
+    "bert": ("types", "labels", "loss_mask", "padding_mask"),
+    "t5": ("enc_mask",),
+}
+_ANSWERED = ("text_dec", "labels", "loss_mask", "dec_mask")  # T5's, for every word of an answer
+
+
+def texts(own, o):
+    """Without end: a micro-batch as the data loader gives it, on the CPU."""
+    shapes = dict.fromkeys(("text", *_READ[own.family]), (o.batch, o.sequence))
+    if own.family == "t5":
+        shapes |= dict.fromkeys(_ANSWERED, (o.batch, own.decoder_sequence))
+    else:
+        shapes["is_random"] = (o.batch,)
+    batch = {name: torch.ones(shape, dtype=torch.int64).pin_memory() for name, shape in shapes.items()}
+    while True:
+        yield batch
+
+
+def shared(batches) -> dict[str, torch.Tensor]:
+    """The next micro-batch on the device, which ranks of tensor parallelism have from the first of them."""
+    batch = next(batches)
+    return tensor_parallel.broadcast_data(list(batch), batch, torch.int64)
+
+
+def bert_step(o, batches, model, return_schedule_plan=False):
     """Words that are left out are guessed, and which of two sentences comes first."""
-    tokens = next(batches)
-    ones = torch.ones_like(tokens)
-    output = model(tokens, ones, tokentype_ids=torch.zeros_like(tokens), lm_labels=tokens)
+    batch = shared(batches)
+    mask = batch["loss_mask"].float()
+    output = model(batch["text"], batch["padding_mask"], tokentype_ids=batch["types"], lm_labels=batch["labels"])
 
     def loss(output):
         words, order = output
-        first = torch.zeros(tokens.shape[0], dtype=torch.long, device="cuda")
-        total = _mean(words, ones) + F.cross_entropy(order.view(-1, 2).float(), first, ignore_index=-1)
-        return total, {"loss": total.detach()}
+        of_words = torch.sum(words.float().view(-1) * mask.view(-1)) / mask.sum()
+        of_order = F.cross_entropy(order.view(-1, 2).float(), batch["is_random"].view(-1), ignore_index=-1).float()
+        return of_words + of_order, {"loss": _averaged(of_words, of_order)}
 
     return output, loss
 
 
-def t5_step(own, o, batches, model):
+def _averaged(*losses: torch.Tensor) -> torch.Tensor:
+    """Over the replicas, in every micro-batch: so Megatron-LM does with BERT's."""
+    together = torch.cat([each.clone().detach().view(1) for each in losses])
+    group = parallel_state.get_data_parallel_group()
+    dist.all_reduce(together, group=group)
+    return together / dist.get_world_size(group=group)
+
+
+def t5_step(o, batches, model, return_schedule_plan=False):
     """A decoder that reads what the encoder made of a longer text."""
-    tokens = next(batches)
-    answer = tokens[:, : own.decoder_sequence].contiguous()
+    batch = shared(batches)
+    loss_mask = batch["loss_mask"].float()
     masks = T5MaskedWordPieceDataset.config_attention_mask(
-        *(tokens, answer, tokens < 0, answer < 0), use_local=o.engine == "local"
+        *(batch["text"], batch["text_dec"], batch["enc_mask"] < 0.5, batch["dec_mask"] < 0.5),
+        use_local=o.engine == "local",
     )
-    output = model(tokens, answer, *masks, lm_labels=answer)
-
-    def loss(output):
-        total = _mean(output, torch.ones_like(answer))
-        return total, {"loss": total.detach()}
-
-    return output, loss
-
-
-def _mean(losses: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    mask = mask.float()
-    return torch.sum(losses.float().view(-1) * mask.view(-1)) / mask.sum()
+    output = model(batch["text"], batch["text_dec"], *masks, lm_labels=batch["labels"])
+    return output, lambda output: megatron_tests.loss(output.float() * loss_mask)
 
 
 def main() -> None:
-    """Trains as ``megatron_gpt`` does."""
+    """Trains as ``megatron_tests`` does."""
     own = parse()
     engine = megatron_gpt.parse().engine
 
@@ -133,8 +160,8 @@ def main() -> None:
         return t5(config, engine, own.decoder_layers, **common)
 
     megatron_gpt.GPTModel = build
-    megatron_gpt.forward_step = bert_step if own.family == "bert" else lambda *given: t5_step(own, *given)
-    megatron_gpt.main()
+    megatron_tests.forward_step = bert_step if own.family == "bert" else t5_step
+    megatron_tests.main(lambda o: texts(own, o))
 
 
 if __name__ == "__main__":

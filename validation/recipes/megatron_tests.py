@@ -133,20 +133,21 @@ def watch(chunks, optimizer) -> None:
         chunk.ddp_config.check_for_nan_in_grad = True
 
 
-def main() -> None:
-    """A few steps on random tokens."""
+def random_tokens(o):
+    """Without end: what each micro-batch reads."""
+    while True:
+        yield torch.randint(o.vocab, (o.batch, o.sequence // o.context_parallel), device="cuda")
+
+
+def main(batches=random_tokens) -> None:
+    """A few steps on what ``batches`` gives."""
     own = parse()
     if own.workspaces:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = own.workspaces
     o = megatron_gpt.parse()
     chunks, optimizer = megatron_gpt.prepare(o)
     watch(chunks, optimizer)
-
-    def batches():
-        while True:
-            yield torch.randint(o.vocab, (o.batch, o.sequence // o.context_parallel), device="cuda")
-
-    schedule, streams = get_forward_backward_func(), [batches() for _ in chunks]
+    schedule, streams = get_forward_backward_func(), [batches(o) for _ in chunks]
     for step in range(o.steps):
         count = o.accumulate[min(step, len(o.accumulate) - 1)]
         train_step(o, schedule, streams, chunks, optimizer, count)
