@@ -35,6 +35,7 @@ _SHORT = (  # ways to write a name -> how it is written here
     (r"^qwen330b(?!a3b)(a3|3a)?", "qwen330ba3b"),
     (r"^qwen3235b(?!a22b)(a22)?", "qwen3235ba22b"),
     (r"^nemotronv3", "nemotron3"),
+    (r"^nemotronnanov2(9b|12b)", r"nemotronnano\1v2"),
 )
 _OWNERS = ("metallama/", "meta", "nvidia/", "mistralai/", "qwen/", "openai/", "deepseekai/")
 

@@ -137,10 +137,12 @@ def masks_attention(case: Case) -> bool:
 
 def _fp8_recipe(case: Case, text: str, gpu: str) -> str:
     """How the products are scaled: Bridge's plain "FP8" by the tensor's current values, others' by earlier ones."""
-    words = text.replace("-", " ").split()
+    words = re.split(r"[^a-z0-9]+", text)
     if "mx" in text and not gpu.startswith("h"):
         return "mxfp8"
-    if "mx" in text or "sc" in words or "subchannel" in text:
+    if "mx" in text or "sc" in words or "subchannel" in text or "block" in text:
         return "blockwise"
+    if "ds" in words or "delayed" in text:
+        return "delayed"
     current = "cs" in words or "current" in text or tuned.scales_by_current_values(case)
     return "tensorwise" if current else "delayed"

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 from presim.validation.cases import CannotBuildError, Case
 
-_REFUSED = {  # options that change what a step computes or keeps in a way that the recipe has not
-    "cuda-graph-impl": "CUDA graphs",
-}
 _OPTIMIZERS = ("adam", "muon", "dist_muon")
 _NUMBERS = {  # option -> field of TransformerConfig
     "kv-channels": "kv_channels",
@@ -50,8 +47,8 @@ def flags_of(case: Case) -> Mapping[str, str]:
 
 def refuse_unknown(said: Mapping[str, str]) -> None:
     """Raise where an option asks for what the recipe has not."""
-    if missing := next((words for name, words in _REFUSED.items() if said.get(name) not in (None, "none")), None):
-        raise CannotBuildError(f"the recipe has no {missing}")
+    if said.get("cuda-graph-impl", "none") != "none" and not said.get("cuda-graph-modules"):
+        raise CannotBuildError(f"cuda-graph-impl = {said['cuda-graph-impl']}, and of which modules is not given")
     if said.get("optimizer", "adam") not in _OPTIMIZERS:
         raise CannotBuildError(f"the recipes' optimizers are Adam and Muon, and the case's is {said['optimizer']}")
 

@@ -30,10 +30,16 @@ _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most t
 _BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
 _INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
 _HASHES = "check-weight-hash-across-dp-replicas-interval"
+_GRAPHED: Mapping[str, tuple[str, ...]] = {  # what Megatron calls parts of layers that are graphs -> their modules
+    "attn": ("input_layernorm", "self_attention"),
+    "moe_router": ("pre_mlp_layernorm", "router"),
+    "mamba": ("mixer",),
+}  # not "mlp": of layers without experts, whose scopes are those of layers with them
 _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     # words of a test's name -> options of its model_config.yaml that tables of results leave out
     ("defer_embedding_wgrad_compute", {"wgrad-deferral-limit": "2"}),
-    ("scoped_cudagraph", _ROTARY),
+    ("scoped_cudagraph", {**_ROTARY, "cuda-graph-modules": "[attn mlp moe_router moe_preprocess]"}),
+    ("attn_cudagraph", {"cuda-graph-modules": "[attn]"}),
     ("te_tp2_pp2_ep4_etp1", {**_ROTARY, "normalization": "RMSNorm", "qk-layernorm": "True"}),
     ("weekly", {"normalization": "RMSNorm"}),
     ("resume_torch_dist_muon", {_HASHES: "1"}),
@@ -110,6 +116,15 @@ def is_one(case: Case) -> bool:
     test's rows in a table of times and in one of memory share captures.
     """
     return _SOURCE in case.text("source")
+
+
+def graphed_modules(case: Case) -> tuple[str, ...]:
+    """Modules that the case's options have launched as CUDA graphs.
+
+    The host asks once for each stretch of them. What graphs keep for themselves is not in the memory.
+    """
+    parts = flags_of(case).get("cuda-graph-modules", "").strip("[]").split()
+    return tuple(module for part in parts for module in _GRAPHED.get(part, ()))
 
 
 def between_steps_ns(case: Case) -> int:

@@ -69,8 +69,8 @@ def plan_megatron(case: Case) -> Plan:
     if recipe not in hybrids.RECIPES:
         published_shapes(case)  # what cannot be built whatever else is said comes first
     needs_installed("megatron", "pip install --no-deps megatron-core")
-    refuse_unknown(flags_of(case))
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
+    refuse_unknown(flags_of(case))
     stages = case.count("pp", 1)
     model_parallel = case.count("tp", 1) * stages * case.count("cp", 1)
     cluster = cluster_of(case)
@@ -93,7 +93,7 @@ def plan_megatron(case: Case) -> Plan:
         3 if repeats else steps_for(micro_batches),
         repeats,
         tuned.launched_as_graphs(case, plain_name(case), chip),
-        tuned_experts.graphed_modules(case, chip),
+        functional_tests.graphed_modules(case) or tuned_experts.graphed_modules(case, chip),
         tuned_experts.attends_in_fp8(case, chip) or mlperf.attends_in_fp8(case),
         tuned_experts.fuses_router(case),
         tuned.gathers_ahead(case),

@@ -60,7 +60,7 @@ def test_selective_recomputation_names_its_modules(other: str, modules: list[str
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ("cuda-graph-impl=local", "the recipe has no CUDA graphs"),
+        ("cuda-graph-impl=local", "cuda-graph-impl = local, and of which modules is not given"),
         ("optimizer=lion", "the recipes' optimizers are Adam and Muon, and the case's is lion"),
     ],
 )

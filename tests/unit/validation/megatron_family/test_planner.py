@@ -214,3 +214,23 @@ def test_a_later_stage_of_zero_is_refused() -> None:
         refusal({**MEGATRON, "sharding": "ZeRO-3"})
         == "Megatron's optimizer has ZeRO's first stage, and the case 'ZeRO-3'"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "recipe"),
+    [
+        ("FP8", "tensorwise"),
+        ("fp8_cs", "tensorwise"),
+        ("FP8 (current scaling)", "tensorwise"),
+        ("FP8-SC", "blockwise"),
+        ("fp8_sc", "blockwise"),
+        ("FP8 blockwise", "blockwise"),
+        ("FP8-DS", "delayed"),
+        ("FP8 (delayed scaling)", "delayed"),
+        ("MXFP8", "mxfp8"),
+        ("fp8_mx", "mxfp8"),
+    ],
+)
+def test_ways_to_write_how_fp8_is_scaled(said: str, recipe: str) -> None:
+    row = {**BRIDGE, "gpu": "B200", "gpus_per_node": "8", "tp": "1", "precision": said, "global_batch": "64"}
+    assert f"fp8_recipe='{recipe}'" in arguments(row)
