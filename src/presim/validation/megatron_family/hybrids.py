@@ -43,7 +43,19 @@ _NANO_V2 = {
     "mamba_num_heads": 128,
 }
 _SIX = "M-M-M-M-M*-"
-_TEN = "EMEMEMEMEM*"
+_EIGHT, _TEN = "EMEMEMEM*", "EMEMEMEMEM*"
+_NANO_3 = "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME"
+_NANO_3_SHAPES = Shapes(
+    *(52, 2688, 1856, 32, 2, 131072),
+    fields={
+        **_MAMBA,
+        "mamba_state_dim": 128,
+        "mamba_num_heads": 64,
+        "kv_channels": 128,
+        **experts(128, 6, 1856, moe_shared_expert_intermediate_size=3712, moe_router_topk_scaling_factor=2.5),
+        **_EXPERTS,
+    },
+)
 _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
     "nemotronh56b": (
         "M-M-M-M*-" + _SIX * 9 + "M-M-M-M-M-",
@@ -97,20 +109,8 @@ _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
         "M-M-M-M*-" * 6 + "M-M-M-M-",
         Shapes(62, 5120, 20480, 40, 8, 131072, fields=_NANO_V2),
     ),
-    "nemotron3nano": (
-        "MEMEM*" + "EMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME",
-        Shapes(
-            *(52, 2688, 1856, 32, 2, 131072),
-            fields={
-                **_MAMBA,
-                "mamba_state_dim": 128,
-                "mamba_num_heads": 64,
-                "kv_channels": 128,
-                **experts(128, 6, 1856, moe_shared_expert_intermediate_size=3712, moe_router_topk_scaling_factor=2.5),
-                **_EXPERTS,
-            },
-        ),
-    ),
+    "nemotron3nano": (_NANO_3, _NANO_3_SHAPES),
+    "nemotron35lightning": (_NANO_3 + "/*E/*E", _NANO_3_SHAPES),
     "nemotron3super": (
         "MEMEMEM*" + "EMEMEMEM*" * 2 + _TEN * 4 + "EMEMEMEM*EMEMEMEME/*E/*E",
         Shapes(
@@ -124,6 +124,23 @@ _PUBLISHED: Mapping[str, tuple[str, Shapes]] = {
                 **experts(512, 22, 2688, moe_shared_expert_intermediate_size=5376, moe_router_topk_scaling_factor=5.0),
                 **_EXPERTS,
                 "moe_latent_size": 1024,
+                "moe_shared_expert_overlap": False,
+            },
+        ),
+    ),
+    # nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16: attention is layer 7, 14, 23, 32, 39 ... 98 of 108
+    "nemotron3ultra": (
+        "MEMEMEM*EMEMEM*" + (_EIGHT * 2 + "EMEMEM*") * 3 + _EIGHT + "EMEMEMEME/*E/*E",
+        Shapes(
+            *(108, 8192, 5120, 64, 2, 131072),
+            fields={
+                **_MAMBA,
+                "mamba_state_dim": 128,
+                "mamba_num_heads": 256,
+                "kv_channels": 128,
+                **experts(512, 22, 5120, moe_shared_expert_intermediate_size=10240, moe_router_topk_scaling_factor=5.0),
+                **_EXPERTS,
+                "moe_latent_size": 2048,
                 "moe_shared_expert_overlap": False,
             },
         ),

@@ -11,6 +11,7 @@ from presim.validation.megatron_family import (
     functional_tests,
     hybrids,
     mlperf,
+    selene,
     tuned,
     tuned_experts,
     variants,
@@ -57,7 +58,7 @@ def plan_megatron(case: Case) -> Plan:
     Raises:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
-    case = encoders.completed(functional_tests.completed(tuned.completed(case)))
+    case = encoders.completed(functional_tests.completed(selene.completed(tuned.completed(case))))
     recipe, own = _recipe(case)
     name = case.text("model").lower()
     if (

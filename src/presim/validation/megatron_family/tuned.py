@@ -31,7 +31,7 @@ def is_tuned(case: Case) -> bool:
 
 def completed(case: Case) -> Case:
     """Rows with what their empty cells follow from, and the micro-batch of those that contradict themselves."""
-    return mlperf.completed(case) if mlperf.is_one(case) else _one_at_a_time(_staged(case))
+    return mlperf.completed(case) if mlperf.is_one(case) else _one_at_a_time(_sharded(_staged(case)))
 
 
 _ONE_AT_A_TIME = ("llama370b", "gptoss120b")  # what Bridge runs with a micro-batch of one where it has a pipeline
@@ -49,6 +49,18 @@ def _one_at_a_time(case: Case) -> Case:
         return case
     known = case.count("pp", 1) > 1 and plain_name(case).startswith(_ONE_AT_A_TIME)
     return Case({**case.row, "micro_batch": "1"}) if known else case
+
+
+_RACK = 64  # GPUs that Bridge's Nemotron 3 Ultra is split over; racks hold the whole of it each
+
+
+def _sharded(case: Case) -> Case:
+    """Bridge's Nemotron 3 Ultra, whose table says nothing of it, by Megatron's FSDP in each rack."""
+    if "bridge" not in case.text("framework").lower() or not plain_name(case).startswith("nemotron3ultra"):
+        return case
+    instances = f"num-distributed-optimizer-instances={max(1, case.count('n_gpus', 1) // _RACK)}"
+    other = ";".join(part for part in (case.text("other"), instances) if part)
+    return Case({**case.row, "sharding": f"FSDP group {_RACK}", "other": other})
 
 
 def _staged(case: Case) -> Case:
@@ -130,6 +142,7 @@ _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("b300", "bf16", ("moe_act", "layernorm")),
         ("b300", "nv", ("moe_act", "layernorm")),
     ),
+    "nemotron3ultra": (("", "", ("moe_act",)),),
     "kimik2": (("h100", "", ("mla_up_proj", "mlp")), ("", "", ("mla_up_proj",))),
     "gptoss120b": (
         ("h100", "", ("layernorm", "moe_act")),

@@ -21,6 +21,8 @@ Rules = Mapping[str, tuple[tuple[str, str], ...]]  # model -> (GPU, precision); 
 _HYBRID: Rules = {  # since 26.02
     "nemotron3nano": (("", ""),),
     "nemotron3super": (("", ""),),
+    "nemotron3ultra": (("", ""),),
+    "nemotron35lightning": (("", ""),),
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
     "gptoss120b": (("b300", ""), ("gb200", "mx"), ("gb300", "mx")),
@@ -30,10 +32,12 @@ _HYBRID: Rules = {  # since 26.02
 _SUPER_GRAPHED = (("gb", ""), ("b300", ""))
 _MAMBA_GRAPHED: Rules = {  # since 26.02: layers of Mamba are CUDA graphs
     "nemotron3nano": (("", ""),),
+    "nemotron35lightning": (("gb", ""),),
     "nemotron3super": _SUPER_GRAPHED,
 }
 _ROUTER_GRAPHED: Rules = {  # since 26.02: router and what prepares experts are
     "nemotron3nano": (("gb", ""), ("b200", ""), ("b300", "")),
+    "nemotron35lightning": (("gb", ""),),
     "nemotron3super": _SUPER_GRAPHED,
     "qwen330ba3b": (("gb", ""), ("b200", ""), ("b300", "")),
     "qwen3235ba22b": (("gb", ""),),
@@ -76,7 +80,8 @@ _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
     "gptoss120b": (("gb", "mx"), ("b300", "mx")),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 
-_FUSED_ROUTER = ("gptoss", "qwen3", "deepseekv3", "kimik2")  # in all releases; Nemotron's recipes turn it off
+# In all releases; Nemotron's recipes turn it off, but Ultra's.
+_FUSED_ROUTER = ("gptoss", "qwen3", "deepseekv3", "kimik2", "nemotron3ultra")
 
 _HOST = 8  # GPUs of a host of Bridge's tables but for racks
 

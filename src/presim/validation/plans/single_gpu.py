@@ -42,6 +42,8 @@ def plan_single_gpu(case: Case) -> Plan:
     """
     only_one(case, "tp", "pp", "cp", "ep", "n_gpus")
     model, images, shapes = _model_of(case)
+    if "mode=inf" in case.text("note"):
+        raise CannotBuildError("the case's step has no backward pass, and the recipe trains")
     precision = _PRECISIONS.get(case.text("precision").split(" ")[0].lower())
     if precision is None:
         raise CannotBuildError(f"the recipe has no precision {case.text('precision')!r}")

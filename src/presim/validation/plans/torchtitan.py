@@ -33,6 +33,8 @@ _MODELS = {
     "deepseekv316b": Model("deepseek_v3", "16B"),
     "deepseekv3671b": Model("deepseek_v3", "671B"),
     "deepseekv3": Model("deepseek_v3", "671B"),
+    "deepseekv2": Model("deepseek_v3", "236B"),
+    "deepseekv2lite": Model("deepseek_v3", "16B"),  # whose shapes torchtitan's smallest has
     "qwen330ba3b": Model("qwen3", "30B-A3B"),
     "qwen3235ba22b": Model("qwen3", "235B-A22B"),
     "qwen306b": Model("qwen3", "0.6B"),

@@ -10,6 +10,7 @@ from presim.validation.megatron_family.functional_tests import (
     arguments,
     between_steps_ns,
     completed,
+    graphed_modules,
     input_s,
     is_one,
 )
@@ -128,3 +129,18 @@ def test_on_one_node_of_githubs_machines_each_sequence_is_waited_for() -> None:
     row = {**ROW, "model": "gpt/gpt3_mcore_te_tp2_pp2_1node", "micro_batch": "4"}
     assert input_s(Case(row), 8) == 4 * input_s(Case(row), 2) == 2 * input_s(Case({**row, "micro_batch": "2"}), 8) > 0
     assert input_s(Case({**ROW, "micro_batch": "4"}), 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "modules"),
+    [
+        ("moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_resume_torch_dist_attn_cudagraph", ("input_layernorm", "self_attention")),
+        (
+            "moe/gpt3_moe_mcore_te_tp4_ep2_etp2_pp2_scoped_cudagraph_1node",
+            ("input_layernorm", "self_attention", "pre_mlp_layernorm", "router"),
+        ),
+        ("gpt/gpt3_mcore", ()),
+    ],
+)
+def test_the_name_of_a_test_says_which_parts_of_layers_were_graphs(model: str, modules: tuple[str, ...]) -> None:
+    assert graphed_modules(completed(Case({**ROW, "model": model}))) == modules

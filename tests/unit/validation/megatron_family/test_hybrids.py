@@ -86,3 +86,33 @@ def test_what_hybrids_lack_is_said(installed: set[str]) -> None:
     installed.discard("causal_conv1d")
     with pytest.raises(CannotBuildError, match="causal_conv1d is not installed"):
         plan(Case(TEST))
+
+
+ULTRA = {**NANO, "model": "Nemotron_3_Ultra", "framework_version": "26.08", "gpu": "GB300 (NVL72)", "n_gpus": "256"}
+ULTRA |= {"ep": "64", "precision": "MXFP8", "global_batch": "256"}
+
+
+def test_nemotron_3_ultra_is_split_in_racks_and_computes_activations_of_experts_again() -> None:
+    planned = plan(Case(ULTRA))
+    words = " ".join(planned.args)
+    pattern = planned.args[planned.args.index("--pattern") + 1]
+    assert planned.recipe == "megatron_predicting.py"
+    assert (len(pattern), pattern.count("M"), pattern.count("E"), pattern.count("*")) == (108, 48, 48, 12)
+    assert [at for at, layer in enumerate(pattern) if layer == "*"] == [7, 14, 23, 32, 39, 48, 57, 64, 73, 82, 89, 98]
+    assert "--fsdp" in planned.args
+    assert "--optimizer-instances 4" in words
+    assert "--recompute moe_act" in words
+    assert planned.graphed == ()
+    assert planned.fused_router
+
+
+def test_nemotron_35_lightning_is_nano_that_predicts_two_further_tokens() -> None:
+    row = {**NANO, "gpu": "GB200 (NVL72)", "framework_version": "26.08", "precision": "MXFP8", "n_gpus": "8"}
+    nano, lightning = (plan(Case({**row, "model": name})) for name in ("Nemotron_3_Nano", "Nemotron_3_5_Lightning"))
+    assert " ".join(lightning.args).startswith(" ".join((*nano.args[:2], "--predictor *E --predictions 2")))
+    assert lightning.graphed == nano.graphed
+
+
+@pytest.mark.parametrize("name", ["NemotronNano V2 12B", "Nemotron Nano 12B v2", "nvidia/Nemotron-Nano-12B-v2"])
+def test_the_second_nano_s_size_may_stand_before_or_behind_its_generation(name: str) -> None:
+    assert "--hidden 5120" in arguments({**NANO, "model": name, "ep": "1"})

@@ -162,7 +162,7 @@ def test_megatron_needs_the_number_of_gpus() -> None:
         ("mimo/mimo_vlm", "a model of images and text"),
         ("multimodal-llava/llava", "a model of images and text"),
         ("bert_large", "an encoder outside Megatron-LM's own tests"),
-        ("Nemotron_3_Ultra", "a hybrid whose layers are neither given nor known here"),
+        ("Nemotron_9_Hyper", "a hybrid whose layers are neither given nor known here"),
         ("gpt/gpt_grpo_tp4", "reinforcement learning, whose steps generate and score, too"),
     ],
 )

@@ -43,3 +43,17 @@ def test_several_gpus_say_how_many_are_in_a_node() -> None:
 )
 def test_what_cannot_be_built_says_why(change: dict[str, str], reason: str) -> None:
     assert refusal({**ROW, **change}) == reason
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Llama 3 8 B [lora]", "Llama-3-8B"),
+        ("CodeLlama 13 B [lora]", "CodeLlama-13b-hf"),
+        ("Mistral 7 B [adapter]", "Mistral-7B-v0.1"),
+        ("Falcon 40 B [lora]", "falcon-40b"),
+        ("TinyLlama 1.1 B [lora]", "tiny-llama-1.1b"),
+    ],
+)
+def test_models_are_called_as_litgpt_s_configurations(said: str, name: str) -> None:
+    assert f"--model {name} " in arguments({**ROW, "model": said, "precision": "bf16-true"})

@@ -47,3 +47,8 @@ def test_published_decoders_bring_their_sizes(said: str, words: str) -> None:
 @pytest.mark.parametrize("said", ["switchxl4", "ResNet-50", "Qwen2-57B-A14B", "Gemma 3 4B", "GPT-J 6B"])
 def test_other_models_are_refused_and_no_neighbour_taken(said: str) -> None:
     assert refusal({**ROW, "model": said}) == f"the recipe has no model {said!r}"
+
+
+def test_a_step_without_a_backward_pass_is_none() -> None:
+    row = {**ROW, "model": "bert_large", "note": "mode=inf; fw_ms=88"}
+    assert refusal(row) == "the case's step has no backward pass, and the recipe trains"
