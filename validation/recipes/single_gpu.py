@@ -1,7 +1,7 @@
 """Train one published model on one GPU with Hugging Face's code.
 
 Precisions are TorchSim's three: ``full`` (fp32 without TF32), ``mixed`` (fp32 weights under autocast to bf16) and
-``half`` (everything in bf16). Shapes are those of the published checkpoints; weights are random.
+``half`` (everything in bf16); and ``fp16`` and ``tf32``. Shapes are those of the published checkpoints; weights are random.
 """
 
 import argparse
@@ -40,6 +40,14 @@ from transformers import (
 )
 from transformers.models.convnextv2.modeling_convnextv2 import ConvNextV2Layer
 
+_DTYPES = {
+    "full": torch.float32,
+    "tf32": torch.float32,
+    "mixed": torch.float32,
+    "half": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
 
 def gpt2(layers: int, hidden: int, heads: int, positions: int):
     """A GPT-2 of another size."""
@@ -57,6 +65,34 @@ def opt(layers: int, hidden: int, heads: int):
     """An OPT."""
     return lambda: OPTConfig(
         hidden_size=hidden, ffn_dim=4 * hidden, num_hidden_layers=layers, num_attention_heads=heads, use_cache=False
+    )
+
+
+def vit(layers: int, hidden: int, heads: int, patch: int):
+    """A ViT."""
+    return lambda: ViTConfig(
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        patch_size=patch,
+        num_labels=1000,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def t5(layers: int, hidden: int, head: int, ffn: int, heads: int):
+    """A T5, with as many layers that write as that read."""
+    return lambda: T5Config(
+        d_model=hidden,
+        d_kv=head,
+        d_ff=ffn,
+        num_layers=layers,
+        num_decoder_layers=layers,
+        num_heads=heads,
+        use_cache=False,
+        decoder_start_token_id=0,
     )
 
 
@@ -110,20 +146,9 @@ MODELS = {
         "sdpa",
     ),
     "clip-vit-l14-336": (clip_336, CLIPModel, "sdpa"),
-    "vit-h14": (
-        lambda: ViTConfig(
-            hidden_size=1280,
-            intermediate_size=5120,
-            num_hidden_layers=32,
-            num_attention_heads=16,
-            patch_size=14,
-            num_labels=1000,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        ),
-        ViTForImageClassification,
-        "sdpa",
-    ),
+    "vit-b16": (vit(12, 768, 12, 16), ViTForImageClassification, "sdpa"),
+    "vit-l16": (vit(24, 1024, 16, 16), ViTForImageClassification, "sdpa"),
+    "vit-h14": (vit(32, 1280, 16, 14), ViTForImageClassification, "sdpa"),
     "convnextv2-huge": (
         lambda: ConvNextV2Config(hidden_sizes=[352, 704, 1408, 2816], depths=[3, 3, 27, 3], num_labels=1000),
         ConvNextV2ForImageClassification,
@@ -143,20 +168,9 @@ MODELS = {
     "llama": (LlamaConfig, LlamaForCausalLM, "sdpa"),  # this and the next two: sizes from --shapes
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, "sdpa"),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, "sdpa"),
-    "t5-large": (
-        lambda: T5Config(
-            d_model=1024,
-            d_kv=64,
-            d_ff=4096,
-            num_layers=24,
-            num_decoder_layers=24,
-            num_heads=16,
-            use_cache=False,
-            decoder_start_token_id=0,
-        ),
-        T5ForConditionalGeneration,
-        "eager",
-    ),
+    "t5-base": (t5(12, 768, 64, 3072, 12), T5ForConditionalGeneration, "eager"),
+    "t5-large": (t5(24, 1024, 64, 4096, 16), T5ForConditionalGeneration, "eager"),
+    "t5-3b": (t5(24, 1024, 128, 16384, 32), T5ForConditionalGeneration, "eager"),
 }
 
 
@@ -177,7 +191,7 @@ def build(o: argparse.Namespace) -> torch.nn.Module:
         AttentionInterface.register("fused", fused_attention)
     with torch.device("meta"):
         model = kind(configuration)
-    model = model.to(torch.bfloat16 if o.precision == "half" else torch.float32).to_empty(device="cuda")
+    model = model.to(_DTYPES[o.precision]).to_empty(device="cuda")
     model.tie_weights()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -194,7 +208,7 @@ def build(o: argparse.Namespace) -> torch.nn.Module:
 
 def batch(o: argparse.Namespace, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Random tokens, images or both."""
-    dtype = torch.bfloat16 if o.precision == "half" else torch.float32
+    dtype = _DTYPES[o.precision]
     if o.image:
         pixels = torch.randn(o.batch, 3, o.image, o.image, device="cuda", dtype=dtype)
         if not isinstance(model, CLIPModel):
@@ -222,7 +236,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--sequence", type=int, default=0)
     parser.add_argument("--image", type=int, default=0)
-    parser.add_argument("--precision", choices=("full", "mixed", "half"), default="full")
+    parser.add_argument("--precision", choices=tuple(_DTYPES), default="full")
     parser.add_argument("--checkpoint", action="store_true")
     parser.add_argument("--attention", choices=("eager", "sdpa", "fused"))
     parser.add_argument("--optimizer", choices=("adam", "none"), default="adam")
@@ -234,6 +248,7 @@ def main() -> None:
     """A few steps on one random batch; ``--optimizer none`` is forward and backward only."""
     o = parse()
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = o.precision == "tf32"
     model = build(o)
     inputs = batch(o, model)
     # A step without an optimizer still ends where one would step: SGD over one scalar costs nothing.

@@ -11,13 +11,17 @@ _MODELS = {  # the model's name in small letters and digits -> its name in the r
     "gemma22b": ("gemma2-2b", False),
     "llama321b": ("llama3.2-1b", False),
     "clipvitl14336": ("clip-vit-l14-336", True),
+    "vitb16": ("vit-b16", True),
+    "vitl16": ("vit-l16", True),
     "vith14": ("vit-h14", True),
     "convnextv2huge": ("convnextv2-huge", True),
     "gpt2": ("gpt2", False),
     "gpt2medium": ("gpt2-medium", False),
     "gpt2large": ("gpt2-large", False),
     "gpt2xl": ("gpt2-xl", False),
+    "t5base": ("t5-base", False),
     "t5large": ("t5-large", False),
+    "t53b": ("t5-3b", False),
     "gpt3xl": ("gpt3-xl", False),
     "gpt327b": ("gpt3-2.7b", False),
     "gpt327": ("gpt3-2.7b", False),  # NeuSight leaves the B of billions out
@@ -31,7 +35,16 @@ _MODELS = {  # the model's name in small letters and digits -> its name in the r
     "opt67b": ("opt-6.7b", False),
 }
 _SHAPED = {"llama": dense_models.LLAMAS, "qwen2": dense_models.QWENS, "qwen3": dense_models.QWEN3S}
-_PRECISIONS = {"fp": "full", "fp32": "full", "mp": "mixed", "hp": "half", "bf16": "half", "amp_bf16": "mixed"}
+_PRECISIONS = {
+    "fp16": "fp16",
+    "tf32": "tf32",
+    "fp": "full",
+    "fp32": "full",
+    "mp": "mixed",
+    "hp": "half",
+    "bf16": "half",
+    "amp_bf16": "mixed",
+}
 
 
 def plan_single_gpu(case: Case) -> Plan:
@@ -44,7 +57,7 @@ def plan_single_gpu(case: Case) -> Plan:
     model, images, shapes = _model_of(case)
     if "mode=inf" in case.text("note"):
         raise CannotBuildError("the case's step has no backward pass, and the recipe trains")
-    precision = _PRECISIONS.get(case.text("precision").split(" ")[0].lower())
+    precision = _PRECISIONS.get(case.precision().split(" ")[0])
     if precision is None:
         raise CannotBuildError(f"the recipe has no precision {case.text('precision')!r}")
     size = case.count("seq_len")

@@ -23,6 +23,8 @@ ROW = {
         ("opt_13", "opt-1.3b"),
         ("OPT 6.7B", "opt-6.7b"),
         ("T5 Large", "t5-large"),
+        ("T5 3B", "t5-3b"),
+        ("ViT-L/16", "vit-l16"),
         ("Gemma 2 2B", "gemma2-2b"),
         ("CLIP ViT-L/14 336", "clip-vit-l14-336"),
     ],
@@ -52,3 +54,20 @@ def test_other_models_are_refused_and_no_neighbour_taken(said: str) -> None:
 def test_a_step_without_a_backward_pass_is_none() -> None:
     row = {**ROW, "model": "bert_large", "note": "mode=inf; fw_ms=88"}
     assert refusal(row) == "the case's step has no backward pass, and the recipe trains"
+
+
+@pytest.mark.parametrize(
+    ("said", "precision"),
+    [
+        ("fp32 (no TF32: sgemm kernels)", "full"),
+        ("float32", "full"),
+        ("tf32", "tf32"),
+        ("fp16", "fp16"),
+        ("half", "fp16"),
+        ("bfloat16", "bf16"),
+        ("amp_bf16", "mixed"),
+    ],
+)
+def test_ways_to_write_a_number_format(said: str, precision: str) -> None:
+    words = {"bf16": "half"}.get(precision, precision)
+    assert f"--precision {words}" in arguments({**ROW, "model": "bert_large", "precision": said})
