@@ -1,7 +1,8 @@
 """Train one published model on one GPU with Hugging Face's code.
 
 Precisions are TorchSim's three: ``full`` (fp32 without TF32), ``mixed`` (fp32 weights under autocast to bf16) and
-``half`` (everything in bf16); and ``fp16`` and ``tf32``. Shapes are those of the published checkpoints; weights are random.
+``half`` (everything in bf16); and ``fp16`` and ``tf32``. Shapes are those of the published checkpoints; weights are
+random.
 """
 
 import argparse
