@@ -23,7 +23,7 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
     """
     check(folders)
     made: list[Estimator] = []
-    read = tables(tuple(folders))
+    read = tables(tuple(folders), gpu.id)
     if read.rows:
         made.append(MeasuredEstimator(gpu, read.rows))
     return (*made, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
@@ -44,16 +44,15 @@ def check(folders: Sequence[Path]) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def tables(folders: tuple[Path, ...]) -> table.Table:
-    """All tables of the folders as one, read once."""
-    return table.read([path for folder in folders for path in table.find(folder)])
+def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
+    """A GPU's rows of all tables of the folders as one, read once."""
+    return table.read([path for folder in folders for path in table.find(folder)], gpu)
 
 
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
     """What a result should say about the tables it rests on."""
-    read = tables(tuple(folders))
+    read = tables(tuple(folders), gpu.id)
     said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
-    if read.rows and not any(row.gpu == gpu.id for row in read.rows):
-        measured = ", ".join(sorted({row.gpu for row in read.rows}))
-        said.append(f"No row of the measured prices is of {gpu.id}; they are of {measured}.")
+    if read.gpus and gpu.id not in read.gpus:
+        said.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
     return tuple(said)

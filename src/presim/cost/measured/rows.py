@@ -19,7 +19,7 @@ _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the time
 _LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
 _SHORTEST_NS = 200.0  # shorter than any launch: likewise
 _SLOWEST = 100.0  # times the formula's. Of 1.25 million public rows the slowest took 75 times as long, 749 above 20
-_MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements")
+_MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group")
 _SHORT_NS = 1e3  # no formula says less
 
 
@@ -78,16 +78,22 @@ def wrong(row: Measurement) -> str:
 
 def possible(signature: Signature) -> bool:
     """Whether each size of the work is one: bytes and what is off by default may be 0, nothing is negative."""
-    for field in msgspec.structs.fields(signature):
-        value = getattr(signature, field.name)
-        numbers = value if isinstance(value, tuple) else (value,)
-        if isinstance(signature, (Copy, Kernel)) or field.name in _MAY_BE_NONE or not field.required:
-            least = -1 if field.name == "peer" else 0
-        else:
-            least = 1
-        if any(isinstance(number, int) and not isinstance(number, bool) and number < least for number in numbers):
+    for name, least in _least_sizes(type(signature)):
+        value = getattr(signature, name)
+        if min(value, default=least) < least if isinstance(value, tuple) else value < least:
             return False
     return True
+
+
+@functools.cache
+def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
+    """The fields that are numbers, or several, and the least that each may be."""
+    sizes = []
+    for field in msgspec.structs.fields(kind):
+        if field.type is int or getattr(field.type, "__origin__", None) is tuple:
+            optional = issubclass(kind, (Copy, Kernel)) or field.name in _MAY_BE_NONE or not field.required
+            sizes.append((field.name, -1 if field.name == "peer" else 0 if optional else 1))
+    return tuple(sizes)
 
 
 def _is_slow(row: Measurement, gpu: Gpu) -> bool:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import write_file
+from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Signature
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT, VERSION = "presim-measured-prices", 1
 SUFFIX = ".measured.parquet"
@@ -32,6 +36,7 @@ class Table:
 
     rows: tuple[Measurement, ...]
     rejected: dict[str, int]
+    gpus: tuple[str, ...] = ()  # of the catalogue, of which the files have rows, read or not
 
 
 def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dict[str, str]) -> None:
@@ -54,16 +59,19 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
     write_file(path, content.getvalue().to_pybytes())
 
 
-def read(paths: Sequence[Path]) -> Table:
-    """Read tables.
+def read(paths: Sequence[Path], gpu: str = "") -> Table:
+    """Read tables; ``gpu``: only this GPU's rows, and those of none that the catalogue has, which are counted.
 
     Raises:
         InputError: a file is no such table, of another version, or lacks a column.
     """
     intake = Intake()
+    gpus: set[str] = set()
     for path in paths:
-        intake.take(_rows(path))
-    return Table(tuple(intake.accepted), dict(sorted(intake.rejected.items())))
+        content = _content(path)
+        gpus.update(name for name in content["gpu"].unique().to_pylist() if name in catalogue.ids(Gpu))
+        intake.take(_row(row) for row in (_of(content, gpu) if gpu else content).to_pylist())
+    return Table(tuple(intake.accepted), dict(sorted(intake.rejected.items())), tuple(sorted(gpus)))
 
 
 def find(folder: Path) -> list[Path]:
@@ -78,7 +86,7 @@ def origin_of(path: Path) -> dict[str, str]:
     return dict(_header(path, pq.read_schema(path).metadata)["origin"])
 
 
-def _rows(path: Path) -> Iterator[Measurement | str]:
+def _content(path: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -90,8 +98,16 @@ def _rows(path: Path) -> Iterator[Measurement | str]:
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
         raise InputError(f"{path} lacks the columns {', '.join(missing)}")
-    for row in table.select(list(_COLUMNS)).to_pylist():
-        yield _row(row)
+    return table.select(list(_COLUMNS))
+
+
+def _of(content: pa.Table, gpu: str) -> pa.Table:
+    """Without the rows of other GPUs of the catalogue."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    others = pa.array([name for name in catalogue.ids(Gpu) if name != gpu], content.schema.field("gpu").type)
+    return content.filter(pc.invert(pc.is_in(content["gpu"], value_set=others)))
 
 
 def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:

@@ -70,6 +70,15 @@ def test_rows_that_cannot_be_true_are_counted(tmp_path: Path, changes: dict[str,
     assert read.rejected == {reason: 1}
 
 
+def test_rows_of_other_gpus_are_not_read_where_one_is_asked_for(tmp_path: Path) -> None:
+    """They are named; those of no GPU are counted all the same."""
+    rows = [msgspec.structs.replace(ROW, gpu=gpu) for gpu in ("h100-sxm", "h200", "h9000")]
+    read = table.read([saved(tmp_path, *rows)], "h100-sxm")
+    assert read.rows == (ROW,)
+    assert read.gpus == ("h100-sxm", "h200")
+    assert read.rejected == {"a GPU that the catalogue does not have: h9000": 1}
+
+
 def test_a_second_row_is_counted(tmp_path: Path) -> None:
     path = saved(tmp_path, ROW)
     assert table.read([path, path]).rejected == {"a second row for the same work and source": 1}
