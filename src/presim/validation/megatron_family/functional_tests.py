@@ -30,11 +30,13 @@ _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most t
 _BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
 _INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
 _HASHES = "check-weight-hash-across-dp-replicas-interval"
-_GRAPHED: Mapping[str, tuple[str, ...]] = {  # what Megatron calls parts of layers that are graphs -> their modules
+# What Megatron calls parts of layers that are graphs -> their modules (TransformerLayer._get_submodules_under_cudagraphs).
+_GRAPHED: Mapping[str, tuple[str, ...]] = {
     "attn": ("input_layernorm", "self_attention"),
-    "moe_router": ("pre_mlp_layernorm", "router"),
+    "mlp": ("mlp.linear_fc1", "mlp.linear_fc2"),  # of layers without experts
+    "moe_router": ("pre_mlp_layernorm", "router", "shared_experts"),
     "mamba": ("mixer",),
-}  # not "mlp": of layers without experts, whose scopes are those of layers with them
+}
 _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     # words of a test's name -> options of its model_config.yaml that tables of results leave out
     ("defer_embedding_wgrad_compute", {"wgrad-deferral-limit": "2"}),
