@@ -30,7 +30,8 @@ _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most t
 _BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
 _INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
 _HASHES = "check-weight-hash-across-dp-replicas-interval"
-# Parts of layers that are graphs, as Megatron calls them -> modules (TransformerLayer._get_submodules_under_cudagraphs).
+# Parts of layers that are graphs, as Megatron calls them -> modules, as its TransformerLayer has them:
+# _get_submodules_under_cudagraphs.
 _GRAPHED: Mapping[str, tuple[str, ...]] = {
     "attn": ("input_layernorm", "self_attention"),
     "mlp": ("mlp.linear_fc1", "mlp.linear_fc2"),  # of layers without experts
