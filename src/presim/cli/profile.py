@@ -30,10 +30,11 @@ import click
 def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], quiet: bool) -> None:
     """Measure operators on this machine's GPU and keep their times in a table for --prices.
 
-    Without --trace a standard sweep of products, attention, elementwise work and copies is measured. One GPU is enough
-    to price a job for a thousand. What the table in DIR has is not measured again, so a call that was stopped is simply
-    repeated. With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from
-    the datasets that presim fit reads.
+    Without --trace a standard sweep of products, attention, elementwise work, norms, softmax and copies is measured.
+    One GPU is enough to price a job for a thousand. What the table in DIR has is not measured again, so a call that was
+    stopped is simply repeated. With --import no GPU is needed: rows come from traces of PyTorch's profiler
+    (record_shapes=True) or from the datasets that presim fit reads, and are added to the tables in DIR. DATA may be
+    aiconfigurator, the package from PyPI.
     """
     lines = _imported(imports, out) if imports else _measured(out, trace, seconds, quiet)
     if not quiet:

@@ -21,7 +21,7 @@ from presim.cost.measured.importers import (
     own,
     simumax,
 )
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
 
@@ -105,6 +105,8 @@ def _commit_lines(root: Path) -> Iterator[str]:
 def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     """Write one table for each GPU that the folders measured; returns what came of it, in words.
 
+    What an earlier import left in the tables stays, unless the same source has the same work again.
+
     Raises:
         InputError: a folder is of no known kind, nothing in them can be used, or the tables cannot be written.
     """
@@ -124,8 +126,17 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     for gpu in sorted({row.gpu for row in alone}):
         rows = [row for row in alone if row.gpu == gpu]
         path = out / f"{gpu}.imported{table.SUFFIX}"
-        table.write(rows, path, origin)
-        said.append(f"{path}: {len(rows)} rows")
+        kept = _kept(path, rows)
+        table.write([*kept, *rows], path, {**(table.origin_of(path) if kept else {}), **origin})
+        said.append(f"{path}: {len(rows)} rows" + (f" and {len(kept)} that it had" if kept else ""))
     beside = len(intake.accepted) - len(alone)
     intake.rejected["a time that holds other work too"] += beside
     return said + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]
+
+
+def _kept(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
+    """The rows of an earlier import that these do not replace."""
+    if not path.exists():
+        return []
+    replaced = {(row.source, row.signature) for row in rows}
+    return [row for row in table.read([path]).rows if (row.source, row.signature) not in replaced]

@@ -18,7 +18,7 @@ from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
+from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Signature, Softmax
 
 _DTYPES = {"c10::BFloat16": "bfloat16", "c10::Half": "float16", "float": "float32", "double": "float64"}
 _DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -53,7 +53,8 @@ def trace_rows(path: Path) -> Iterator[Measurement | str]:
     trace = load(path)
     gpu = _gpu(trace)
     if gpu is None:
-        yield f"a GPU that the catalogue does not have: {_device_name(trace)}"
+        name = _device_name(trace)
+        yield f"a GPU that the catalogue does not have: {name}" if name else "a trace that does not name its GPU"
         return
     found: dict[Signature, list[float]] = collections.defaultdict(list)
     for operator, microseconds in _calls(trace["traceEvents"]):
@@ -89,7 +90,7 @@ def load(path: Path) -> dict[str, Any]:
 
 def _device_name(trace: dict[str, Any]) -> str:
     devices = trace.get("deviceProperties") or [{}]
-    return str(devices[0].get("name", "no device"))
+    return str(devices[0].get("name", ""))
 
 
 def _gpu(trace: dict[str, Any]) -> str | None:
@@ -171,6 +172,37 @@ def _pointwise(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str,
     return Elementwise(read, elements * dtype_bytes(dtype), elements, dtype, operator=name)
 
 
+def _cast(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """A copy into another type, of tensors that lie alike; others are strided, or copied by no kernel."""
+    (target, source), strides = dtypes[:2], args["Input Strides"]
+    if not (target and source) or target == source or shapes[0] != shapes[1] or strides[0] != strides[1]:
+        return None
+    elements = _elements(shapes[0])
+    return Elementwise(
+        elements * dtype_bytes(source), elements * dtype_bytes(target), elements, target, operator="aten::copy_"
+    )
+
+
+def _layer_norm(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """With a weight and a bias; mean and deviation of each row are written in float32."""
+    elements, row = _elements(shapes[0]), _elements(shapes[2])
+    if not all(dtypes[each] for each in (0, 2, 3)) or shapes[2] != shapes[3]:
+        return None
+    read = elements * dtype_bytes(dtypes[0]) + sum(row * dtype_bytes(dtypes[each]) for each in (2, 3))
+    written = elements * dtype_bytes(dtypes[0]) + elements // row * 8
+    return Normalization(read, written, elements, dtypes[0], operator=name, row=row)
+
+
+def _softmax(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
+    """Along the last dimension, in the type of its input."""
+    axis, widened = args["Concrete Inputs"][1:3]
+    if not dtypes[0] or int(axis) not in (-1, len(shapes[0]) - 1) or widened != "False":
+        return None
+    elements = _elements(shapes[0])
+    size = elements * dtype_bytes(dtypes[0])
+    return Softmax(size, size, elements, dtypes[0], operator=name, row=shapes[0][-1])
+
+
 def _elements(shape: tuple[int, ...]) -> int:
     total = 1
     for size in shape:
@@ -180,6 +212,9 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 _MAKERS: dict[str, _Maker] = {
     **dict.fromkeys(("mm", "bmm", "addmm"), _product),
+    "copy": _cast,
+    "native_layer_norm": _layer_norm,
+    **dict.fromkeys(("_softmax", "_log_softmax"), _softmax),
     **dict.fromkeys((f"_{kind}_attention_{way}" for kind in ("flash",) for way in ("forward", "backward")), _attention),
     **dict.fromkeys(
         (

@@ -12,7 +12,7 @@ import pytest
 from presim.cost.measured.importers import kineto
 from presim.cost.measured.rows import Intake
 from presim.errors import InputError
-from presim.trace.signatures import Attention, Elementwise, Gemm
+from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Softmax
 
 BF16 = "c10::BFloat16"
 
@@ -51,6 +51,34 @@ def test_products_attention_and_elementwise_are_read(tmp_path: Path) -> None:
     assert Attention("forward", 4, 16, 8, 512, 512, 64, 64, True, "bfloat16", "flash") in rows
     assert Elementwise(2 * 9216, 2 * 8192, 8192, "bfloat16", operator="aten::add") in rows
     assert Gemm(64, 128, 4096, 1, "bfloat16", layout="TN") in rows
+
+
+def test_casts_norms_and_softmax_are_those_of_a_capture(tmp_path: Path) -> None:
+    wide = {"Input type": ["float", BF16], "Input Strides": [[1024, 1]] * 2}
+    across = {**wide, "Input Strides": [[1024, 1], [1, 8]]}
+    last, first = ({"Concrete Inputs": ["", axis, "False"]} for axis in ("-1", "0"))
+    norm = {"Input type": [BF16, "ScalarList", BF16, BF16, "Scalar"]}
+    path = saved(
+        tmp_path / "a.json.gz",
+        operator(1, "aten::copy_", [[8, 1024], [8, 1024]], **wide), kernel(1, 3.0),
+        operator(2, "aten::copy_", [[8, 1024], [8, 1024]], **across), kernel(2, 3.0),
+        operator(3, "aten::native_layer_norm", [[8, 1024], [], [1024], [1024], []], **norm), kernel(3, 3.0),
+        operator(4, "aten::_log_softmax", [[8, 1024], [], []], **last), kernel(4, 3.0),
+        operator(5, "aten::_softmax", [[8, 1024], [], []], **first), kernel(5, 3.0),
+    )  # fmt: skip
+    rows = list(kineto.trace_rows(path))
+    assert [row.signature for row in rows if not isinstance(row, str)] == [
+        Elementwise(2 * 8192, 4 * 8192, 8192, "float32", operator="aten::copy_"),
+        Normalization(2 * 8192 + 4096, 2 * 8192 + 64, 8192, "bfloat16", operator="aten::native_layer_norm", row=1024),
+        Softmax(2 * 8192, 2 * 8192, 8192, "bfloat16", operator="aten::_log_softmax", row=1024),
+    ]
+    assert [row for row in rows if isinstance(row, str)] == [
+        "arguments of aten::copy_ that are not read", "arguments of aten::_softmax that are not read"
+    ]  # fmt: skip
+
+
+def test_a_trace_of_no_card_says_so(tmp_path: Path) -> None:
+    assert list(kineto.trace_rows(saved(tmp_path / "a.json.gz", gpu=""))) == ["a trace that does not name its GPU"]
 
 
 def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
