@@ -78,7 +78,7 @@ def test_show_says_what_cannot_be_true(tmp_path: Path, capsys: pytest.CaptureFix
 def test_an_unknown_name_is_input_that_cannot_be_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["hardware", "show", "h10000"]) == 2
     assert capsys.readouterr().err == (
-        "presim: no GPU, node type or fabric is called 'h10000'; did you mean h100 or h100-80gb or v100 or h800?\n"
+        "presim: no GPU, node type or fabric is called 'h10000'; did you mean h100 or h100-80gb or v100 or p100?\n"
     )
 
 
