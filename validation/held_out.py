@@ -24,7 +24,8 @@ sizes, heads or elements was in the fit. Prices are of single kernels, as tables
 
 *All sources* includes those that were left out of the fit or ran slower (vidur's products beside aiconfigurator's,
 SimuMax's B200 as it is): the interval has to cover them, and the error without them is in
-*what was fitted*. Sources that measured the same work on the same GPU disagree by as much as the difference.
+*what was fitted*. Sources that measured the same work on the same GPU disagree by as much as the difference. Where a
+class has rows in two data types, each has a line: products in fp16 are all vidur's, those in bf16 are the others.
 """
 
 
@@ -39,12 +40,15 @@ def tables(models: list[Model]) -> Iterator[str]:
             fitted = parts.get("of what was fitted")
             own = f"{fitted.points} | {percent(fitted.mape)}" if fitted else " | "
             yield f"| {model.kind} | {model.gpu} | {figures(parts['all'])} | {own} |"
+        for part in model.held_out:
+            if part.name.startswith("in "):
+                yield f"| {model.kind}, {part.name[3:]} alone | {model.gpu} | {figures(part)} | | |"
     yield from ("", "## By source and length", "")
     yield "| class | GPU | of these | points | formula | learned | median | within stated |"
     yield "|---|---|---|---:|---:|---:|---:|---:|"
     for model in models:
         for part in model.held_out:
-            if part.name not in ("all", "of what was fitted"):
+            if part.name not in ("all", "of what was fitted") and not part.name.startswith("in "):
                 yield f"| {model.kind} | {model.gpu} | {part.name} | {figures(part)} |"
 
 

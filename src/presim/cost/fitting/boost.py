@@ -27,6 +27,9 @@ class Effort:
     share: float = 1.0  # of the features, drawn anew for each tree
 
 
+APART = Effort(trees=100, leaves=31, rate=0.15, least=20)  # of rows that have trees of their own beside the common ones
+
+
 def effort_for(rows: int) -> Effort:
     """Few rows support few trees; under 100 only a constant. More trees were held to the calibrating shapes."""
     if rows < 100:
@@ -58,6 +61,25 @@ def fit(features: Array, target: Array, effort: Effort) -> tuple[Edges, Trees]:
     edges = tuple(tuple(sorted(values)) for values in thresholds)
     numbers = [{edge: number for number, edge in enumerate(column)} for column in edges]
     return edges, (first, *(_tree(root, numbers) for root in roots))
+
+
+def joined(common: tuple[Edges, Trees], apart: tuple[Edges, Trees], feature: int) -> tuple[Edges, Trees]:
+    """One forest of two: the trees of ``apart`` add nothing where ``feature``, a yes or no, is 0."""
+    half = [{0.5} if place == feature else set() for place in range(len(common[0]))]
+    edges = tuple(tuple(sorted({*one, *other, *more})) for one, other, more in zip(common[0], apart[0], half))
+    numbers = [{edge: number for number, edge in enumerate(column)} for column in edges]
+    below = (_renumbered(tree, apart[0], numbers) for tree in apart[1])
+    root = numbers[feature][0.5]
+    grafted = (Tree((feature, -1, *tree.split), (root, 0, *tree.value)) for tree in below)
+    return edges, (*(_renumbered(tree, common[0], numbers) for tree in common[1]), *grafted)
+
+
+def _renumbered(tree: Tree, edges: Edges, numbers: list[dict[float, int]]) -> Tree:
+    """The same thresholds by their numbers in a longer list."""
+    values = (
+        numbers[split][edges[split][value]] if split >= 0 else value for split, value in zip(tree.split, tree.value)
+    )
+    return Tree(tree.split, tuple(values))
 
 
 def _boost(features: Array, target: Array, effort: Effort) -> Any:

@@ -9,21 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.analytic.device import device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.fitting import boost
-from presim.cost.fitting.split import part_of
+from presim.cost.fitting.sample import Sample, sample_of
 from presim.cost.learned import features
 from presim.cost.learned.probes import probe_ns
 from presim.cost.learned.schema import FORMAT, VERSION, HeldOut, Model, Source
 from presim.cost.learned.trees import Forest
 from presim.cost.measured.importers.tables import sample as sample_rows
 from presim.cost.measured.rows import Measurement
-from presim.hardware import catalogue
 from presim.trace.signatures import Signature
 
 Array = NDArray[np.float64]
-_LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
 LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
 _MOST_ROWS = 50_000  # of one source
 _REFERENCE, _ENOUGH = (
@@ -31,7 +27,6 @@ _REFERENCE, _ENOUGH = (
     500,
 )  # the dataset with most shapes and kernel times alone; rows that make it one
 _WIDTHS_US = (10.0, 100.0, 1000.0)
-_CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
 _STATED = 0.8
 _WITNESSES, _CONTRADICTED = (
     3,
@@ -39,52 +34,6 @@ _WITNESSES, _CONTRADICTED = (
 )  # sources that timed the same work; further than this from their median is disturbed
 # Left out where there are enough other rows: vidur rounds to a microsecond and times with events around the operator.
 _LESS_LIKE_TRAINING = {"gemm-half": "vidur"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """Rows of one class on one GPU, as arrays."""
-
-    rows: tuple[Measurement, ...]
-    features: Array
-    analytic_ns: Array
-    target: Array  # log of measured over analytic
-    part: NDArray[np.str_]
-
-    def of(self, chosen: NDArray[np.bool_]) -> Sample:
-        """Some of the rows."""
-        rows = tuple(row for row, wanted in zip(self.rows, chosen) if wanted)
-        return Sample(rows, self.features[chosen], self.analytic_ns[chosen], self.target[chosen], self.part[chosen])
-
-
-def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
-    """Rows by class of work and GPU, in the order of their names; classes that nothing corrects are left out."""
-    found: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
-    for row in rows:
-        kind = features.kind_of(row.signature)
-        if kind is not None:
-            found[kind, row.gpu].append(row)
-    return dict(sorted(found.items()))
-
-
-def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
-    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price."""
-    estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
-    beside = [_sum_ns(estimator, row) for row in rows]
-    own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
-    blocks, prices = [], []
-    for start in range(0, len(rows), _CHUNK):
-        signatures = [row.signature for row in rows[start : start + _CHUNK]]
-        analytic = np.array([price.duration_ns for price in estimator.price(signatures) if price], float)
-        prices.append(analytic)
-        blocks.append(features.KINDS[kind].rows(signatures, analytic, device_of(catalogue.gpu(gpu_id))))
-    analytic_ns = np.concatenate(prices)
-    parts = np.array([part_of(row.signature) for row in rows])
-    return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
-
-
-def _sum_ns(estimator: AnalyticEstimator, row: Measurement) -> float:
-    return float(sum(price.duration_ns for price in estimator.price(list(row.beside)) if price)) if row.beside else 0.0
 
 
 def fit_class(
@@ -107,7 +56,7 @@ def fit_class(
     effort = boost.effort_for(int(train.sum()))
     if not effort.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
-    forest, thresholds, trees = _boosted(sample, train, effort)
+    forest, thresholds, trees = _boosted(kind, sample, train, effort)
     correction = forest.evaluate(measured.features)
     edges, widths = _widths(measured, correction)  # sources that disagree are what a price does not know
     names = {row.source for row in sample.rows}
@@ -168,10 +117,19 @@ def _even(rows: Sequence[Measurement]) -> list[Measurement]:
     return [row for name in sorted(by_source) for row in sample_rows(by_source[name], _MOST_ROWS, name)]
 
 
-def _boosted(sample: Sample, train: NDArray[np.bool_], effort: boost.Effort) -> tuple[Forest, boost.Edges, boost.Trees]:
-    target = np.clip(sample.target[train], -LIMIT, LIMIT)
-    thresholds, trees = boost.fit(sample.features[train], target, effort)
-    return Forest.of(thresholds, trees, LIMIT), thresholds, trees
+def _boosted(
+    kind: str, sample: Sample, train: NDArray[np.bool_], effort: boost.Effort
+) -> tuple[Forest, boost.Edges, boost.Trees]:
+    """Trees fitted to all rows; where a kind has rows apart, further ones to what the first leave of these."""
+    names, apart = features.KINDS[kind].features, features.KINDS[kind].apart
+    place = names.index(apart) if apart else len(names)
+    target, rows = np.clip(sample.target[train], -LIMIT, LIMIT), sample.features[train]
+    common = boost.fit(np.where(np.arange(len(names)) <= place, rows, 0.0), target, effort)
+    chosen = rows[:, place] > 0 if apart else np.zeros(len(rows), bool)
+    if chosen.sum() >= _ENOUGH:
+        rest = target - Forest.of(*common, LIMIT).evaluate(rows)
+        common = boost.joined(common, boost.fit(rows[chosen], rest[chosen], boost.APART), place)
+    return Forest.of(*common, LIMIT), *common
 
 
 def levels_of(kind: str, sample: Sample) -> dict[str, float]:
@@ -184,7 +142,7 @@ def levels_of(kind: str, sample: Sample) -> dict[str, float]:
     reference = source == _REFERENCE
     if reference.sum() < _ENOUGH or reference.all():
         return {}
-    forest, _, _ = _boosted(sample, reference, boost.effort_for(int(reference.sum())))
+    forest, _, _ = _boosted(kind, sample, reference, boost.effort_for(int(reference.sum())))
     rest = sample.target - forest.evaluate(sample.features)
     alike = _laid_out_alike(kind, sample)
     names = sorted(set(source) - {_REFERENCE})
@@ -232,7 +190,7 @@ def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple
 def _held_out(
     sample: Sample, correction: Array, edges: Sequence[float], widths: Sequence[float], only: str = ""
 ) -> Iterator[HeldOut]:
-    """The error on the test groups: all of them (``only`` these, by that name), and by class of duration and source."""
+    """The error on the test groups: all (``only`` these, by that name), and by duration, source and data type."""
     test = sample.part == "test"
     microseconds = sample.analytic_ns * np.exp(correction) / 1e3
     inside = _stated(sample, correction) <= np.array(widths)[np.searchsorted(edges, microseconds)]
@@ -241,6 +199,9 @@ def _held_out(
     source = np.array([row.source for row in sample.rows])
     classes = {"all": test, "from 100 us": test & (microseconds >= 100), "below 100 us": test & (microseconds < 100)}
     classes |= {f"from {name}": test & (source == name) for name in sorted(set(source))}
+    dtype = np.array([str(getattr(row.signature, "dtype", "")) for row in sample.rows])
+    several = sorted(set(dtype)) if len(set(dtype)) > 1 else []
+    classes |= {f"in {name}": test & (dtype == name) for name in several}
     for name, chosen in ({only: test} if only else classes).items():
         if chosen.any():
             figures = (error[chosen].mean(), np.median(error[chosen]), analytic[chosen].mean(), inside[chosen].mean())

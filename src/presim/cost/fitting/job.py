@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from presim.cost.fitting.fit import by_class, fit_class
+from presim.cost.fitting.fit import fit_class
+from presim.cost.fitting.sample import by_class
 from presim.cost.fitting.split import least_rows
 from presim.cost.learned import schema
 from presim.cost.learned.schema import Model, Source

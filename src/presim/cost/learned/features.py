@@ -39,7 +39,7 @@ PRODUCT = (
 ATTENTION = (
     "analytic_us", "sequences", "q_tiles", "k_tiles", "head_dim", "v_head_dim", "shared_heads", "is_causal", "seen",
     "waves_128", "fill_128", "waves_64", "fill_64", "fill_q128", "ridge", "l2", "is_half", "batch", "window",
-    "is_paged",
+    "is_paged", "page_row", "waves_packed", "fill_packed",
 )  # fmt: skip
 MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
 ROWWISE = (*MEMORY, "row", "rows_per_sm")
@@ -80,7 +80,11 @@ def _peak(signature: Gemm | GroupedGemm | Attention, device: Device) -> float:
 
 
 def attention_features(signatures: Sequence[Attention], analytic_ns: Array, device: Device) -> Array:
-    """One row per attention; see `ATTENTION`."""
+    """One row per attention; see `ATTENTION`.
+
+    ``page_row``: bytes between the keys of two tokens in a page, 0 for tensors in one piece. ``packed``: tiles of 128
+    rows that share keys, which is how queries of several heads to one of keys are laid out.
+    """
     rows = [
         (
             max(item.batch, 1), max(item.heads, 1), max(item.kv_heads, 1), max(item.q_len, 1), max(item.kv_len, 1),
@@ -100,7 +104,9 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
         columns += [np.log(waves), waves / np.ceil(waves)]
     columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved * device.memory_Bps / peaks)]
     columns += [np.log(moved / device.l2_bytes), size == 2, np.log(batch), np.log1p(window), paged]
-    return np.stack(columns, axis=1)
+    columns += [np.where(paged > 0, np.log(kv_heads * dim * size), 0)]
+    packed = np.ceil(q_len * heads / kv_heads / 128) * batch * kv_heads / device.sms
+    return np.stack([*columns, np.log(packed), packed / np.ceil(packed)], axis=1)
 
 
 def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Array, device: Device) -> Array:
@@ -127,6 +133,7 @@ class Kind:
 
     features: tuple[str, ...]
     rows: Callable[[Sequence[Any], Array, Device], Array]
+    apart: str = ""  # a yes or no: rows where it is 1 have further trees, which alone see the features behind it
 
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
@@ -137,7 +144,7 @@ KINDS: dict[str, Kind] = {
     "gemm-fp8": _PRODUCT_KIND,
     "gemm-fp32": _PRODUCT_KIND,
     "grouped-gemm": _PRODUCT_KIND,
-    "attention-forward": _ATTENTION_KIND,
+    "attention-forward": dataclasses.replace(_ATTENTION_KIND, apart="is_paged"),
     "attention-decode": _ATTENTION_KIND,
     "attention-backward": _ATTENTION_KIND,
     **dict.fromkeys(("elementwise", "index", "reduction"), _MEMORY_KIND),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from presim.cost.fitting.fit import Sample, usual_rows
+from presim.cost.fitting.fit import usual_rows
+from presim.cost.fitting.sample import Sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Gemm
 

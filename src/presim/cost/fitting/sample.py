@@ -1,0 +1,67 @@
+"""Measurements of one class of work on one GPU as arrays: features, and how far the formula is off."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.analytic.device import device_of
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.fitting.split import part_of
+from presim.cost.learned import features
+from presim.cost.measured.rows import Measurement
+from presim.hardware import catalogue
+
+Array = NDArray[np.float64]
+_LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
+_CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Rows of one class on one GPU, as arrays."""
+
+    rows: tuple[Measurement, ...]
+    features: Array
+    analytic_ns: Array
+    target: Array  # log of measured over analytic
+    part: NDArray[np.str_]
+
+    def of(self, chosen: NDArray[np.bool_]) -> Sample:
+        """Some of the rows."""
+        rows = tuple(row for row, wanted in zip(self.rows, chosen) if wanted)
+        return Sample(rows, self.features[chosen], self.analytic_ns[chosen], self.target[chosen], self.part[chosen])
+
+
+def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+    """Rows by class of work and GPU, in the order of their names; classes that nothing corrects are left out."""
+    found: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
+    for row in rows:
+        kind = features.kind_of(row.signature)
+        if kind is not None:
+            found[kind, row.gpu].append(row)
+    return dict(sorted(found.items()))
+
+
+def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
+    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price."""
+    estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
+    beside = [_sum_ns(estimator, row) for row in rows]
+    own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
+    blocks, prices = [], []
+    for start in range(0, len(rows), _CHUNK):
+        signatures = [row.signature for row in rows[start : start + _CHUNK]]
+        analytic = np.array([price.duration_ns for price in estimator.price(signatures) if price], float)
+        prices.append(analytic)
+        blocks.append(features.KINDS[kind].rows(signatures, analytic, device_of(catalogue.gpu(gpu_id))))
+    analytic_ns = np.concatenate(prices)
+    parts = np.array([part_of(row.signature) for row in rows])
+    return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
+
+
+def _sum_ns(estimator: AnalyticEstimator, row: Measurement) -> float:
+    return float(sum(price.duration_ns for price in estimator.price(list(row.beside)) if price)) if row.beside else 0.0
