@@ -102,10 +102,12 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     kept = _without_statistical(file.read_text())
     write_file(out, ("\n".join([kept, *_statistical(moved)]) + "\n").encode())
     ratio = sorted(each.late for each in fits)[len(fits) // 2]
+    before, now = _error(parameters, points), _error(moved, points)
+    worse = "" if now <= before else ": no nearer, so keep the old file, or fit to logs that have these sizes"
     return [
         f"{len(fits)} collectives on {len(paths)} ranks",
         *(f"left out {count}: {why}" for why, count in left.items()),
-        f"median error of the shortest times: {_error(parameters, points):.1%} before, {_error(moved, points):.1%} now",
+        f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
         f"late ranks make the third quartile {ratio:.2f} times as long in the median",
     ]
 
