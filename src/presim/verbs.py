@@ -45,7 +45,7 @@ def run_and_evaluate(
         InputError: an option or the script cannot be used.
         CaptureError: the script cannot be run here, or left nothing to price.
     """
-    from presim.cost.given import check, holds_prices
+    from presim.cost.given import check
     from presim.trace import store
 
     launch = _launch(command, options.module)
@@ -62,6 +62,13 @@ def run_and_evaluate(
     if card is not None:
         _measure(job.traces, folders[0], card, progress)
     progress("simulating")
+    return _evaluated(job, target, options)
+
+
+def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
+    """What a capture comes to; folders in which nothing could be measured hold no prices."""
+    from presim.cost.given import holds_prices
+
     return evaluate(
         job.traces,
         target,
@@ -70,7 +77,7 @@ def run_and_evaluate(
         stands_for=job.stands_for,
         checked=job.checked,
         notes=job.notes,
-        prices=[folder for folder in folders if holds_prices(folder)],
+        prices=[folder for folder in options.price_folders if holds_prices(folder)],
     )
 
 
