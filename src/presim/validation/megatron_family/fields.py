@@ -110,10 +110,17 @@ def attention_of(case: Case, engine: str) -> str | None:
     """The backend that the case names; Megatron's own layers have the unfused one only."""
     said = flags_of(case)
     named = said.get("attention-backend")
-    old = any(name in case.text("framework") for name in ("DeepSpeed", "accelerate"))
+    old = any(name in case.text("framework") for name in ("DeepSpeed", "accelerate")) or _before_flash(case)
     if old or said.get("transformer-impl") == "local" or named == "local":
         return "unfused"
     return named if engine == "te" else None
+
+
+def _before_flash(case: Case) -> bool:
+    """Of Megatron-LM before it had FlashAttention, which came in 2023: Narayanan's and Korthikanti's papers."""
+    said = f"{case.text('framework')} {case.text('source')}".lower()
+    papers = ("sc21", "narayanan", "korthikanti", "2205.05198")
+    return "" < case.text("date") < "2023" or any(word in said for word in papers)
 
 
 def recomputes_layers(case: Case) -> bool:

@@ -56,7 +56,8 @@ _RACK = 64  # GPUs that Bridge's Nemotron 3 Ultra is split over; racks hold the 
 
 def _sharded(case: Case) -> Case:
     """Bridge's Nemotron 3 Ultra, whose table says nothing of it, by Megatron's FSDP in each rack."""
-    if "bridge" not in case.text("framework").lower() or not plain_name(case).startswith("nemotron3ultra"):
+    is_ultra = "bridge" in case.text("framework").lower() and plain_name(case).startswith("nemotron3ultra")
+    if not is_ultra or case.count("tp", 1) > 1:  # Megatron-core 0.16's FSDP does not take a hybrid's split tensors
         return case
     instances = f"num-distributed-optimizer-instances={max(1, case.count('n_gpus', 1) // _RACK)}"
     other = ";".join(part for part in (case.text("other"), instances) if part)

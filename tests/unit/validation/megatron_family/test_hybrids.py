@@ -104,6 +104,9 @@ def test_nemotron_3_ultra_is_split_in_racks_and_computes_activations_of_experts_
     assert "--recompute moe_act" in words
     assert planned.graphed == ()
     assert planned.fused_router
+    split = plan(Case({**ULTRA, "gpu": "GB200 (NVL72)", "tp": "2"})).args
+    assert "--fsdp" not in split
+    assert "--distributed-optimizer" in split
 
 
 def test_nemotron_35_lightning_is_nano_that_predicts_two_further_tokens() -> None:

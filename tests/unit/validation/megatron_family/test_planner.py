@@ -234,3 +234,18 @@ def test_a_later_stage_of_zero_is_refused() -> None:
 def test_ways_to_write_how_fp8_is_scaled(said: str, recipe: str) -> None:
     row = {**BRIDGE, "gpu": "B200", "gpus_per_node": "8", "tp": "1", "precision": said, "global_batch": "64"}
     assert f"fp8_recipe='{recipe}'" in arguments(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "unfused"),
+    [
+        ({"framework": "Megatron-LM (Korthikanti et al.)"}, True),
+        ({"framework": "Megatron-LM (SC21)"}, True),
+        ({"source": "calculon quoting arXiv 2205.05198 Fig 1"}, True),
+        ({"date": "2022-05"}, True),
+        ({"date": "2024-07-15"}, False),
+        ({}, False),
+    ],
+)
+def test_megatron_of_before_2023_had_no_fused_attention(change: dict[str, str], unfused: bool) -> None:
+    assert ("--attention unfused" in arguments({**MEGATRON, **change})) == unfused
