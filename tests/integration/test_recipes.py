@@ -83,3 +83,34 @@ def test_muon_keeps_one_momentum_of_a_matrix_and_makes_it_orthogonal_by_fifteen_
     products = [one for one in muon.signatures(muon.work(Phase.OPTIMIZER)) if isinstance(one, Gemm)]
     assert len(products) >= 15 * 2 * 4
     assert len(products) % 15 == 0
+
+
+FP8 = (
+    *("--layers", "2", "--hidden", "1024", "--ffn", "4096", "--heads", "8", "--kv-heads", "8", "--vocab", "1024"),
+    *("--sequence", "256", "--batch", "1", "--accumulate", "1", "--engine", "te", "--distributed-optimizer"),
+    *("--set", "fp8='hybrid'", "--set", "fp8_recipe='delayed'", "--set", "fp8_param=True"),
+)
+WEIGHTS = 2 * (4 * 1024**2 + 3 * 1024 * 4096)  # in layers, of which FP8 takes a byte each
+
+
+@pytest.mark.needs("transformer_engine")
+def test_frozen_weights_in_fp8_are_kept_one_way_only() -> None:
+    """Their transposes are as large; each is made anew for the gradient of its layer's input."""
+    both, one_way = (
+        run(str(RECIPES / recipe), *FP8, "--lora", "16", world_size=2, steps=2)
+        for recipe in ("megatron_gpt.py", "megatron_untransposed.py")
+    )
+    kept = [sum(job.held_after_step().values()) for job in (both, one_way)]
+    assert kept[0] - kept[1] == pytest.approx(WEIGHTS, rel=0.05)  # blocks are of whole MiB
+
+
+@pytest.mark.needs("transformer_engine")
+def test_a_model_that_begins_without_memory_is_split_as_one_that_has_it() -> None:
+    """FSDP gives each module its memory when its turn comes; what a rank of eight holds after a step is as much."""
+    split = ("--fsdp", "--overlap", "--gradients", "model")
+    whole, deferred = (
+        run(str(RECIPES / recipe), *FP8, *split, world_size=8, steps=2)
+        for recipe in ("megatron_gpt.py", "megatron_deferred.py")
+    )
+    kept = [sum(job.held_after_step().values()) for job in (whole, deferred)]
+    assert kept[0] == pytest.approx(kept[1], rel=0.02)
