@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Attention, Gemm
+from presim.trace.signatures import Attention, Gemm, Optimizer
 from support.captured import ROOT, Job, run
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -114,3 +114,46 @@ def test_a_model_that_begins_without_memory_is_split_as_one_that_has_it() -> Non
     )
     kept = [sum(job.held_after_step().values()) for job in (whole, deferred)]
     assert kept[0] == pytest.approx(kept[1], rel=0.02)
+
+
+@pytest.mark.needs("peft")
+def test_adapters_of_a_decoder_are_all_that_is_updated_and_layers_are_computed_again() -> None:
+    """Queries and values of two layers, two micro-batches a step; moments in fp32, as PEFT makes adapters."""
+    layers, hidden, ffn, words, rank, tokens = 2, 256, 512, 1024, 8, 128
+    job = run(
+        *(str(RECIPES / "single_gpu_finetune.py"), "--model", "llama", "--batch", "1", "--sequence", str(tokens)),
+        *("--shapes", f"{layers},{hidden},{ffn},4,4,{words}", "--precision", "half", "--checkpoint"),
+        *("--lora", str(rank), "--lora-targets", "q_proj,v_proj", "--accumulate", "2"),
+        gpu="a100-80gb",
+        steps=2,
+    )
+    adapters = layers * 2 * rank * 2 * hidden
+    updates = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    assert sum(one.elements for one in updates if one.operator == "aten::_foreach_addcdiv_") == adapters
+    assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 4 * adapters, rel=0.01)
+    layer = 4 * hidden**2 + 3 * hidden * ffn
+    assert job.gemm_flops(Phase.FORWARD) == 2 * 2 * tokens * (layers * layer + words * hidden + adapters)
+    assert job.gemm_flops(Phase.RECOMPUTE) >= 2 * 2 * tokens * layers * (layer - hidden * ffn)
+
+
+@pytest.mark.needs("deepspeed")
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -> None:
+    """A GPT with tied words on four ranks in fp16; no overflow is seen, so no step is skipped."""
+    layers, hidden, words, tokens, ranks = 2, 256, 1024, 128, 4
+    job = run(
+        *(str(RECIPES / "deepspeed_gpt.py"), "--model", "gpt", "--batch", "1", "--sequence", str(tokens)),
+        *("--shapes", f"{layers},{hidden},{4 * hidden},4,4,{words}", "--precision", "fp16", "--zero", str(stage)),
+        "--checkpoint",
+        gpu="a100-80gb",
+        world_size=ranks,
+        steps=2,
+    )
+    parameters = layers * (12 * hidden**2 + 13 * hidden) + (words + tokens + 2) * hidden
+    share = parameters if stage == 0 else parameters / ranks
+    updates = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    (update,) = (one for one in updates if one.operator == "aten::_fused_adamw_")
+    assert update.elements == pytest.approx(share, rel=0.01)
+    assert job.gemm_flops(Phase.FORWARD) == 2 * tokens * (layers * 12 * hidden**2 + words * hidden)
+    scattered = "reduce_scatter" if stage == 3 else "all_reduce"
+    assert job.collective_bytes(scattered) == pytest.approx(2 * parameters, rel=0.01)

@@ -9,6 +9,7 @@ from presim.validation.megatron_family import mlperf
 from presim.validation.megatron_family.planner import plan_megatron
 from presim.validation.plan import Plan, Planner
 from presim.validation.plans.borrowed import plan_automodel, plan_torchtune
+from presim.validation.plans.deepspeed import plan_deepspeed
 from presim.validation.plans.litgpt import plan_litgpt
 from presim.validation.plans.mosaic import plan_mosaic
 from presim.validation.plans.single_gpu import plan_single_gpu
@@ -20,7 +21,9 @@ _PLANNERS: tuple[tuple[tuple[str, ...], Planner], ...] = (
     (("automodel",), plan_automodel),
     (("torchtune",), plan_torchtune),
     (("litgpt", "lit-gpt"), plan_litgpt),
-    (("megatron", "nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),
+    (("megatron",), plan_megatron),  # Megatron-DeepSpeed, too
+    (("deepspeed",), plan_deepspeed),
+    (("nemo", "nvidia release", "ngc", "nvidia pytorch"), plan_megatron),
     (("hf transformers", "hugging face"), plan_single_gpu),
 )
 

@@ -1,11 +1,22 @@
-"""Plans of single models on one GPU: language models, encoders, vision."""
+"""Plans of single models on one GPU: language models, encoders, vision; LoRA of decoders."""
 
 from __future__ import annotations
 
 from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.models import plain_name, published_key
-from presim.validation.plan import Plan, checkpointing, cluster_of, only_one, options
+from presim.validation.plan import (
+    Plan,
+    accumulation,
+    checkpointing,
+    cluster_of,
+    decoder_shapes,
+    needs_installed,
+    only_one,
+    options,
+    steps_for,
+)
+from presim.validation.plans.adapters import Adapters, adapters_of
 
 _MODELS = {  # the model's name in small letters and digits -> its name in the recipe, whether it reads images
     "gemma22b": ("gemma2-2b", False),
@@ -16,6 +27,8 @@ _MODELS = {  # the model's name in small letters and digits -> its name in the r
     "vith14": ("vit-h14", True),
     "convnextv2huge": ("convnextv2-huge", True),
     "gpt2": ("gpt2", False),
+    "gpt2small": ("gpt2", False),
+    "gpt215b": ("gpt2-xl", False),
     "gpt2medium": ("gpt2-medium", False),
     "gpt2large": ("gpt2-large", False),
     "gpt2xl": ("gpt2-xl", False),
@@ -34,6 +47,7 @@ _MODELS = {  # the model's name in small letters and digits -> its name in the r
     "opt67": ("opt-6.7b", False),
     "opt67b": ("opt-6.7b", False),
 }
+_DECODERS = ("gemma2", "llama", "gpt", "opt")  # how the recipe's names of decoders begin, but for those of given sizes
 _SHAPED = {"llama": dense_models.LLAMAS, "qwen2": dense_models.QWENS, "qwen3": dense_models.QWEN3S}
 _PRECISIONS = {
     "fp16": "fp16",
@@ -48,34 +62,61 @@ _PRECISIONS = {
 
 
 def plan_single_gpu(case: Case) -> Plan:
-    """A model of Transformers in a plain loop.
+    """A model of Transformers in a plain loop; with adapters or several micro-batches a step, one that tunes it.
 
     Raises:
-        CannotBuildError: another model or precision, or several GPUs.
+        CannotBuildError: another model, precision or kind of adapters, or several GPUs.
     """
     only_one(case, "tp", "pp", "cp", "ep", "n_gpus")
     model, images, shapes = _model_of(case)
     if "mode=inf" in case.text("note"):
         raise CannotBuildError("the case's step has no backward pass, and the recipe trains")
     precision = _PRECISIONS.get(case.precision().split(" ")[0])
+    adapters = adapters_of(case)
     if precision is None:
         raise CannotBuildError(f"the recipe has no precision {case.text('precision')!r}")
+    if adapters and not (shapes or model.startswith(_DECODERS)):
+        raise CannotBuildError(f"the recipe puts adapters on decoders, and {case.text('model')!r} is none")
     size = case.count("seq_len")
-    return Plan(
-        "single_gpu.py",
-        options(
-            model=model,
-            shapes=shapes,
-            batch=case.count("micro_batch"),
-            sequence=20 if model.startswith("clip") else 0 if images else size,
-            image=size if images else 0,
-            precision=precision,
-            checkpoint=checkpointing(case) == "full",
-            attention="eager" if "eager attention" in case.text("framework") else None,
-            optimizer="none" if "no optimizer" in case.text("note") else None,
-        ),
-        cluster_of(case),
+    plain = options(
+        model=model,
+        shapes=shapes,
+        batch=case.count("micro_batch"),
+        sequence=20 if model.startswith("clip") else 0 if images else size,
+        image=size if images else 0,
+        precision=precision,
+        checkpoint=checkpointing(case) == "full",
+        attention="eager" if "eager attention" in case.text("framework") else None,
+        optimizer="none" if "no optimizer" in case.text("note") else None,
     )
+    tuning = _tuning(case, adapters)
+    if not tuning:
+        return Plan("single_gpu.py", plain, cluster_of(case))
+    needs_installed("peft", "make frameworks")
+    return Plan("single_gpu_finetune.py", plain + tuning, cluster_of(case), steps=steps_for(accumulation(case, 1)))
+
+
+def _tuning(case: Case, adapters: Adapters | None) -> tuple[str, ...]:
+    """Options that the tuning recipe has over the plain one; none where the plain one does."""
+    micro_batches = accumulation(case, 1)
+    return options(
+        lora=adapters.rank if adapters else None,
+        lora_alpha=adapters.alpha if adapters else None,
+        lora_targets=adapters.targets if adapters else None,
+        accumulate=micro_batches if micro_batches > 1 else None,
+    )
+
+
+def decoder_of(case: Case) -> tuple[str, str | None]:
+    """A decoder's name in the recipe, and its sizes where the recipe has none by that name.
+
+    Raises:
+        CannotBuildError: the recipe has no such model, or none that is a decoder.
+    """
+    model, _, shapes = _model_of(case)
+    if not (shapes or model.startswith(_DECODERS)):
+        raise CannotBuildError(f"the recipe trains decoders, and {case.text('model')!r} is none")
+    return model, shapes
 
 
 def _model_of(case: Case) -> tuple[str, bool, str | None]:
@@ -86,4 +127,6 @@ def _model_of(case: Case) -> tuple[str, bool, str | None]:
     for family, sizes in _SHAPED.items():
         if (key := published_key(case) or "") in sizes:
             return family, False, ",".join(map(str, sizes[key]))
+    if name.startswith("llama") and case.text("n_layers"):
+        return "llama", False, ",".join(map(str, decoder_shapes(case).values()))
     raise CannotBuildError(f"the recipe has no model {case.text('model')!r}")

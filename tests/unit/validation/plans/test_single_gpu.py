@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from presim.validation.cases import Case
+from presim.validation.planners import plan
 from support.plans import arguments, refusal
 
 ROW = {
@@ -71,3 +73,45 @@ def test_a_step_without_a_backward_pass_is_none() -> None:
 def test_ways_to_write_a_number_format(said: str, precision: str) -> None:
     words = {"bf16": "half"}.get(precision, precision)
     assert f"--precision {words}" in arguments({**ROW, "model": "bert_large", "precision": said})
+
+
+LORA = {**ROW, "framework": "HF transformers", "model": "Llama3.1-8B [LoRA]", "precision": "bf16", "act_ckpt": "full"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_adapters_and_several_micro_batches_have_a_recipe_that_tunes() -> None:
+    tuned = plan(Case({**LORA, "other": "r=16; alpha=32; targets=q_proj,v_proj", "global_batch": "8"}))
+    assert tuned.recipe == "single_gpu_finetune.py"
+    assert tuned.args[:4] == ("--model", "llama", "--shapes", "32,4096,14336,32,8,128256")
+    assert " ".join(tuned.args[4:]) == (
+        "--batch 1 --sequence 512 --image 0 --precision half --checkpoint"
+        " --lora 16 --lora-alpha 32 --lora-targets q_proj,v_proj --accumulate 8"
+    )
+    whole = plan(Case({**LORA, "model": "Llama3.1-8B", "global_batch": "8"}))
+    assert whole.args == (*tuned.args[: tuned.args.index("--lora")], "--accumulate", "8")
+    assert plan(Case({**LORA, "model": "Llama3.1-8B", "global_batch": "1"})).recipe == "single_gpu.py"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_llama_of_no_published_size_has_that_of_its_cells() -> None:
+    cells = {"n_layers": "2", "hidden": "256", "ffn": "512", "n_heads": "4", "n_kv_heads": "2", "vocab": "1024"}
+    words = arguments({**LORA, "model": "Llama small [LoRA]", **cells})
+    assert "--model llama --shapes 2,256,512,4,2,1024 " in words
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "Llama3.1-8B [QLoRA]"}, "the recipe has no weights in four or eight bits"),
+        ({"model": "BERT large [LoRA]"}, "the recipe puts adapters on decoders, and 'BERT large [LoRA]' is none"),
+        ({"n_gpus": "2"}, "the recipe has no N_GPUS, and the case has n_gpus = 2"),
+    ],
+)
+@pytest.mark.usefixtures("installed")
+def test_adapters_that_the_recipe_has_not(change: dict[str, str], reason: str) -> None:
+    assert refusal({**LORA, **change}) == reason
+
+
+def test_peft_has_to_be_there(installed: set[str]) -> None:
+    installed.discard("peft")
+    assert refusal(LORA) == "peft is not installed: make frameworks"
