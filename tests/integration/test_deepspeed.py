@@ -116,3 +116,8 @@ def test_an_offloaded_optimizer_leaves_nothing_on_the_device_but_copies() -> Non
 def test_offloaded_parameters_leave_the_device_between_steps() -> None:
     kept, offloaded = zero(3), zero(3, "--offload", "all")
     assert offloaded.held_after_step()[Category.PARAMETER] < kept.held_after_step()[Category.PARAMETER]
+
+
+def test_ranks_agree_on_lists_of_more_numbers_than_a_broadcast_carries_whole() -> None:
+    """80 KB: ZeRO-3's order of modules is as long where adapters make modules many."""
+    assert len(run("deepspeed_long_list.py", world_size=RANKS, steps=2).trace.steps()) == 2

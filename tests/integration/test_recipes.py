@@ -157,3 +157,20 @@ def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -
     assert job.gemm_flops(Phase.FORWARD) == 2 * tokens * (layers * 12 * hidden**2 + words * hidden)
     scattered = "reduce_scatter" if stage == 3 else "all_reduce"
     assert job.collective_bytes(scattered) == pytest.approx(2 * parameters, rel=0.01)
+
+
+@pytest.mark.needs("deepspeed", "peft")
+def test_of_adapters_deepspeed_reduces_and_updates_no_other_weights() -> None:
+    """ZeRO-2 on two ranks; the engine keeps adapters in bf16, as all weights."""
+    layers, hidden, rank, ranks = 2, 256, 8, 2
+    job = run(
+        *(str(RECIPES / "deepspeed_gpt.py"), "--model", "llama", "--batch", "1", "--sequence", "128", "--zero", "2"),
+        *("--shapes", f"{layers},{hidden},512,4,4,1024", "--lora", str(rank), "--lora-targets", "q_proj,v_proj"),
+        gpu="a100-80gb",
+        world_size=ranks,
+        steps=2,
+    )
+    adapters = layers * 2 * rank * 2 * hidden
+    updates = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
+    assert [one.elements for one in updates if one.operator == "aten::_fused_adamw_"] == [adapters // ranks]
+    assert sum(one.bytes for one in job.collectives() if one.kind == "all_reduce" and one.bytes > 8) == 2 * adapters

@@ -1,7 +1,8 @@
 """Train a decoder of Hugging Face's with DeepSpeed's engine: ZeRO 0 to 3, data parallel over all ranks.
 
 What is not asked for is DeepSpeed's own default. In the place of its FusedAdam, which is compiled for the machine at
-hand when a run begins, PyTorch's fused AdamW runs: it reads and writes the same in one kernel as well.
+hand when a run begins, PyTorch's fused AdamW runs: it reads and writes the same in one kernel as well. With ``--lora``
+adapters alone are trained; the engine casts them to 16 bits, as it does all weights.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ def build(o: argparse.Namespace, config: dict) -> torch.nn.Module:
         model.tie_weights()
     if o.checkpoint:
         model.activation_checkpointing_enable({"use_reentrant": False})
+    if o.lora:
+        from single_gpu_finetune import adapted
+
+        model = adapted(model, o.lora, o.lora_alpha, o.lora_targets)
     return model.train()
 
 
@@ -81,6 +86,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--zero-options", help="more of DeepSpeed's zero_optimization: name=value,name=value")
     parser.add_argument("--checkpoint", action="store_true", help="compute each layer's activations again")
     parser.add_argument("--clip", type=float, default=1.0, help="norm that gradients are clipped to")
+    parser.add_argument("--lora", type=int, help="rank of PEFT's adapters; without it all weights are trained")
+    parser.add_argument("--lora-alpha", type=int)
+    parser.add_argument("--lora-targets", help="names of linear layers, with commas between, or all-linear")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--local_rank", type=int, default=0)  # which the deepspeed launcher gives
     return parser.parse_args()
@@ -92,7 +100,8 @@ def main() -> None:
     deepspeed.init_distributed("nccl")
     config = settings(o)
     model = build(o, config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.1, fused=True)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     tokens = torch.randint(model.config.vocab_size, (o.batch, o.sequence), device=engine.device)
     for _ in range(o.steps * o.accumulate):

@@ -2,6 +2,9 @@
 
 ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
 before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step.
+
+ZeRO-3 holds the order of modules against rank 0's, by a broadcast whose values it reads: eight bytes a module that ran,
+and what is larger than 64 KiB has no values here. Deep models with adapters have more, so such lists go in pieces.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any
 import torch
 
 from presim.capture.script.after_import import when_imported
+
+_NUMBERS = 4096  # of eight bytes: half of what keeps its values (shim/core/transfer.h)
 
 
 def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
@@ -31,3 +36,14 @@ def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
         engine._take_model_step = step
 
     when_imported("deepspeed.runtime.engine", wrap)
+    when_imported("deepspeed.runtime.zero.utils", _compare_in_pieces)
+
+
+def _compare_in_pieces(module: Any) -> None:
+    whole = module.get_lst_from_rank0
+
+    @functools.wraps(whole)
+    def in_pieces(lst: list[int]) -> list[int]:
+        return [one for start in range(0, len(lst), _NUMBERS) for one in whole(lst[start : start + _NUMBERS])]
+
+    module.get_lst_from_rank0 = in_pieces

@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.plan import options
 
 _QUANTIZED = re.compile(r"qlora|\bnf4|\b[48][- ]?bits?\b|\bint[48]\b|\bbnb\b|bitsandbytes|load_in_[48]")
 _OTHERS = re.compile(r"\b(dora|lora-fa|ia3|vera|adalora|prefix[- ]tuning|prompt[- ]tuning|adapter_v2|oft|rslora)\b")
@@ -23,6 +24,10 @@ class Adapters:
     rank: int
     alpha: int | None
     targets: str | None  # names with commas between, or all-linear
+
+    def options(self) -> tuple[str, ...]:
+        """Of the recipes that have adapters."""
+        return options(lora=self.rank, lora_alpha=self.alpha, lora_targets=self.targets)
 
 
 def adapters_of(case: Case) -> Adapters | None:

@@ -35,18 +35,17 @@ _OPTIONS = re.compile(  # of zero_optimization, as its configuration writes them
 
 
 def plan_deepspeed(case: Case) -> Plan:
-    """Full training in fp16 or bf16; what a case does not say is DeepSpeed's default.
+    """Training of all weights or of adapters in fp16 or bf16; what a case does not say is DeepSpeed's default.
 
     Raises:
-        CannotBuildError: the case is parallel in another way, offloads, has adapters or another precision or model.
+        CannotBuildError: the case is parallel in another way, offloads, has another precision or model.
     """
     only_one(case, "tp", "pp", "cp", "ep")
     stage = _stage_of(case)
     precision = re.match(r"(bf16|fp16)\b", case.precision())
     if precision is None:
         raise CannotBuildError(f"the recipe computes in bf16 or fp16, and the case in {case.text('precision')!r}")
-    if adapters_of(case):
-        raise CannotBuildError("the recipe trains all weights with DeepSpeed, and the case adapters only")
+    adapters = adapters_of(case)
     if _COMPRESSED.search(case.text("optimizer").lower()):
         raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {case.text('optimizer')}")
     if (again := checkpointing(case)) == "selective":
@@ -54,7 +53,8 @@ def plan_deepspeed(case: Case) -> Plan:
             f"the recipe computes whole layers again or nothing, and the case's act_ckpt is {case.text('act_ckpt')!r}"
         )
     model, shapes = _model_of(case)
-    needs_installed("deepspeed", "make frameworks")
+    for package in ("deepspeed", "peft") if adapters else ("deepspeed",):
+        needs_installed(package, "make frameworks")
     cluster = cluster_of(case)
     micro_batches = accumulation(case, cluster.world_size)
     chosen = ",".join(f"{name}={value}" for name, value in _OPTIONS.findall(case.text("other").lower()))
@@ -70,7 +70,8 @@ def plan_deepspeed(case: Case) -> Plan:
             zero=stage,
             zero_options=chosen or None,
             checkpoint=again == "full",
-        ),
+        )
+        + (adapters.options() if adapters else ()),
         cluster,
         steps=steps_for(micro_batches),
     )

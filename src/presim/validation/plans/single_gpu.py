@@ -16,7 +16,7 @@ from presim.validation.plan import (
     options,
     steps_for,
 )
-from presim.validation.plans.adapters import Adapters, adapters_of
+from presim.validation.plans.adapters import adapters_of
 
 _MODELS = {  # the model's name in small letters and digits -> its name in the recipe, whether it reads images
     "gemma22b": ("gemma2-2b", False),
@@ -89,22 +89,13 @@ def plan_single_gpu(case: Case) -> Plan:
         attention="eager" if "eager attention" in case.text("framework") else None,
         optimizer="none" if "no optimizer" in case.text("note") else None,
     )
-    tuning = _tuning(case, adapters)
+    micro_batches = accumulation(case, 1)
+    tuning = adapters.options() if adapters else ()
+    tuning += options(accumulate=micro_batches if micro_batches > 1 else None)
     if not tuning:
         return Plan("single_gpu.py", plain, cluster_of(case))
     needs_installed("peft", "make frameworks")
-    return Plan("single_gpu_finetune.py", plain + tuning, cluster_of(case), steps=steps_for(accumulation(case, 1)))
-
-
-def _tuning(case: Case, adapters: Adapters | None) -> tuple[str, ...]:
-    """Options that the tuning recipe has over the plain one; none where the plain one does."""
-    micro_batches = accumulation(case, 1)
-    return options(
-        lora=adapters.rank if adapters else None,
-        lora_alpha=adapters.alpha if adapters else None,
-        lora_targets=adapters.targets if adapters else None,
-        accumulate=micro_batches if micro_batches > 1 else None,
-    )
+    return Plan("single_gpu_finetune.py", plain + tuning, cluster_of(case), steps=steps_for(micro_batches))
 
 
 def decoder_of(case: Case) -> tuple[str, str | None]:

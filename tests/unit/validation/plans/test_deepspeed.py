@@ -78,11 +78,16 @@ def test_options_of_zero_are_handed_on() -> None:
         ({"precision": "fp32"}, "the recipe computes in bf16 or fp16, and the case in 'fp32'"),
         ({"model": "BERT large"}, "the recipe trains decoders, and 'BERT large' is none"),
         ({"model": "BLOOM 7B"}, "the recipe has no model 'BLOOM 7B'"),
-        ({"model": "Llama 2 7B [LoRA]"}, "the recipe trains all weights with DeepSpeed, and the case adapters only"),
+        ({"model": "Llama 2 7B [QLoRA]"}, "the recipe has no weights in four or eight bits"),
     ],
 )
 def test_what_the_recipe_cannot_do_is_said(change: dict[str, str], reason: str) -> None:
     assert refusal({**ROW, **change}) == reason
+
+
+def test_adapters_are_peft_s() -> None:
+    words = arguments({**ROW, "model": "Llama 2 7B [LoRA r16]", "other": "targets=q_proj"})
+    assert words.endswith("--zero 2 --checkpoint --lora 16 --lora-targets q_proj")
 
 
 def test_deepspeed_has_to_be_there(installed: set[str]) -> None:
