@@ -25,7 +25,7 @@ from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
 
 FACTORS = (1.8, 2.8)
-GRID = np.arange(1.5, 3.01, 0.1)
+GRID = np.arange(1.0, 3.01, 0.1)
 CONSTANTS_MS = np.arange(0, 21, 1)
 OFF = 3.0  # recordings that took so many times as long as the prediction tell of their machine
 

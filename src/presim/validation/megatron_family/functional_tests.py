@@ -16,6 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from presim.hardware.cluster import Cluster
 from presim.validation.cases import Case
 from presim.validation.gpus import gpu_of
 from presim.validation.megatron_family.flags import flags_of
@@ -28,6 +31,7 @@ _NO_DROPOUT = {"attention-dropout": "0.0", "hidden-dropout": "0.0"}
 _ROTARY = {**_NO_DROPOUT, "position-embedding-type": "rope"}
 _LARGE, _SMALL = ":4096:8", ":4096:2:16:8"  # CUBLAS_WORKSPACE_CONFIG: of most tests, and PyTorch's own before Blackwell
 _BETWEEN_STEPS_NS = 10_000_000  # what their times ask for on all three machines: docs/decisions/host-factor.md
+_HOST_FACTORS = {"hgx-h100": 1.3, "gb200-nvl72": 2.0}  # and other runs on such nodes ask for others: likewise
 _INPUT_S = 0.0625  # of a sequence, where tests run on GitHub's machines: likewise
 _HASHES = "check-weight-hash-across-dp-replicas-interval"
 # Parts of layers that are graphs, as Megatron calls them -> modules, as its TransformerLayer has them:
@@ -133,6 +137,14 @@ def graphed_modules(case: Case) -> tuple[str, ...]:
 def between_steps_ns(case: Case) -> int:
     """What a test's host does in each step beside what the recipe has, of the reference host."""
     return _BETWEEN_STEPS_NS if is_one(case) else 0
+
+
+def on_its_hosts(case: Case, cluster: Cluster) -> Cluster:
+    """The cluster with hosts as fast as those that ran the tests, where they are not as others of the type are."""
+    factor = _HOST_FACTORS.get(cluster.node.id) if is_one(case) else None
+    if factor is None:
+        return cluster
+    return replace(cluster, node=replace(cluster.node, host_factor=factor))
 
 
 def input_s(case: Case, micro_batches: int) -> float:

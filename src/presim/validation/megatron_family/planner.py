@@ -60,21 +60,13 @@ def plan_megatron(case: Case) -> Plan:
     """
     case = encoders.completed(functional_tests.completed(selene.completed(tuned.completed(case))))
     recipe, own = _recipe(case)
-    name = case.text("model").lower()
-    if (
-        recipe not in (encoders.RECIPE, *hybrids.RECIPES)
-        and published_key(case) is None
-        and (family := next((words for word, words in _OTHER_FAMILIES.items() if word in name), None))
-    ):
-        raise CannotBuildError(f"the recipe builds decoders, and the case's {case.text('model')!r} is {family}")
-    if recipe not in hybrids.RECIPES:
-        published_shapes(case)  # what cannot be built whatever else is said comes first
+    _refuse_other_families(case, recipe)
     needs_installed("megatron", "pip install --no-deps megatron-core")
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     refuse_unknown(flags_of(case))
     stages = case.count("pp", 1)
     model_parallel = case.count("tp", 1) * stages * case.count("cp", 1)
-    cluster = cluster_of(case)
+    cluster = functional_tests.on_its_hosts(case, cluster_of(case))
     if cluster.world_size % model_parallel:
         raise CannotBuildError(f"{cluster.world_size} GPUs are no multiple of tp x pp x cp = {model_parallel}")
     micro_batches = accumulation(case, cluster.world_size // model_parallel)
@@ -101,6 +93,17 @@ def plan_megatron(case: Case) -> Plan:
         functional_tests.between_steps_ns(case),
         functional_tests.input_s(case, micro_batches),
     )
+
+
+def _refuse_other_families(case: Case, recipe: str) -> None:
+    """What cannot be built whatever else is said comes first."""
+    if recipe in hybrids.RECIPES:
+        return
+    name = case.text("model").lower()
+    family = next((word_of for word, word_of in _OTHER_FAMILIES.items() if word in name), None)
+    if family and recipe != encoders.RECIPE and published_key(case) is None:
+        raise CannotBuildError(f"the recipe builds decoders, and the case's {case.text('model')!r} is {family}")
+    published_shapes(case)
 
 
 def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:

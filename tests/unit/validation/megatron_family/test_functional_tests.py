@@ -13,7 +13,9 @@ from presim.validation.megatron_family.functional_tests import (
     graphed_modules,
     input_s,
     is_one,
+    on_its_hosts,
 )
+from presim.validation.plan import cluster_of
 
 FOLDER = "github:NVIDIA/Megatron-LM:tests/functional_tests/test_cases/gpt/gpt3_mcore/"
 ROW = {"id": "x", "framework": "Megatron-LM", "model": "gpt/gpt3_mcore", "source": FOLDER + "golden_values_lts.json"}
@@ -123,6 +125,14 @@ def test_a_tests_rows_run_with_what_it_logs_whatever_was_measured(change: dict[s
 def test_their_steps_and_no_others_take_what_the_recipe_has_not() -> None:
     assert between_steps_ns(Case(ROW)) > 0
     assert between_steps_ns(Case({**ROW, "source": "github:somebody/else.json"})) == 0
+
+
+@pytest.mark.parametrize(("gpu", "differs"), [("H100 (DGX H100)", True), ("A100 (DGX A100)", False)])
+def test_hosts_of_tests_on_h100_are_their_own_and_those_of_other_runs_the_nodes(gpu: str, differs: bool) -> None:
+    row = {**ROW, "gpu": gpu, "n_gpus": "8"}
+    cluster = cluster_of(Case(row))
+    assert (on_its_hosts(Case(row), cluster).node.host_factor < cluster.node.host_factor) is differs
+    assert on_its_hosts(Case({**row, "source": "github:somebody/else.json"}), cluster) == cluster
 
 
 def test_on_one_node_of_githubs_machines_each_sequence_is_waited_for() -> None:
