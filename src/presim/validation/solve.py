@@ -34,7 +34,7 @@ from presim.validation.gathered_ahead import gathered_ahead
 from presim.validation.plan import Plan
 from presim.validation.planners import plan
 from presim.validation.published import least_share
-from presim.validation.results import RUN_FAILED, Prediction
+from presim.validation.results import RECIPE_FAILED, RUN_FAILED, Prediction
 
 _ROOM = 2  # times the memory of a GPU that holds what the case's does not
 
@@ -116,7 +116,7 @@ def _prediction(case: Case, plan: Plan, traces: Sequence[Trace], result: Result)
         reason = f"out of memory in the emulation: {_one_line(failed.error)}"
         return Prediction(outcome="out_of_memory", reason=reason)
     if failed is not None:
-        return Prediction(reason=f"the recipe failed: {_one_line(failed.error)}")
+        return Prediction(reason=f"{RECIPE_FAILED}: {_one_line(failed.error)}")
     return Prediction(
         step_time_s=result.step_time_s,
         peak_mem_gib=_measured_peak(case, plan, traces) / GIB,

@@ -73,9 +73,12 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not again.done(Case({**CASES[1].row, "step_time_s": "3"}))
 
 
-def test_a_run_that_failed_is_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "reason", ["the run failed: the disk filled up", "the recipe failed: RuntimeError: out of luck"]
+)
+def test_what_failed_is_tried_again(reason: str, tmp_path: Path) -> None:
     table = ResultTable(tmp_path / "out.csv", CASES)
-    table.add(CASES[0], Prediction(reason="the run failed: the disk filled up"))
+    table.add(CASES[0], Prediction(reason=reason))
     table.add(CASES[1], Prediction(reason="hidden is not given"))
     assert [table.done(case) for case in CASES] == [False, True, False]
 
