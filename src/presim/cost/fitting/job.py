@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -71,11 +72,21 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
         if kind == "gemm-half":
             machines[gpu] = levels
     if not models:
-        raise InputError(f"too little to fit: {'; '.join(refused) or 'no row of a class that can be corrected'}")
+        why = "; ".join(refused) or "no row of a class that can be corrected"
+        raise InputError(f"too little to fit: {why}{_left_out(sources)}")
     make_folder(out)
     for model in models:
         schema.write(model, out / f"{model.kind}.{model.gpu}.json")
     return Outcome(tuple(models), tuple(refused), tuple(sources))
+
+
+def _left_out(sources: Sequence[Source]) -> str:
+    """How many rows could not be true, and why, behind a refusal."""
+    reasons = Counter[str]()
+    for source in sources:
+        reasons.update(source.rejected)
+    counts = ", ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items()))
+    return f"; of {sum(reasons.values())} rows left out: {counts}" if counts else ""
 
 
 def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, str]:

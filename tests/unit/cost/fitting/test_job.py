@@ -93,6 +93,16 @@ def test_too_little_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_where_all_is_left_out_the_refusal_says_how_many_and_why(tmp_path: Path) -> None:
+    data = neusight(tmp_path / "data", 0, f"add,,{DEVICE},64,64\nadd,nan,{DEVICE},64,64\nadd,nan,{DEVICE},64,64\n")
+    with pytest.raises(InputError) as refusal:
+        fit([data], tmp_path / "out", 0)
+    assert str(refusal.value) == (
+        "too little to fit: no row of a class that can be corrected; "
+        "of 3 rows left out: 2: a duration that is no positive number, 1: sizes or Latency missing"
+    )
+
+
 def test_a_folder_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is none of the datasets presim reads: aiconfigurator, NeuSight, vidur"):
         fit([tmp_path], tmp_path / "out", 0)
