@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Attention, Gemm, Optimizer
+from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, Kernel, Optimizer, Softmax
 from support.captured import ROOT, Job, run
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -114,6 +114,25 @@ def test_a_model_that_begins_without_memory_is_split_as_one_that_has_it() -> Non
     )
     kept = [sum(job.held_after_step().values()) for job in (whole, deferred)]
     assert kept[0] == pytest.approx(kept[1], rel=0.02)
+
+
+@pytest.mark.needs("megatron.core")
+def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_that_torch_compile_did_not_make() -> None:
+    """Two layers; bias and GELU read and write the FFN's activation, and the gradient of it backward."""
+    compiled, scripted = (
+        megatron(recipe, "--attention", "unfused", "--precision", "fp16")
+        for recipe in ("megatron_gpt.py", "megatron_scripted.py")
+    )
+    assert compiled.gemm_flops() == scripted.gemm_flops()
+    kernels = scripted.signatures(scripted.work())
+    assert not [one for one in kernels if isinstance(one, Kernel | Fused) and "adam" not in one.name.lower()]
+    activation, bias = 2 * 256 * 1024, 2 * 1024
+    moved = {one.operator: (one.bytes_read, one.bytes_written) for one in kernels if isinstance(one, Elementwise)}
+    assert moved["megatron_scripted::bias_gelu"] == (activation + bias, activation)
+    assert moved["megatron_scripted::bias_gelu_back"] == (2 * activation + bias, activation)
+    softmax = [one.operator for one in kernels if isinstance(one, Softmax)]
+    assert softmax[:2] == 2 * ["aten::_softmax"]
+    assert softmax[2:] == 2 * ["aten::_softmax_backward_data"]
 
 
 @pytest.mark.needs("peft")

@@ -160,6 +160,9 @@ void assign_records(Context& context, size_t first, int32_t id) {
 
 void claim_records(const at::RecordFunction& fn, Context& context, const Frame& frame, Arena& arena) {
   if (context.op_records.size() == frame.first_record) return;
+  // TorchScript names its fused groups and nothing of their tensors: their kernels go to the operator around them.
+  bool says_nothing = fn.inputs().empty() && fn.outputs().empty();
+  if (says_nothing && context.op_depth > 1) return;
   describe_outputs(fn, arena);
   int32_t id = operator_id(fn, arena.data() + frame.description, arena.size() - frame.description);
   assign_records(context, frame.first_record, id);

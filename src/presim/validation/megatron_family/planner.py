@@ -129,6 +129,8 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_untransposed.py", ()
     if functional_tests.is_one(case):
         return functional_tests.RECIPE, functional_tests.arguments(case)
+    if "deepspeed" in case.text("framework").lower():
+        return "megatron_scripted.py", ()
     return _RECIPE, ()
 
 

@@ -188,6 +188,11 @@ def test_a_table_says_in_brackets_that_further_tokens_are_not_predicted(said: st
     assert ("mL'" in words) == bool(predictors)
 
 
+def test_megatron_deepspeed_scripts_what_megatron_compiles() -> None:
+    recipes = [plan(Case({**MEGATRON, "framework": name})).recipe for name in ("Megatron-LM", "Megatron-DeepSpeed")]
+    assert recipes == ["megatron_gpt.py", "megatron_scripted.py"]
+
+
 @pytest.mark.parametrize(("table", "again"), [("ground_truth_single.csv", False), ("ground_truth_multi.csv", True)])
 def test_runs_of_vtrain_on_one_node_computed_nothing_again(table: str, again: bool) -> None:
     case = {**MEGATRON, "framework": "Megatron-DeepSpeed", "precision": "fp16", "act_ckpt": "full (all layers)"}
