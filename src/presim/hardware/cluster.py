@@ -31,6 +31,12 @@ class Node(Sourced, frozen=True, kw_only=True):
     gpus: Annotated[int, figure("gpus", 1, "GPUs of one host.", 1)]
     domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs that one switched domain joins, across hosts.")] = 0
     pcie_generation: Annotated[int, figure("pcie_generation", 1, "Generation of the host's PCIe slots.", 3)]
+    exchange_bytes_per_s: Annotated[
+        float,
+        figure(
+            "exchange_GBps", GBPS, "A GPU's share, one way, while all exchange over PCIe; 0: not known, half its link."
+        ),
+    ] = 0.0
     nics: Annotated[int, figure("nics", 1, "Network ports for traffic between GPUs.")]
     sockets: Annotated[int, figure("sockets", 1, "CPU sockets.", 1)]
     cores: Annotated[int, figure("cores", 1, "CPU cores of all sockets.", 1)]

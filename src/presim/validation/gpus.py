@@ -1,4 +1,7 @@
-"""The catalogue's name of a GPU from what tables call it: ``H100 SXM5 80GB``, ``A100-SXM4-80GB``, ``DGX H100``."""
+"""The catalogue's name of a GPU from what tables call it: ``H100 SXM5 80GB``, ``A100-SXM4-80GB``, ``DGX H100``.
+
+And of its node, where a row says more of it than how many GPUs it has.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ _BOARDS = ("pcie", "nvl", "sxm")
 _MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
 _RACKS = re.compile(r"nvl ?72|nvlink\w*|grand teton|dgx|hgx")  # "nvl" in them is not the board
 _COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # "8x H100"
+_BLUEFIELD = re.compile(r"bf-?3(?!\d)|bluefield")
 _UNSURE = ("class", "not stated", "unknown")
 _UNKNOWN = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
 _KINDS = {
@@ -65,6 +69,15 @@ def gpu_of(case: Case) -> str:
         except PresimError:
             continue
     raise CannotBuildError(f"the hardware catalogue has no GPU {said!r}: {_UNKNOWN}")
+
+
+def node_of(case: Case, gpu: str) -> str | None:
+    """The catalogue id of the case's node; None: the GPU's usual one.
+
+    L40S in fours with BlueField-3 between them are NVIDIA's OVX servers; others in fours may be virtual machines.
+    """
+    in_fours = gpu == "l40s" and case.count("gpus_per_node", 0) == 4
+    return "ovx-l40s" if in_fours and _BLUEFIELD.search(case.text("inter_link").lower()) else None
 
 
 def _named(said: str) -> str:

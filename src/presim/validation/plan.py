@@ -14,7 +14,7 @@ from presim.hardware.cluster import Cluster, Node
 from presim.hardware.schema import Gpu
 from presim.validation import dense_models
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.gpus import gpu_of
+from presim.validation.gpus import gpu_of, node_of
 from presim.validation.models import plain_name, published_key, unknown_model
 
 
@@ -75,7 +75,7 @@ def cluster_of(case: Case) -> Cluster:
     if gpus % per_node:
         raise CannotBuildError(f"{gpus} GPUs do not fill nodes of {per_node}")
     try:
-        return choose_cluster(gpu=gpu, nodes=gpus // per_node, gpus_per_node=per_node)
+        return choose_cluster(gpu=gpu, node=node_of(case, gpu), nodes=gpus // per_node, gpus_per_node=per_node)
     except PresimError as error:
         raise CannotBuildError(f"no such cluster: {error}") from None
 

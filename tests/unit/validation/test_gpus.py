@@ -10,6 +10,7 @@ from presim.hardware.catalogue import ids
 from presim.hardware.schema import Gpu
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
+from presim.validation.plan import cluster_of
 
 CHIPS = {"H100": "h100-sxm", "H200": "h200", "A100": "a100-80gb-sxm", "B200": "b200", "GB200": "gb200", "L40S": "l40s"}
 
@@ -85,3 +86,19 @@ def test_maker_and_host_around_a_name_change_nothing(chip: str, maker: str, host
 @pytest.mark.parametrize("name", ids(Gpu))
 def test_ids_of_the_catalogue_stand_for_themselves(name: str) -> None:
     assert named(name) == name
+
+
+@pytest.mark.parametrize(
+    ("changed", "node"),
+    [
+        ({}, "ovx-l40s"),
+        ({"inter_link": "2x NVIDIA BlueField-3"}, "ovx-l40s"),
+        ({"inter_link": "ENA 100 Gb/s"}, "l40s-8"),
+        ({"gpus_per_node": "8"}, "l40s-8"),
+        ({"gpus_per_node": ""}, "l40s-8"),
+        ({"gpu": "NVIDIA L40"}, "l40s-8"),
+    ],
+)
+def test_l40s_in_fours_with_bluefield_are_ovx_servers(changed: dict[str, str], node: str) -> None:
+    row = {"id": "x", "gpu": "NVIDIA L40S", "n_gpus": "64", "gpus_per_node": "4", "inter_link": "2xBF3 400Gbps for EW"}
+    assert cluster_of(Case({**row, **changed})).node.id == node

@@ -157,4 +157,18 @@ def _within_Bps(call: Call) -> float:
     if links.rings:
         return links.link_Bps * links.rings / links.rings_of_all
     share = (max(layout.per_node, 2) - 1) / (links.mesh - 1) if links.mesh > 1 else 1.0
-    return links.link_Bps * share * (call.link.crowd if layout.per_node > 2 else 1.0)
+    return links.link_Bps * share * _crowd(call)
+
+
+def _crowd(call: Call) -> float:
+    """The part of its link that a GPU can use where more than two exchange: sockets or switches carry so much at most.
+
+    They limit all protocols alike: what those lose on a free link they lose here too.
+    """
+    layout, links, link = call.layout, call.links, call.link
+    if layout.per_node <= 2:
+        return 1.0
+    if not links.exchange_Bps:
+        return link.crowd
+    alone = links.link_Bps * link.efficiency[SIMPLE] * (1 - link.small_group / layout.per_node)
+    return min(1.0, links.exchange_Bps / alone)

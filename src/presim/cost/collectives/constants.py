@@ -27,7 +27,7 @@ class LinkConstants(Calibration, frozen=True, kw_only=True):
     direct_us: Three  # all-to-all and send/receive: no steps, every pair at once
     direct_step_us: float  # of each further peer
     direct_efficiency: Three
-    crowd: float = 1.0  # share of that with more than two ranks (PCIe boxes without a switch)
+    crowd: float = 1.0  # share of that with more than two ranks over PCIe, where the node does not say what it carries
     channel_GBps: float  # what one channel, a thread block, can move at full bandwidth
     multicast_us: float = 0.0  # NVLS: reduction in the switch; 0: the generation has none
     multicast_efficiency: float = 0.0  # in units of the equivalent ring's bandwidth

@@ -25,6 +25,7 @@ _FUSED_US = 0.3  # each further call of a coalesced launch. A guess: NCCL enqueu
 _BARRIER_BYTES = 4
 _FITTED_RANKS = 8  # of one node; racks that NVLink joins are extrapolated
 _BEYOND_FIT = 0.2
+_UNKNOWN_HOST = 0.25  # PCIe beyond a pair, where the node does not say what it carries: docs/decisions/collectives.md
 _UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed
 
 
@@ -55,10 +56,16 @@ class Hierarchical:
         run = fastest(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
         far_from_fit = _BEYOND_FIT if layout.per_node > _FITTED_RANKS else 0.0
-        width = call.link.uncertainty if layout.nodes == 1 else max(call.link.uncertainty, call.fabric.uncertainty)
+        inside = call.link.uncertainty + (_UNKNOWN_HOST if _shares_host(layout, links) else 0.0)
+        width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty)
         width = min(width + far_from_fit + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
         bound = "latency" if run.latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
+
+
+def _shares_host(layout: Layout, links: Links) -> bool:
+    """More than two ranks meet over the PCIe of a node that does not say how much of it they get."""
+    return layout.per_node > 2 and not links.nvlink and not links.exchange_Bps
 
 
 def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning, cluster: Cluster) -> Call:

@@ -41,6 +41,7 @@ class Links:
     memory_Bps: float  # of one GPU
     rings: float = 0.0  # of a mesh whose links are not all alike: how many rings fit through the group's GPUs
     rings_of_all: int = 0  # the same through all GPUs of the node
+    exchange_Bps: float = 0.0  # over PCIe: what sockets or switches leave a GPU while all exchange; 0: not known
 
 
 _DETOUR = 1.65  # rings where one has to go through a GPU that takes no part: five of eight V100 (vTrain f8dda84)
@@ -73,6 +74,7 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         memory_Bps=cluster.gpu.memory_bytes_per_s,
         rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
+        exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
     )
 
 

@@ -137,3 +137,52 @@ def test_all_models_see_uneven_parts(cluster: Cluster) -> None:
         for collective in (even, msgspec.structs.replace(even, splits=splits))
     ]
     assert [price.duration_ns for price in prices if price] == [10_000, 30_000]
+
+
+def over_pcie(gpu: str, node: str | None, ranks: int, kind: str = "all_reduce", **environment: str) -> Price:
+    cluster = hardware.choose_cluster(gpu=gpu, node=node, nodes=1, gpus_per_node=ranks)
+    collective = Collective(kind=kind, bytes=GIB, dtype="float32", group=0)
+    return Hierarchical(environment).price(collective, Group("g", tuple(range(ranks)), ranks), cluster)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "node", "ranks", "published", "tolerance"),
+    [
+        ("rtx-4090", "pcie4-8-switch", 4, 25.9, 0.25),  # tinygrad/open-gpu-kernel-modules issue 36
+        ("rtx-pro-6000", "pcie5-8-switch", 8, 40.1, 0.05),  # voipmonitor/rtx6kpro
+        ("rtx-pro-6000", None, 8, 22.2, 0.1),  # the same, two EPYC without a switch
+        ("rtx-pro-6000", None, 2, 43.9, 0.15),  # NVIDIA/nccl pull request 2036
+    ],
+)
+def test_over_pcie_the_node_says_what_all_get(
+    gpu: str, node: str | None, ranks: int, published: float, tolerance: float
+) -> None:
+    price = over_pcie(gpu, node, ranks)
+    assert bus_GBps(price, GIB, ranks, 2) == pytest.approx(published, rel=tolerance)
+    assert tolerance <= price.uncertainty
+
+
+def test_a_pair_has_its_links_to_itself_whatever_the_node_carries() -> None:
+    assert over_pcie("l40s", "ovx-l40s", 2) == over_pcie("l40s", "l40s-8", 2)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
+def test_what_the_node_carries_limits_all_kinds_and_is_surer_than_a_guess(kind: str) -> None:
+    known, unknown = (over_pcie("l40s", node, 4, kind) for node in ("ovx-l40s", "l40s-8"))
+    assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.01)
+    assert unknown.uncertainty == known.uncertainty + 0.25
+
+
+def test_no_node_carries_more_than_the_link() -> None:
+    cluster = hardware.choose_cluster(gpu="l40s", node="ovx-l40s")
+    node = msgspec.structs.replace(cluster.node, exchange_bytes_per_s=1e12)
+    wide = msgspec.structs.replace(cluster, node=node, nodes=1, gpus_per_node=4)
+    narrow = msgspec.structs.replace(wide, node=msgspec.structs.replace(node, exchange_bytes_per_s=5e9))
+    assert priced(wide, "all_reduce", GIB, range(4)) == over_pcie("l40s", "ovx-l40s", 4)
+    assert bus_GBps(priced(narrow, "all_reduce", GIB, range(4)), GIB, 4, 2) == pytest.approx(5, rel=0.01)
+
+
+def test_without_peer_access_what_switches_carry_counts_no_more() -> None:
+    forbidden = over_pcie("l40s", "pcie4-8-switch", 4, NCCL_P2P_DISABLE="1")
+    assert forbidden == over_pcie("l40s", "pcie4-8", 4, NCCL_P2P_DISABLE="1")
+    assert forbidden.uncertainty > over_pcie("l40s", "pcie4-8-switch", 4).uncertainty
