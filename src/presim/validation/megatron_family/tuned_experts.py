@@ -1,11 +1,13 @@
 """How published mixtures of experts were set up, release by release, where their tables do not say it.
 
 Facts from Megatron-Bridge's ``scripts/performance/configs`` at commits of 2025-11 to 2026-08 (gpt_oss, qwen, deepseek,
-kimi, nemotronh: ``*_workload_base_configs.py``); none is adjusted to a result. Before 26.02 experts exchanged by NCCL's
-all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one graph for
-the whole iteration in MXFP8, exchanges beside the other micro-batch's products, nothing computed again, and one kernel
-for all products of a rank's experts with their activation (cuDNN's grouped MLP; ``megatron_fused_experts.py``), some
-with attention in FP8 (`presim.validation.fp8_attention`: Megatron-core 0.16.1 has it with other recipes than MXFP8).
+kimi, nemotronh: ``*_workload_base_configs.py``) and what took their place, ``src/megatron/bridge/perf_recipes``, which
+has GPT-OSS on B300 set up alike in MXFP8 and bf16; none is adjusted to a result. Before 26.02 experts exchanged by
+NCCL's all-to-all. HybridEP came then, with attention, router and what prepares experts as CUDA graphs; in 26.06 one
+graph for the whole iteration in MXFP8, exchanges beside the other micro-batch's products, nothing computed again, and
+one kernel for all products of a rank's experts with their activation (cuDNN's grouped MLP;
+``megatron_fused_experts.py``), some with attention in FP8 (`presim.validation.fp8_attention`: Megatron-core 0.16.1 has
+it with other recipes than MXFP8).
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _WHOLE: Rules = {  # since 26.06: the iteration is one graph
 }
 _FUSED: Rules = {  # since 26.06: products and activation of experts are one kernel
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
-    "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+    "gptoss120b": (("gb200", "mx"), ("gb300", "mx")),
     "deepseekv3": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
 }
 _OVERLAPPED_BEFORE: Rules = {  # and these before 26.06; in pipelines all of them with virtual stages only
@@ -69,15 +71,15 @@ _OVERLAPPED_BEFORE: Rules = {  # and these before 26.06; in pipelines all of the
 }
 _OVERLAPPED: Rules = {  # since 26.06: exchanges overlap
     "qwen330ba3b": (("gb200", "mx"), ("gb300", "mx")),
-    "gptoss120b": (("gb200", "mx"), ("gb300", "mx"), ("b300", "mx")),
+    "gptoss120b": (("gb200", "mx"), ("gb300", "mx")),
     "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
 }
 _FP8_ATTENTION: Rules = {  # since 26.06
-    "gptoss120b": (("gb", "mx"), ("b300", "mx")),
+    "gptoss120b": (("gb", "mx"),),
     "deepseekv3": (("gb300", "mx"), ("b300", "mx")),
 }
 _KEEPS_ALL: Rules = {  # since 26.06: nothing is computed again
-    "gptoss120b": (("gb", "mx"), ("b300", "mx")),
+    "gptoss120b": (("gb", "mx"),),
 }  # DeepSeek-V3 on GB300 neither, but it does not fit so without the kernels below
 
 # In all releases; Nemotron's recipes turn it off, but Ultra's.
@@ -89,6 +91,15 @@ _HOST = 8  # GPUs of a host of Bridge's tables but for racks
 _MAMBA = ("mixer",)
 _ROUTER = ("pre_mlp_layernorm", "router", "TopKRouter")
 _ATTENTION = ("input_layernorm", "self_attention", "SelfAttention", "MLASelfAttention")
+
+
+def spread(case: Case) -> Case:
+    """GPT-OSS on B200 in 25.11, whose row has H100's experts per GPU, rounds and micro-batch, over all of its hosts.
+
+    So it is in its configurations (``gpt_oss/workload_base_configs.py`` of 2025-11) and in the next release's table.
+    """
+    is_one = plain_name(case).startswith("gptoss120b") and case.text("gpu").upper().startswith("B200")
+    return Case({**case.row, "ep": case.text("n_gpus")}) if is_one and (0, 0) < release_of(case) < (26, 2) else case
 
 
 def spreads_over_hosts(case: Case, gpu: str) -> bool:

@@ -119,6 +119,16 @@ def test_fine_tuning_with_nemo_has_the_virtual_stages_of_its_recipes(model: str,
     assert completed(Case({**row, "framework": "Megatron-LM"})).row.get("vp") is None
 
 
+@pytest.mark.parametrize(
+    ("release", "gpu", "ranks"),
+    [("25.11", "B200 SXM", "64"), ("25.11", "H100 SXM 80GB", "8"), ("26.04", "B200 SXM", "8")],
+)
+def test_gpt_oss_on_b200_spread_its_experts_over_all_hosts_at_first(release: str, gpu: str, ranks: str) -> None:
+    """The row of 25.11 has the experts of H100's row; its configuration and the next release have eight hosts."""
+    row = {**BRIDGE, "model": "GPT OSS 120B", "gpu": gpu, "n_gpus": "64", "ep": "8"}
+    assert completed(Case({**row, "framework_version": f"{release} NeMo Container"})).text("ep") == ranks
+
+
 def test_a_row_of_two_set_ups_has_the_micro_batch_of_its_pipeline() -> None:
     """16 rounds of one sequence make a batch of 128 on 64 GPUs in eight parts; of two they do not."""
     row = {**BRIDGE, "gpu": "GB200", "n_gpus": "64", "tp": "2", "pp": "4", "global_batch": "128", "micro_batch": "2"}

@@ -99,6 +99,15 @@ def test_experts_over_all_hosts_of_b300_exchange_by_nccl(ranks: str, hybrid: boo
     assert bool(found) is hybrid
 
 
+def test_gpt_oss_on_b300_is_in_mxfp8_what_it_is_in_bf16() -> None:
+    """Its recipe has none of what GB200 and GB300 got in 26.06."""
+    quantised, half = (case("26.06", precision=precision, ep="8") for precision in ("MXFP8", "BF16"))
+    assert tuned_experts.exchange_fields(quantised, "b300") == tuned_experts.exchange_fields(half, "b300")
+    assert tuned_experts.graphed_modules(quantised, "b300") == tuned_experts.graphed_modules(half, "b300") != ()
+    assert not tuned_experts.fuses_experts(quantised, "b300")
+    assert not tuned_experts.attends_in_fp8(quantised, "b300")
+
+
 def test_kimis_routers_are_graphs_on_gb200_and_nothing_of_it_on_gb300() -> None:
     kimi = case("26.04", model="Kimi_K2")
     assert "router" in tuned_experts.graphed_modules(kimi, "gb200")
