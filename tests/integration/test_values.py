@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from presim.errors import CaptureError
@@ -188,3 +189,11 @@ def test_a_triton_kernel_in_the_table_is_emulated_and_a_compiled_loss_is_one() -
     result = result_of("triton_values.py", values=("loss=2.25",))
     answers = {read.answer for read in result.read_backs}
     assert answers == {"computed", "zero", "number", "loss"}
+
+
+def test_memory_that_values_were_written_to_is_taken_back_in_none_of_the_host_s_time() -> None:
+    """24 MiB each time, for which the kernel may take milliseconds."""
+    trace = capture("counted.py")
+    widened = np.flatnonzero(trace.mask(Kind.ALLOC) & (trace.columns["value"].astype(np.int64) > 20 << 20))
+    assert len(widened) == 24
+    assert np.median(trace.columns["host_ns"][widened + 1].astype(np.int64)) < 100_000

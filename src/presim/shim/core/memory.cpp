@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "config.h"
+#include "own_time.h"
 #include "values.h"
 
 namespace presim {
@@ -29,6 +30,12 @@ int free_at(void* address, bool of_space(const Range&), int error) {
   uncharge(range.device, range.charged);
   if (range.on_device()) append(Kind::SegmentFree, 0, int64_t(range.base), int64_t(range.charged));
   return kSuccess;
+}
+
+void drop_pages(uintptr_t first, uintptr_t last) {
+  auto* begin = reinterpret_cast<void*>(first);
+  // Locked pages cannot be dropped.
+  if (madvise(begin, last - first, MADV_DONTNEED) != 0) std::memset(begin, 0, last - first);
 }
 
 }  // namespace
@@ -129,6 +136,7 @@ int unregister_host(void* address) {
 
 void make_zero(void* address, size_t bytes) {
   constexpr uintptr_t kPage = 4096;
+  constexpr size_t kLong = 1 << 20;  // of more, taking written pages back may take longer than OwnTime believes
   forget(address, bytes);
   constexpr size_t kWritten = 16384;  // below, writing is cheaper than a system call
   if (bytes <= kWritten) {
@@ -140,10 +148,9 @@ void make_zero(void* address, size_t bytes) {
   uintptr_t first = (begin + kPage - 1) & ~(kPage - 1), last = end & ~(kPage - 1);
   std::memset(address, 0, first - begin);
   std::memset(reinterpret_cast<void*>(last), 0, end - last);
-  // Locked pages cannot be dropped.
-  if (madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
-    std::memset(reinterpret_cast<void*>(first), 0, last - first);
-  }
+  if (last - first < kLong) return drop_pages(first, last);
+  OwnWork working;
+  drop_pages(first, last);
 }
 
 }  // namespace presim
