@@ -18,7 +18,7 @@ from presim.engine.options import Options
 from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
 
-FACTORS = (1.8, 2.8)
+FACTORS = (1.4, 2.0)
 WAITS = 0.4  # of its step that a run's host takes at least, at the lower factor
 
 

@@ -12,7 +12,7 @@ reference host.
 
 from __future__ import annotations
 
-TYPICAL_FACTOR = 1.9
+TYPICAL_FACTOR = 1.7
 ORDINARY = 1.3  # time as it comes, over what is left of it without disturbances: on a quiet machine
 REFERENCE_PROBE_NS = 545_000
 _LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different

@@ -97,4 +97,4 @@ def test_deepspeed_has_to_be_there(installed: set[str]) -> None:
 
 def test_megatron_deepspeed_is_megatron_s() -> None:
     row = {**ROW, "framework": "Megatron-DeepSpeed", "model": "GPT-3 1.3B", "sharding": "DDP"}
-    assert plan(Case(row)).recipe == "megatron_gpt.py"
+    assert plan(Case(row)).recipe == "megatron_scripted.py"
