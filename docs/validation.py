@@ -37,7 +37,7 @@ def _as_seen_from_docs(text: str) -> str:
     """A page of ``validation/results``, with its links to where they lead from ``docs``."""
     for there, here in (("](../../docs/validation.md#", "](#"), ("](../../docs/", "](")):
         text = text.replace(there, here)
-    return re.sub(r"\]\(([\w.-]+\.md)\)", r"](../validation/results/\1)", text)
+    return re.sub(r"\]\(([\w.-]+\.md(?:#[\w-]+)?)\)", r"](../validation/results/\1)", text)
 
 
 def read(names: Sequence[str]) -> list[Row]:
