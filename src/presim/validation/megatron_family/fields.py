@@ -106,11 +106,16 @@ def plain_precision(case: Case) -> str:
     return said or "bf16"
 
 
+def is_deepspeed_s(case: Case) -> bool:
+    """Trained with Megatron-DeepSpeed, a fork of Megatron-LM from before it had newer attention and layers."""
+    return "deepspeed" in case.text("framework").lower()
+
+
 def attention_of(case: Case, engine: str) -> str | None:
     """The backend that the case names; Megatron's own layers have the unfused one only."""
     said = flags_of(case)
     named = said.get("attention-backend")
-    old = any(name in case.text("framework") for name in ("DeepSpeed", "accelerate")) or _before_flash(case)
+    old = is_deepspeed_s(case) or "accelerate" in case.text("framework") or _before_flash(case)
     if old or said.get("transformer-impl") == "local" or named == "local":
         return "unfused"
     return named if engine == "te" else None

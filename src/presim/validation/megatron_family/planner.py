@@ -19,6 +19,7 @@ from presim.validation.megatron_family import (
 from presim.validation.megatron_family.fields import (
     attention_of,
     engine_of,
+    is_deepspeed_s,
     is_half,
     is_sharded,
     masks_attention,
@@ -129,7 +130,7 @@ def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
         return "megatron_untransposed.py", ()
     if functional_tests.is_one(case):
         return functional_tests.RECIPE, functional_tests.arguments(case)
-    if "deepspeed" in case.text("framework").lower():
+    if is_deepspeed_s(case):
         return "megatron_scripted.py", ()
     return _RECIPE, ()
 
@@ -202,7 +203,7 @@ def _split_of_experts(case: Case) -> int | None:
 def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str) -> tuple[str, ...]:
     """Arguments for what becomes of gradients, what is computed again, and what is trained at all."""
     said, is_tuned, engine = flags_of(case), tuned.is_tuned(case), engine_of(case)
-    sharding, framework = case.text("sharding").lower(), case.text("framework")
+    sharding = case.text("sharding").lower()
     lora = tuned.adapters(case)
     keeps = not is_tuned or tuned_experts.keeps_all(case, chip)
     again = () if keeps else tuned.recomputed(plain_name(case), chip, case.text("precision"))
@@ -220,7 +221,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
         attention=attention_of(case, engine),
         attention_mask=masks_attention(case),
         deterministic=said.get("deterministic-mode") == "True",
-        no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or "DeepSpeed" in framework,
+        no_weight_gradient_fusion="no-gradient-accumulation-fusion" in said or is_deepspeed_s(case),
         checkpoint=recomputes_layers(case),
         recompute=",".join(again) or None,
         lora=lora.rank if lora else None,
