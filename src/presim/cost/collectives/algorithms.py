@@ -88,7 +88,7 @@ def nvls(call: Call, protocol: int) -> Run | None:
     if layout.nodes == 1:
         return Run(latency + within, latency, "nvls", protocol)
     hops = 2 * math.ceil(math.log2(layout.nodes))
-    latency += fabric.entry_us[SIMPLE] * 1e-6 + fabric.hops * links.hop_s * hops
+    latency += fabric.entry_us[SIMPLE] * 1e-6 + _hop_s(call) * hops
     between = (1 if layout.nodes == 2 else 2) * call.size / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
     return Run(latency + max(within, between), latency, "nvlstree", protocol)
 
@@ -117,7 +117,7 @@ def direct(call: Call, protocol: int) -> Run | None:
     if far:
         slower = fabric.efficiency[protocol] / fabric.efficiency[SIMPLE]
         between = (call.far if everyone else call.size) / (call.links.network_Bps * fabric.direct_efficiency * slower)
-        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + fabric.hops * call.links.hop_s
+        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call)
     within = call.near if everyone else near * call.size
     return Run(latency + max(within / reach, between), latency, "direct", protocol)
 
@@ -136,9 +136,16 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
         within = max(within, volume / (_within_Bps(call) * reach))
     if layout.nodes == 1:
         return Run(latency + within, latency, algorithm, protocol)
-    latency += fabric.entry_us[protocol] * 1e-6 + fabric.hops * call.links.hop_s * hops
+    latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call) * hops
     outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
     return Run(latency + max(within, outside), latency, algorithm, protocol)
+
+
+def _hop_s(call: Call) -> float:
+    """One hop between nodes: all of its latency from 8 KiB on, the fabric's `small_hop` of it up to 256 bytes."""
+    grown = min(max((math.log2(max(call.size, 1)) - 8) / 5, 0.0), 1.0)
+    share = call.fabric.small_hop + (1 - call.fabric.small_hop) * grown
+    return call.fabric.hops * call.links.hop_s * share
 
 
 def _channels_Bps(call: Call, protocol: int) -> float:

@@ -38,6 +38,7 @@ class FabricConstants(Calibration, frozen=True, kw_only=True):
     """Between nodes, on top of what happens within them."""
 
     hops: float  # time of one hop of a ring or tree, in the fabric's latency of a small message
+    small_hop: float = 1.0  # share of that where the message is a few words
     entry_us: Three  # once per collective: proxies, rendezvous, flushing
     efficiency: Three  # share of the NICs' bandwidth
     direct_efficiency: float  # of one NIC, for send/receive and all-to-all

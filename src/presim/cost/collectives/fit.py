@@ -21,12 +21,12 @@ from presim.trace.signatures import Collective
 FEWEST = 12  # points, below which a fit would follow noise
 _STEPS = (0.5, 0.25, 0.1, 0.04, 0.015)  # relative changes that are tried, from coarse to fine
 _ROUNDS = 12  # at each of them, at most
-_SHARES = ("efficiency", "direct_efficiency", "small_group", "multicast_efficiency")
+_SHARES = ("efficiency", "direct_efficiency", "small_group", "small_hop", "multicast_efficiency")
 _MOST = {"multicast_efficiency": 1.35, "small_group": 0.9}  # shares are 1 at most: never faster than the wires
 
 LINK = ("base_us", "step_us", "efficiency", "small_group", "direct_us", "direct_step_us", "direct_efficiency")
 SWITCH = ("multicast_us", "multicast_efficiency")
-FABRIC = ("entry_us", "hops", "efficiency", "direct_efficiency")
+FABRIC = ("entry_us", "hops", "small_hop", "efficiency", "direct_efficiency")
 
 
 @dataclasses.dataclass(frozen=True)
