@@ -24,6 +24,8 @@ from transformers import (
     ConvNextV2ForImageClassification,
     Gemma2Config,
     Gemma2ForCausalLM,
+    GemmaConfig,
+    GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -128,6 +130,18 @@ def clip_336() -> CLIPConfig:
 
 # Name -> (configuration, model, attention where the framework's own default is not SDPA).
 MODELS = {
+    "gemma-2b": (
+        lambda: GemmaConfig(
+            hidden_size=2048,
+            intermediate_size=16384,
+            num_hidden_layers=18,
+            num_attention_heads=8,
+            num_key_value_heads=1,
+            use_cache=False,
+        ),
+        GemmaForCausalLM,
+        "sdpa",
+    ),
     "gemma2-2b": (lambda: Gemma2Config(use_cache=False), Gemma2ForCausalLM, "fused"),
     "llama3.2-1b": (
         lambda: LlamaConfig(
@@ -221,10 +235,14 @@ def batch(o: argparse.Namespace, model: torch.nn.Module) -> dict[str, torch.Tens
 
 
 def loss_of(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The model's own loss; of a decoder the one of transformers 4.46 to 4.50: logits in fp32, shifted by a copy."""
+    """The model's own loss; of a decoder the one of transformers 4.46 to 4.48, whose memory TorchSim's table shows.
+
+    Logits shifted by a copy and, but for GPT-2's, in fp32; those that the model gave are there until the loss is.
+    """
     if "labels" not in inputs or not hasattr(model, "lm_head") or model.config.is_encoder_decoder:
         return model(**inputs).loss
-    logits = model(input_ids=inputs["input_ids"]).logits.float()
+    given = model(input_ids=inputs["input_ids"]).logits
+    logits = given if isinstance(model, GPT2LMHeadModel) else given.float()
     shifted = logits[..., :-1, :].contiguous()
     return F.cross_entropy(shifted.view(-1, shifted.shape[-1]), inputs["labels"][..., 1:].reshape(-1))
 

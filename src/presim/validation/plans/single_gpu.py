@@ -19,6 +19,7 @@ from presim.validation.plan import (
 from presim.validation.plans.adapters import adapters_of
 
 _MODELS = {  # the model's name in small letters and digits -> its name in the recipe, whether it reads images
+    "gemma2b": ("gemma-2b", False),
     "gemma22b": ("gemma2-2b", False),
     "llama321b": ("llama3.2-1b", False),
     "clipvitl14336": ("clip-vit-l14-336", True),
@@ -47,7 +48,7 @@ _MODELS = {  # the model's name in small letters and digits -> its name in the r
     "opt67": ("opt-6.7b", False),
     "opt67b": ("opt-6.7b", False),
 }
-_DECODERS = ("gemma2", "llama", "gpt", "opt")  # how the recipe's names of decoders begin, but for those of given sizes
+_DECODERS = ("gemma", "llama", "gpt", "opt")  # how the recipe's names of decoders begin, but for those of given sizes
 _SHAPED = {"llama": dense_models.LLAMAS, "qwen2": dense_models.QWENS, "qwen3": dense_models.QWEN3S}
 _PRECISIONS = {
     "fp16": "fp16",

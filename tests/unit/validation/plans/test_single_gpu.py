@@ -27,6 +27,7 @@ ROW = {
         ("T5 Large", "t5-large"),
         ("T5 3B", "t5-3b"),
         ("ViT-L/16", "vit-l16"),
+        ("Gemma 2B", "gemma-2b"),
         ("Gemma 2 2B", "gemma2-2b"),
         ("CLIP ViT-L/14 336", "clip-vit-l14-336"),
     ],
