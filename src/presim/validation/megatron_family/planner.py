@@ -8,6 +8,7 @@ from presim.hardware.cluster import Cluster
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family import (
     encoders,
+    finetuning,
     functional_tests,
     hybrids,
     mlperf,
@@ -30,7 +31,8 @@ from presim.validation.megatron_family.fields import (
     split_of_layers,
 )
 from presim.validation.megatron_family.flags import fields_of, flags_of, refuse_unknown
-from presim.validation.models import plain_name, published_key, published_shapes
+from presim.validation.megatron_family.recipe import recipe_of, refuse_other_families
+from presim.validation.models import plain_name, published_shapes
 from presim.validation.named_models import Shapes
 from presim.validation.plan import (
     Plan,
@@ -43,15 +45,6 @@ from presim.validation.plan import (
     steps_for,
 )
 
-_RECIPE = "megatron_gpt.py"
-_OTHER_FAMILIES = {  # words of a model's name -> what it is
-    **dict.fromkeys(("bert", "t5"), "an encoder outside Megatron-LM's own tests"),
-    **dict.fromkeys(("mimo", "llava"), "a model of images and text"),
-    **dict.fromkeys(("hybrid", "mamba", "nemotron"), "a hybrid whose layers are neither given nor known here"),
-    "grpo": "reinforcement learning, whose steps generate and score, too",
-    "diffusion": "a diffusion model",
-}
-
 
 def plan_megatron(case: Case) -> Plan:
     """One rank of each pipeline stage runs the recipe.
@@ -59,9 +52,10 @@ def plan_megatron(case: Case) -> Plan:
     Raises:
         CannotBuildError: the case needs what the recipe has not, or Megatron-core is not installed.
     """
-    case = encoders.completed(functional_tests.completed(selene.completed(tuned.completed(case))))
-    recipe, own = _recipe(case)
-    _refuse_other_families(case, recipe)
+    case = finetuning.completed(tuned.completed(case))
+    case = encoders.completed(functional_tests.completed(selene.completed(case)))
+    recipe, own = recipe_of(case)
+    refuse_other_families(case, recipe)
     needs_installed("megatron", "pip install --no-deps megatron-core")
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     refuse_unknown(flags_of(case))
@@ -94,45 +88,6 @@ def plan_megatron(case: Case) -> Plan:
         functional_tests.between_steps_ns(case),
         functional_tests.input_s(case, micro_batches),
     )
-
-
-def _refuse_other_families(case: Case, recipe: str) -> None:
-    """What cannot be built whatever else is said comes first."""
-    if recipe in hybrids.RECIPES:
-        return
-    name = case.text("model").lower()
-    family = next((word_of for word, word_of in _OTHER_FAMILIES.items() if word in name), None)
-    if family and recipe != encoders.RECIPE and published_key(case) is None:
-        raise CannotBuildError(f"the recipe builds decoders, and the case's {case.text('model')!r} is {family}")
-    published_shapes(case)
-
-
-def _recipe(case: Case) -> tuple[str, tuple[str, ...]]:
-    """The recipe that builds the case's kind of model, and its own arguments."""
-    if encoders.family(case):
-        return encoders.RECIPE, encoders.arguments(case)
-    if hybrid := hybrids.recipe_of(case):
-        return hybrid
-    if own := variants.arguments(case):
-        steps = ("--tests", *functional_tests.arguments(case)) if functional_tests.is_one(case) else ()
-        return variants.RECIPE, (*own, *steps)
-    chip = cluster_of(case).gpu.id
-    pieces = options(pieces=tuned.packed(case) or None)
-    if tuned.keeps_mxfp8_alone(case, chip):
-        return "megatron_mxfp8.py", pieces
-    if pieces:
-        return "megatron_packed.py", pieces
-    if tuned_experts.fuses_experts(case, chip):
-        return "megatron_fused_experts.py", ()
-    if is_sharded(case) and tuned.defers_memory(case):
-        return "megatron_deferred.py", ()
-    if mlperf.drops_transposes(case):
-        return "megatron_untransposed.py", ()
-    if functional_tests.is_one(case):
-        return functional_tests.RECIPE, functional_tests.arguments(case)
-    if is_deepspeed_s(case):
-        return "megatron_scripted.py", ()
-    return _RECIPE, ()
 
 
 def _shapes_of(case: Case) -> Shapes:
@@ -204,7 +159,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
     """Arguments for what becomes of gradients, what is computed again, and what is trained at all."""
     said, is_tuned, engine = flags_of(case), tuned.is_tuned(case), engine_of(case)
     sharding = case.text("sharding").lower()
-    lora = tuned.adapters(case)
+    lora = finetuning.adapters(case)
     keeps = not is_tuned or tuned_experts.keeps_all(case, chip)
     again = () if keeps else tuned.recomputed(plain_name(case), chip, case.text("precision"))
     again = (*again, "mlp") if tuned_experts.spreads_over_hosts(case, chip) else again

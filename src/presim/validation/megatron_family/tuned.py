@@ -7,20 +7,12 @@ Facts from the recipes that the tables point at: Megatron-Bridge, ``scripts/perf
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family import mlperf, tuned_experts
+from presim.validation.megatron_family.finetuning import adapters
 from presim.validation.models import plain_name
-
-
-@dataclasses.dataclass(frozen=True)
-class Adapters:
-    """LoRA: the rank, and the linear layers that have one."""
-
-    rank: int
-    targets: tuple[str, ...]
 
 
 def is_tuned(case: Case) -> bool:
@@ -33,7 +25,7 @@ def completed(case: Case) -> Case:
     """Rows with what their empty cells follow from, and the micro-batch of those that contradict themselves."""
     if mlperf.is_one(case):
         return mlperf.completed(case)
-    return _one_at_a_time(tuned_experts.spread(_sharded(_staged(case))))
+    return _one_at_a_time(tuned_experts.spread(_sharded(case)))
 
 
 _ONE_AT_A_TIME = ("llama370b", "gptoss120b")  # what Bridge runs with a micro-batch of one where it has a pipeline
@@ -66,17 +58,6 @@ def _sharded(case: Case) -> Case:
     return Case({**case.row, "sharding": f"FSDP group {_RACK}", "other": other})
 
 
-def _staged(case: Case) -> Case:
-    """NeMo's fine-tuning in pipelines, whose tables have no column for virtual stages, with those of its recipes.
-
-    They are those of Llama 3 70B in ``scripts/performance/recommended_model_configs``: 20 with LoRA, 5 without.
-    """
-    tuned_on = "nemo" in case.text("framework").lower() and ("[SFT]" in case.text("model") or adapters(case))
-    if not tuned_on or case.text("vp") or case.count("pp", 1) == 1:
-        return case
-    return Case({**case.row, "vp": "20" if adapters(case) else "5"})
-
-
 def scales_by_current_values(case: Case) -> bool:
     """Plain "FP8" scaled by the tensor's own values: Bridge's, Nemotron-H's, some of MLPerf's."""
     if "Bridge" in case.text("framework") or "nemotron-h" in case.text("model").lower():
@@ -104,13 +85,6 @@ def keeps_mxfp8_alone(case: Case, gpu: str) -> bool:
 def defers_memory(case: Case) -> bool:
     """What Megatron's FSDP splits begins without memory: Bridge's ``set_megatron_fsdp_overrides``."""
     return "Bridge" in case.text("framework")
-
-
-def adapters(case: Case) -> Adapters | None:
-    """MLPerf's have rank 16 on all of attention; NeMo's and Bridge's performance recipes on the joint projection."""
-    if "lora" not in f"{case.text('model')} {case.text('sharding')}".lower():
-        return None
-    return Adapters(16, ("linear_qkv", "linear_proj") if mlperf.is_one(case) else ("linear_qkv",))
 
 
 _SAMPLE = 256  # tokens of one of SQuAD's samples, as long as attention over all of them asks for; a round figure

@@ -1,4 +1,4 @@
-"""What published benchmarks leave to their recipes: recomputation, graphs, adapters, layouts of a pipeline."""
+"""What published benchmarks leave to their recipes: recomputation, graphs, layouts of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family.tuned import (
-    adapters,
     completed,
     is_tuned,
     keeps_mxfp8_alone,
@@ -88,17 +87,10 @@ def test_samples_are_apart_in_bridges_and_nemos_fine_tuning_only() -> None:
     assert packed(Case({**tuned, "seq_len": "4100"})) == 0
 
 
-def test_adapters_of_mlperf_are_on_all_of_attention() -> None:
+def test_runs_with_adapters_are_graphs_where_sequences_are_split() -> None:
     case = Case({**BRIDGE, "model": "Llama2-70B [LoRA r16]", "source": "github:mlcommons/training_results_v5.1:x"})
-    found = adapters(case)
-    assert found is not None
-    assert (found.rank, found.targets) == (16, ("linear_qkv", "linear_proj"))
     assert not launched_as_graphs(case, "llama270b", "b200")
     assert launched_as_graphs(Case({**case.row, "cp": "8"}), "llama270b", "b200")
-    bridge = adapters(Case({**BRIDGE, "model": "LLAMA3_70B [LoRA Performance]"}))
-    assert bridge is not None
-    assert bridge.targets == ("linear_qkv",)
-    assert adapters(Case(BRIDGE)) is None
 
 
 def test_empty_cells_of_mlperf_follow_from_the_others() -> None:
@@ -108,15 +100,6 @@ def test_empty_cells_of_mlperf_follow_from_the_others() -> None:
     assert completed(Case({**row, "precision": "NVFP4", "micro_batch": "1"})).text("precision") == "NVFP4"
     assert completed(Case(row)).text("micro_batch") == ""
     assert completed(Case(BRIDGE)).text("precision") == ""
-
-
-@pytest.mark.parametrize(
-    ("model", "pp", "expected"), [("[LoRA]", "4", "20"), ("[SFT]", "4", "5"), ("[SFT]", "1", None)]
-)
-def test_fine_tuning_with_nemo_has_the_virtual_stages_of_its_recipes(model: str, pp: str, expected: str | None) -> None:
-    row = {"id": "x", "gpu": "H100", "framework": "NeMo (Megatron-Core)", "model": f"LLAMA2-70B {model}", "pp": pp}
-    assert completed(Case(row)).row.get("vp") == expected
-    assert completed(Case({**row, "framework": "Megatron-LM"})).row.get("vp") is None
 
 
 @pytest.mark.parametrize(
