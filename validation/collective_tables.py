@@ -48,19 +48,26 @@ def echo(root: Path, count: int) -> Iterator[Case]:
 
 _GPUS = {"H100 SXM 80GB": "h100-sxm", "A100 SXM 80GB": "a100-80gb-sxm"}
 _KINDS = {"all_reduce": "all_reduce", "alltoall": "all_to_all"}
+_FABRICS = {"RoCE": "roce-200", "TCPXO": "gcp-tcpxo-200"}  # words of inter_link
 
 
 def nccl_csv(path: Path, count: int) -> Iterator[Case]:
-    """Logs of nccl-tests collected in a CSV: gpu, n_gpus, nodes, inter_link, collective, size_bytes, time_us."""
+    """Logs of nccl-tests collected in a CSV: gpu, n_gpus, nodes, inter_link, collective, size_bytes, time_us.
+
+    What ``gpu`` says in brackets tells clusters apart.
+    """
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["collective"] in _KINDS and row["time_us"]]
     for row in rows:
         gpu = next((known for name, known in _GPUS.items() if row["gpu"].startswith(name)), None)
-        if gpu is None or "degraded" in row["confidence"] or "a3-mega" in row["inter_link"]:
+        if gpu is None or "degraded" in row["confidence"]:
             continue
         work = Collective(kind=_KINDS[row["collective"]], bytes=int(float(row["size_bytes"])), dtype="float32", group=0)
         where = "between nodes" if int(row["nodes"]) > 1 else "in a node"
-        fabric = "" if row["nodes"] == "1" else "roce-200" if "RoCE" in row["inter_link"] else "ib-ndr-400"
+        named = [fabric for word, fabric in _FABRICS.items() if word in row["inter_link"]]
+        fabric = "" if row["nodes"] == "1" else (named or ["ib-ndr-400"])[0]
+        machine = re.search(r"\((.+)\)", row["gpu"])
         kind = f"{work.kind} {where}"
         seconds, ranks = float(row["time_us"]) * 1e-6, int(row["n_gpus"])
-        yield Case(gpu, kind, "nccl-tests", (work,), seconds, ranks=ranks, fabric=fabric)
+        source = f"nccl-tests, {machine[1]}" if machine else "nccl-tests"
+        yield Case(gpu, kind, source, (work,), seconds, ranks=ranks, fabric=fabric)

@@ -52,9 +52,8 @@ table of one machine is a copy of another's, nor to RoCE. Made by `validation/co
 Of {logs} logs {good} are within a median error of 10 %. The others: Echo's A100 with 40 GB take half as long again
 between 512 KiB and 16 MiB as the A100 of three other datasets, and reach 125 GB/s between nodes where ports of 200
 Gb/s usually give 160: a fit to its own logs (`presim fit --nccl-tests`) meets them to 2 % within a node and 7 %
-between. (Its smaller sizes within a node are left out: one thread launches for all GPUs, which takes as long.) The
-logs of 32 H100 are of two clusters whose small messages differ by half. vidur's sends between two A100 are a
-quarter faster than the model.
+between. (Its smaller sizes within a node are left out: one thread launches for all GPUs, which takes as long.)
+vidur's sends between two A100 are a quarter faster than the model.
 
 Datasets: {datasets}.
 

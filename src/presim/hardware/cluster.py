@@ -60,7 +60,9 @@ class Node(Sourced, frozen=True, kw_only=True):
 class Fabric(Sourced, frozen=True, kw_only=True):
     """The network between nodes. How many ports a node has is the node's to say, unless the fabric says it."""
 
-    kind: Annotated[Literal["infiniband", "roce", "ethernet", "efa"], says("Technology; ethernet has no RDMA.")]
+    kind: Annotated[
+        Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], says("Technology; ethernet has no RDMA.")
+    ]
     notes: Annotated[str, says("What to know before trusting the figures.")] = ""
     port_bytes_per_s: Annotated[float, figure("port_GBps", GBPS, "One port, one direction (a 400 Gb/s port: 50).", 1)]
     latency_ns: Annotated[int, figure("latency_us", US, "A small message between GPUs of two nodes, one way.")]

@@ -88,6 +88,8 @@ def _fabric(case: Case, nodes: int) -> str | None:
     if nodes == 1 or said.startswith("not stated") or not said:
         return None
     speed = re.search(r"(\d+) ?gb/s", said)
+    if "tcpxo" in said:
+        return "gcp-tcpxo-200"
     kind = "roce" if "roce" in said else "ib" if re.search(r"\bib\b|infiniband|cx-?\d", said) else ""
     known = _FABRICS.get((kind, int(speed[1]) if speed else 0))
     if known is None:

@@ -25,6 +25,12 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
     assert abs(float(row["error"])) < 0.2  # 16 H100 on eight 400 Gb/s ports a node: 450 GB/s or so
 
 
+def test_the_network_of_a3_mega_is_told_by_its_name() -> None:
+    said = {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet", "time_us": "6759"}
+    (row,) = COLLECTIVES.predict([{**ROW, **said}])
+    assert abs(float(row["error"])) < 0.05  # nearly all of 200 Gb/s a port
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -40,8 +46,8 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
         ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
         ({"nodes": "3"}, "16 GPUs cannot be spread over 3 nodes evenly"),
         (
-            {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet"},
-            "the hardware catalogue has no fabric for 'GPUDirect-TCPXO 8x200 Gb/s Ethernet'",
+            {"inter_link": "Slingshot 4x200 Gb/s"},
+            "the hardware catalogue has no fabric for 'Slingshot 4x200 Gb/s'",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def link_constants(generation: str, nvlink: bool, own: Mapping[str, Any] | None 
 
 
 def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricConstants:
-    """Constants of a kind of fabric (infiniband, roce, efa, ethernet); ``own`` as in `link_constants`."""
+    """Constants of a kind of fabric (infiniband, roce, efa, tcpxo, ethernet); ``own`` as in `link_constants`."""
     entries = table()["fabric"]
     return _converted(entries.get(kind) or entries["ethernet"], own, "fabric", FabricConstants)
 

@@ -36,7 +36,7 @@ class Links:
     link_Bps: float  # one GPU to the others of its node, all links together
     mesh: int  # GPUs joined by links of their own rather than by a switch; 0: a switch or PCIe
     network_Bps: float  # one GPU's share of its node's network ports
-    fabric: str  # infiniband, roce, ethernet, efa
+    fabric: str  # infiniband, roce, efa, tcpxo, ethernet
     hop_s: float  # one small message between GPUs of two nodes
     memory_Bps: float  # of one GPU
     rings: float = 0.0  # of a mesh whose links are not all alike: how many rings fit through the group's GPUs
