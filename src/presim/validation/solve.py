@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -14,6 +15,7 @@ import numpy as np
 
 from presim.analysis.blocks import allocated_bytes, reserved_bytes
 from presim.analysis.steps import find_steps
+from presim.capture.ranks.process import end_with_parent
 from presim.cost.chain import Chain
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
@@ -197,15 +199,16 @@ def solve_all(
 def _pool(captures: Captures, jobs: int) -> Iterator[ProcessPoolExecutor]:
     import multiprocessing
 
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (captures,))
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (captures, os.getpid()))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(captures: Captures) -> None:
+def _start_worker(captures: Captures, parent: int) -> None:
     global _captures
+    end_with_parent(parent)  # which may be killed, and cannot end it then
     _captures = captures
 
 
