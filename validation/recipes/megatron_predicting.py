@@ -44,7 +44,7 @@ class Predictor(torch.nn.Module):
     def __init__(self, config, stack_spec, pattern: str, groups) -> None:
         super().__init__()
         config = copy.copy(config)
-        config.num_layers, config.fp8, config.fp4 = len(pattern), None, None
+        config.num_layers, config.fp8, config.fp8_param, config.fp4 = len(pattern), None, False, None
         self.config = config
         norm = {"config": config, "hidden_size": config.hidden_size, "eps": config.layernorm_epsilon}
         self.enorm, self.hnorm = TENorm(**norm), TENorm(**norm)

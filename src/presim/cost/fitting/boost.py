@@ -40,7 +40,9 @@ def effort_for(rows: int) -> Effort:
         return Effort()
     if rows < 12000:
         return Effort(trees=200, leaves=31, rate=0.1, least=20)
-    return Effort(trees=300, leaves=63, rate=0.15, least=20, share=0.5)
+    if rows < 60000:
+        return Effort(trees=300, leaves=63, rate=0.15, least=20, share=0.5)
+    return Effort(trees=400, leaves=127, rate=0.12, least=20, share=0.5)
 
 
 def fit(features: Array, target: Array, effort: Effort) -> tuple[Edges, Trees]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from presim.cost.fitting import boost
 from presim.cost.fitting.sample import Sample, sample_of
+from presim.cost.fitting.split import Group, group_of
 from presim.cost.learned import features
 from presim.cost.learned.probes import probe_ns
 from presim.cost.learned.schema import FORMAT, VERSION, HeldOut, Model, Source
@@ -42,12 +43,14 @@ def fit_class(
     rows: Sequence[Measurement],
     sources: Sequence[Source],
     machine: Mapping[str, float] | None = None,
+    group: Group = group_of,
 ) -> tuple[Model, dict[str, float]]:
     """The model of one class on one GPU, and the levels of its sources.
 
-    ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with.
+    ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with;
+    ``group``: what is held out whole.
     """
-    measured = sample_of(kind, gpu_id, _even(rows))
+    measured = sample_of(kind, gpu_id, _even(rows), group)
     usual = usual_rows(kind, measured)
     sample = measured.of(usual)
     levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.fitting.split import part_of
+from presim.cost.fitting.split import Group, group_of, part_of
 from presim.cost.learned import features
 from presim.cost.measured.rows import Measurement
 from presim.hardware import catalogue
@@ -47,8 +47,11 @@ def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurem
     return dict(sorted(found.items()))
 
 
-def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
-    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price."""
+def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group = group_of) -> Sample:
+    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price.
+
+    ``group``: what is held out whole.
+    """
     estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
     beside = [_sum_ns(estimator, row) for row in rows]
     own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
@@ -59,7 +62,7 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement]) -> Sample:
         prices.append(analytic)
         blocks.append(features.KINDS[kind].rows(signatures, analytic, device_of(catalogue.gpu(gpu_id))))
     analytic_ns = np.concatenate(prices)
-    parts = np.array([part_of(row.signature) for row in rows])
+    parts = np.array([part_of(row.signature, group) for row in rows])
     return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
 
 

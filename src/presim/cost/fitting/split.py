@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Literal
 
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
@@ -10,6 +11,7 @@ from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 LEAST_ROWS = 20  # of one class on one GPU, where only bytes tell shapes apart
 LEAST_SHAPES = 500  # where sides, heads and lengths do: 183 rows of one job made other shapes worse
 Part = Literal["train", "calibrate", "test"]
+Group = Callable[[Signature], str]
 
 
 def least_rows(kind: str) -> int:
@@ -26,7 +28,12 @@ def group_of(signature: Signature) -> str:
     return f"{getattr(signature, 'elements', 0)}"
 
 
-def part_of(signature: Signature) -> Part:
+def shape_of(signature: Signature) -> str:
+    """A product alone: with it as a group, others of the same weights' sizes may be on the other side."""
+    return f"{getattr(signature, 'm', '')} {group_of(signature)}"
+
+
+def part_of(signature: Signature, group: Group = group_of) -> Part:
     """Of ten groups eight train, one sets the width of the interval, one tests."""
-    number = zlib.crc32(group_of(signature).encode()) % 10
+    number = zlib.crc32(group(signature).encode()) % 10
     return "test" if number == 0 else "calibrate" if number == 1 else "train"

@@ -16,7 +16,8 @@ from presim.validation.named_models import Shapes, experts
 from presim.validation.plan import needs_installed, options
 
 RECIPE, PREDICTING = "megatron_hybrid.py", "megatron_predicting.py"
-RECIPES = (RECIPE, PREDICTING)
+PREDICTING_MXFP8 = "megatron_predicting_mxfp8.py"  # with no weights in bf16 beside
+RECIPES = (RECIPE, PREDICTING, PREDICTING_MXFP8)
 _MAMBA = {
     "is_hybrid_model": True,
     "mamba_head_dim": 64,

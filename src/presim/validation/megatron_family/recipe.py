@@ -42,12 +42,14 @@ def recipe_of(case: Case) -> tuple[str, tuple[str, ...]]:
     """The recipe that builds the case's kind of model, and its own arguments."""
     if encoders.family(case):
         return encoders.RECIPE, encoders.arguments(case)
+    chip = cluster_of(case).gpu.id
     if hybrid := hybrids.recipe_of(case):
-        return hybrid
+        recipe, own = hybrid
+        alone = recipe == hybrids.PREDICTING and tuned.keeps_mxfp8_alone(case, chip)
+        return hybrids.PREDICTING_MXFP8 if alone else recipe, own
     if own := variants.arguments(case):
         steps = ("--tests", *functional_tests.arguments(case)) if functional_tests.is_one(case) else ()
         return variants.RECIPE, (*own, *steps)
-    chip = cluster_of(case).gpu.id
     pieces = options(pieces=tuned.packed(case) or None)
     if tuned.keeps_mxfp8_alone(case, chip):
         return "megatron_mxfp8.py", pieces

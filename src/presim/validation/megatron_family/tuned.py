@@ -65,7 +65,11 @@ def scales_by_current_values(case: Case) -> bool:
     return mlperf.scales_by_current_values(case)
 
 
-_FULL = {"llama31405b": ("gb300",), "llama370b": ("gb300",)}  # and these with two sequences at a time, on any GPU:
+_FULL = {
+    "llama31405b": ("gb300",),
+    "llama370b": ("gb300",),
+    "nemotron3super": ("b200",),
+}  # and these with two sequences at a time, on any GPU:
 _FULL_WITH_TWO = ("llama370b", "deepseekv3")
 
 

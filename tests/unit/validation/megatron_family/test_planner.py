@@ -74,6 +74,8 @@ def test_scores_scaled_by_layer_are_widened_and_scaled_by_megatron_s_own_layers_
         ({"sharding": "FSDP group 64", "framework": "NVIDIA NeMo"}, "megatron_gpt.py"),
         ({"source": "mlcommons/training_results_v4.0:x", "model": "Llama2-70B [LoRA]", "gpu": "H200",
           "global_batch": "8", "n_gpus": "8"}, "megatron_untransposed.py"),
+        ({"model": "Nemotron_3_Super", "gpu": "B200", "precision": "MXFP8"}, "megatron_predicting_mxfp8.py"),
+        ({"model": "Nemotron_3_Super", "gpu": "B200", "precision": "BF16"}, "megatron_predicting.py"),
     ],
 )  # fmt: skip
 def test_what_would_not_fit_has_a_recipe_of_its_own(change: dict[str, str], recipe: str) -> None:

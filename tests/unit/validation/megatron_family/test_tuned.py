@@ -143,6 +143,8 @@ def test_mlperf_rows_are_tuned_whatever_their_framework_is_called() -> None:
         ({"model": "LLAMA3_70B [SFT Performance]"}, "gb300", True),
         ({"model": "LLAMA3_70B [LoRA Performance]"}, "gb300", False),
         ({"model": "LLAMA3_70B"}, "gb200", False),
+        ({"model": "Nemotron_3_Super"}, "b200", True),
+        ({"model": "Nemotron_3_Super"}, "gb200", False),
         ({"model": "LLAMA3_70B", "micro_batch": "2"}, "gb200", True),
         ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.04 NeMo Container"}, "gb300", True),
         ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.06 NeMo Container"}, "gb300", False),
