@@ -69,8 +69,8 @@ _FULL = {
     "llama31405b": ("gb300",),
     "llama370b": ("gb300",),
     "nemotron3super": ("b200",),
-}  # and these with two sequences at a time, on any GPU:
-_FULL_WITH_TWO = ("llama370b", "deepseekv3")
+}
+_FULL_WITH_TWO = ("llama370b", "deepseekv3")  # with two sequences at a time, on any GPU
 
 
 def keeps_mxfp8_alone(case: Case, gpu: str) -> bool:
