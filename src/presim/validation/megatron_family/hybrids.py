@@ -208,7 +208,9 @@ def recipe_of(case: Case) -> tuple[str, tuple[str, ...]] | None:
         raise CannotBuildError("the recipe has no pipeline of hybrids that predict further tokens")
     if len(set(predictors)) > 1:
         raise CannotBuildError(f"the recipe's predictors are all alike, and the case's layers are {pattern}")
-    own = bool(predictors) and bool(flags_of(case).get("hybrid-layer-pattern"))  # Bridge's repeat the same one
+    said = flags_of(case)
+    one_for_all = not said.get("hybrid-layer-pattern") or said.get("mtp-use-repeated-layer") == "True"  # Bridge's do
+    own = bool(predictors) and not one_for_all
     words = options(
         pattern=layers,
         predictor=predictors[0] if predictors else None,

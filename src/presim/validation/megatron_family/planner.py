@@ -169,7 +169,7 @@ def _training(case: Case, repeats: Repeats | None, micro_batches: int, chip: str
         fsdp=is_sharded(case),
         overlap="overlap-grad-reduce" in said or "overlap-grad-reduce" in sharding or is_tuned,
         precision=plain_precision(case),
-        gradients="model" if is_tuned or is_half(case) else None,
+        gradients="model" if is_tuned or is_half(case) or said.get("grad-reduce-in-bf16") == "True" else None,
         average_in_collective=(is_tuned and not is_sharded(case)) or "ddp_average_in_collective" in case.text("model"),
         optimizer_instances=said.get("num-distributed-optimizer-instances"),
         engine=engine,

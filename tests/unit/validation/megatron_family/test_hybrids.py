@@ -59,6 +59,8 @@ def test_a_hybrid_that_predicts_further_tokens_has_a_recipe_of_its_own() -> None
     words = arguments(said)
     assert "--pattern ME* --predictor *E --predictions 2 --own-weights --layers 3" in words
     assert "mtp_num_layers" not in words
+    said |= {"other": said["other"] + ";mtp-use-repeated-layer=True"}
+    assert "--own-weights" not in arguments(said)
 
 
 def test_a_test_with_the_layers_of_a_published_hybrid_has_its_mamba() -> None:

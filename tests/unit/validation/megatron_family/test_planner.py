@@ -152,6 +152,7 @@ def test_only_the_measured_rank_runs_for_a_row_of_memory() -> None:
 def test_fp16_sums_gradients_in_fp16_as_megatron_does() -> None:
     assert "--gradients model" in arguments({**MEGATRON, "precision": "fp16"})
     assert "--gradients" not in arguments(MEGATRON)
+    assert "--gradients model" in arguments({**MEGATRON, "other": "grad-reduce-in-bf16=True"})
 
 
 def test_megatron_needs_the_number_of_gpus() -> None:
