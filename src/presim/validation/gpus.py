@@ -24,6 +24,9 @@ _MEMORY = re.compile(r"(?<![\d.])(\d+)(?:\.\d+)? ?gi?b\b")
 _RACKS = re.compile(r"nvl ?72|nvlink\w*|grand teton|dgx|hgx")  # "nvl" in them is not the board
 _COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # "8x H100"
 _BLUEFIELD = re.compile(r"bf-?3(?!\d)|bluefield")
+_BRIDGED = re.compile(r"nvlink|nv-?bridge")
+_WITH_BRIDGES = {"pcie4-8": "pcie4-8-bridged", "pcie5-8": "pcie5-8-bridged"}
+_FOUR = 4  # cards that the largest bridge joins
 _UNSURE = ("class", "not stated", "unknown")
 _UNKNOWN = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
 _KINDS = {
@@ -75,9 +78,16 @@ def node_of(case: Case, gpu: str) -> str | None:
     """The catalogue id of the case's node; None: the GPU's usual one.
 
     L40S in fours with BlueField-3 between them are NVIDIA's OVX servers; others in fours may be virtual machines.
+    Cards with NVLink between them have bridges: of four H200 NVL, else of two.
     """
     in_fours = gpu == "l40s" and case.count("gpus_per_node", 0) == 4
-    return "ovx-l40s" if in_fours and _BLUEFIELD.search(case.text("inter_link").lower()) else None
+    if in_fours and _BLUEFIELD.search(case.text("inter_link").lower()):
+        return "ovx-l40s"
+    if not _BRIDGED.search(case.text("intra_link").lower()):
+        return None
+    if gpu == "h200-nvl" and case.count("gpus_per_node", case.count("n_gpus", 1)) <= _FOUR:
+        return "h200-nvl-4"
+    return _WITH_BRIDGES.get(find(Gpu, gpu).default_node)
 
 
 def _named(said: str) -> str:

@@ -10,6 +10,7 @@ from presim.errors import InputError
 from presim.validation.collectives import COLLECTIVES
 from support.plans import ELSEWHERE
 
+PAPERS = Path(__file__).parents[3] / "validation" / "papers"
 ROW = {
     "source": "a log", "gpu": "H100 SXM 80GB (a server)", "n_gpus": "16", "nodes": "2",
     "inter_link": "8x CX-7 NDR 400 Gb/s IB per node", "collective": "all_reduce", "dtype": "float32",
@@ -29,6 +30,14 @@ def test_the_network_of_a3_mega_is_told_by_its_name() -> None:
     said = {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet", "time_us": "6759"}
     (row,) = COLLECTIVES.predict([{**ROW, **said}])
     assert abs(float(row["error"])) < 0.05  # nearly all of 200 Gb/s a port
+
+
+def test_an_all_reduce_of_32_h800_that_nothing_was_fitted_to_is_met() -> None:
+    rows = COLLECTIVES.predict(COLLECTIVES.read(PAPERS / "echo.csv"))
+    errors = sorted(abs(float(row["error"])) for row in rows)
+    assert len(errors) == 7
+    assert errors[3] < 0.05
+    assert errors[-1] < 0.2
 
 
 @pytest.mark.parametrize(

@@ -102,3 +102,19 @@ def test_ids_of_the_catalogue_stand_for_themselves(name: str) -> None:
 def test_l40s_in_fours_with_bluefield_are_ovx_servers(changed: dict[str, str], node: str) -> None:
     row = {"id": "x", "gpu": "NVIDIA L40S", "n_gpus": "64", "gpus_per_node": "4", "inter_link": "2xBF3 400Gbps for EW"}
     assert cluster_of(Case({**row, **changed})).node.id == node
+
+
+@pytest.mark.parametrize(
+    ("changed", "node"),
+    [
+        ({}, "h200-nvl-4"),
+        ({"n_gpus": "8"}, "pcie5-8-bridged"),
+        ({"gpu": "H100 NVL"}, "pcie5-8-bridged"),
+        ({"gpu": "A100 PCIe", "intra_link": "NV-Bridge"}, "pcie4-8-bridged"),
+        ({"gpu": "A100 PCIe", "intra_link": "PCIe Gen4"}, "pcie4-8"),
+        ({"gpu": "H100 SXM"}, "hgx-h100"),
+    ],
+)
+def test_nvlink_between_pcie_cards_is_a_bridge(changed: dict[str, str], node: str) -> None:
+    row = {"id": "x", "gpu": "NVIDIA H200 NVL", "n_gpus": "4", "intra_link": "NVLink"}
+    assert cluster_of(Case({**row, **changed})).node.id == node

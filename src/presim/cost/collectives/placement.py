@@ -52,12 +52,12 @@ _SHARED_MEMORY = 0.5  # of PCIe's bandwidth where GPUs meet in the host's memory
 def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> Links:
     """The wires that a group with this layout uses, as far as NCCL is allowed to.
 
-    Bridged pairs help no group of more than two: it goes over PCIe. An oversubscribed fabric counts against all
-    that leaves a node, because which switch a node hangs on is not known.
+    Bridges join GPUs 0 and 1, 2 and 3, ... of a node: any other group goes over PCIe. An oversubscribed fabric counts
+    against all that leaves a node, because which switch a node hangs on is not known.
     """
     interconnect = cluster.node.interconnect
     linked = interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
-    linked = linked and (interconnect != "nvlink-pairs" or layout.per_node <= 2)
+    linked = linked and (interconnect != "nvlink-pairs" or _is_bridged(layout))
     tuning = tuning or Tuning()
     linked = linked and tuning.peer_to_peer
     pcie_Bps = cluster.pcie_bytes_per_s * (1.0 if tuning.peer_to_peer else _SHARED_MEMORY)
@@ -76,6 +76,11 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
         exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
     )
+
+
+def _is_bridged(layout: Layout) -> bool:
+    """Whether those of a node are one pair, as far as is known who they are."""
+    return layout.per_node <= 2 and len({place // 2 for place in layout.places}) <= 1
 
 
 def check_kind(collective: Collective) -> None:

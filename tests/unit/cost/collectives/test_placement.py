@@ -52,12 +52,24 @@ def test_a_message_concerns_two_neighbours(cluster: Cluster, peer: int, nodes: i
 
 
 def test_bridged_pairs_help_no_group_of_more_than_two() -> None:
-    plain = hardware.choose_cluster(gpu="a40", nodes=1, gpus_per_node=4)
-    pairs = msgspec.structs.replace(plain, node=msgspec.structs.replace(plain.node, interconnect="nvlink-pairs"))
+    pairs = hardware.choose_cluster(gpu="a40", node="pcie4-8-bridged", nodes=1)
     two, four = (links_of(pairs, Layout(count, 1, count)) for count in (2, 4))
     assert two.nvlink
     assert not four.nvlink
     assert four.link_Bps == pairs.pcie_bytes_per_s
+
+
+@pytest.mark.parametrize(("ranks", "bridged"), [((0, 1), True), ((6, 7), True), ((1, 2), False), ((0, 4), False)])
+def test_a_bridge_joins_neighbours_from_the_first_on(ranks: tuple[int, int], bridged: bool) -> None:
+    pairs = hardware.choose_cluster(gpu="h100-nvl", node="pcie5-8-bridged", nodes=1)
+    assert links_of(pairs, layout_of(GATHER, Group("g", ranks, 2), pairs)).nvlink == bridged
+
+
+def test_a_bridge_of_four_gives_each_pair_a_third_of_the_links() -> None:
+    four = hardware.choose_cluster(gpu="h200-nvl", node="h200-nvl-4", nodes=1)
+    links = links_of(four, Layout(4, 1, 4))
+    assert (links.nvlink, links.switched, links.mesh) == (True, False, 4)
+    assert links.link_Bps == four.gpu.nvlink_bytes_per_s
 
 
 def test_an_oversubscribed_fabric_slows_all_that_leaves_a_node(cluster: Cluster) -> None:
