@@ -60,11 +60,8 @@ def plan_megatron(case: Case) -> Plan:
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     refuse_unknown(flags_of(case))
     stages = case.count("pp", 1)
-    model_parallel = case.count("tp", 1) * stages * case.count("cp", 1)
     cluster = functional_tests.on_its_hosts(case, cluster_of(case))
-    if cluster.world_size % model_parallel:
-        raise CannotBuildError(f"{cluster.world_size} GPUs are no multiple of tp x pp x cp = {model_parallel}")
-    micro_batches = accumulation(case, cluster.world_size // model_parallel)
+    micro_batches = accumulation(case, cluster.world_size // _replica(case, cluster.world_size))
     repeats = repeats_for(micro_batches, stages)
     chip = cluster.gpu.id
     return Plan(
@@ -88,6 +85,22 @@ def plan_megatron(case: Case) -> Plan:
         functional_tests.between_steps_ns(case),
         functional_tests.input_s(case, micro_batches),
     )
+
+
+def _replica(case: Case, world_size: int) -> int:
+    """GPUs that hold one replica of what is no expert.
+
+    Raises:
+        CannotBuildError: neither replicas nor groups of experts come out even.
+    """
+    split, stages = case.count("tp", 1), case.count("pp", 1)
+    replica = split * stages * case.count("cp", 1)
+    if world_size % replica:
+        raise CannotBuildError(f"{world_size} GPUs are no multiple of tp x pp x cp = {replica}")
+    experts = case.count("ep", 1) * (_split_of_experts(case) or split) * stages
+    if case.count("ep", 1) > 1 and world_size % experts:
+        raise CannotBuildError(f"{world_size} GPUs are no multiple of ep x etp x pp = {experts}")
+    return replica
 
 
 def _shapes_of(case: Case) -> Shapes:

@@ -257,3 +257,9 @@ def test_ways_to_write_how_fp8_is_scaled(said: str, recipe: str) -> None:
 )
 def test_megatron_of_before_2023_had_no_fused_attention(change: dict[str, str], unfused: bool) -> None:
     assert ("--attention unfused" in arguments({**MEGATRON, **change})) == unfused
+
+
+def test_groups_of_experts_come_out_even() -> None:
+    case = {**MEGATRON, "n_gpus": "16", "tp": "2", "pp": "4", "n_experts": "8", "topk": "2", "ep": "8", "etp": "1"}
+    assert refusal(case) == "16 GPUs are no multiple of ep x etp x pp = 32"
+    assert refusal({**case, "etp": "", "ep": "4"}) == "16 GPUs are no multiple of ep x etp x pp = 32"  # as tp
