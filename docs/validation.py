@@ -15,7 +15,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from presim.cli.script import sentences
+from presim.errors import InputError
 from presim.validation.summary import COMPUTED, ablation, in_short, source, summary
+from presim.validation.tables import read_table
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
@@ -28,6 +31,7 @@ COLUMNS = (
     *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
     *("outcome", "provenance", "reason"),
 )
+_NEEDED = ("id", "framework", "gpu", "error", "reason")
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
 _NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
@@ -41,11 +45,15 @@ def _as_seen_from_docs(text: str) -> str:
 
 
 def read(names: Sequence[str]) -> list[Row]:
-    """The rows of all tables, a later one in the place of an earlier one with the same id."""
+    """The rows of all tables, a later one in the place of an earlier one with the same id.
+
+    Raises:
+        InputError: a table is not there, or is no output of ``presim validate``.
+    """
     rows: dict[str, Row] = {}
     for name in names:
-        with Path(name).open(newline="") as file:
-            rows.update({row["id"]: _complete(row) for row in csv.DictReader(file, restval="")})
+        found = read_table(Path(name), _NEEDED, "a case may have, and presim validate adds the others")
+        rows.update({row["id"]: _complete(row) for row in found})
     return list(rows.values())
 
 
@@ -111,22 +119,25 @@ def with_figures(readme: str, rows: Sequence[Row]) -> str:
 
 def main() -> None:
     """Read the runs, write page, picture, table and the README's figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN.csv")
     parser.add_argument("--against", action="append", default=[], metavar="NAME=RUN.csv")
     options = parser.parse_args()
-    rows = read(options.runs)
-    write_predictions(rows, RESULTS / "predictions.csv")
-    rows = measured(rows)
-    draw(rows, PICTURE)
-    README.write_text(with_figures(README.read_text(), rows))
+    everything = read(options.runs)
+    rows = measured(everything)
+    if not rows:
+        raise InputError(f"{', '.join(options.runs)}: no row is of a run that was measured")
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
+    compared = ablation({"as released": rows, **runs}) if runs else ""
     title, tables = summary(rows).split("\n", 1)
     picture = f"![Predicted over measured step times and memory](pictures/{PICTURE.name})\n"
     notes = _as_seen_from_docs((RESULTS / "misses.md").read_text())
-    compared = ablation({"as released": rows, **runs}) if runs else ""
+    draw(rows, PICTURE)
+    write_predictions(everything, RESULTS / "predictions.csv")
+    README.write_text(with_figures(README.read_text(), rows))
     PAGE.write_text(f"{_NOTICE}{title}\n\n{picture}\n{notes}\n{compared}{tables}")
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

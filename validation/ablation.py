@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kept_runs import KeptRun, kept_runs, options
 
+from presim.cli.script import sentences
 from presim.cost import given
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
@@ -25,7 +26,7 @@ from presim.cost.collectives.models import collective_models
 from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.price import Estimator
 from presim.engine.options import Options
-from presim.errors import PresimError
+from presim.errors import InputError, PresimError
 from presim.hardware import Cluster
 from presim.trace.schema import Trace
 from presim.validation.solve import simulate, step_s
@@ -79,6 +80,7 @@ def main() -> None:
     chosen = parser.parse_args()
     variants = list(VARIANTS)
     if chosen.prices:
+        given.check([chosen.prices])
         variants.insert(2, Variant("measured prices where a table has them", prices=(chosen.prices,)))
     errors: dict[str, dict[str, list[float]]] = {}
     for run in kept_runs(chosen):
@@ -90,6 +92,8 @@ def main() -> None:
         for variant, seconds in zip(variants, found):
             for name in (run.source, "all"):
                 errors.setdefault(name, {}).setdefault(variant.name, []).append((seconds or 0.0) / run.measured_s - 1)
+    if not errors:
+        raise InputError("no run could be priced and simulated; the lines above say why")
     names = sorted(errors, key=lambda name: (name == "all", name))
     headings = ["prices", *(f"{name} ({len(errors[name][variants[0].name])})" for name in names)]
     rows = [[variant.name, *(_said(errors[name][variant.name]) for name in names)] for variant in variants]
@@ -103,4 +107,5 @@ def _said(errors: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

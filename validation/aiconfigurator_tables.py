@@ -87,5 +87,3 @@ _READERS = {
     "generation_attention_perf": _decode,
     "nccl_perf": _nccl,
 }
-
-# Device name -> catalogue id and host time of a launch (s), which this dataset's event timing holds.

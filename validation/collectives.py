@@ -16,30 +16,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import aiconfigurator_tables
-import collective_tables
 import operator_tables as tables
-from operators import commit
+import public_datasets
 
 from presim import hardware
+from presim.cli.script import sentences
 from presim.cost.collectives.fit import Point
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.price import Price
 from presim.errors import InputError
+from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
-READERS = {
-    "aiconfigurator": aiconfigurator_tables.aiconfigurator,
-    "vidur": tables.vidur,
-    "vtrain": collective_tables.vtrain,
-    "echo": collective_tables.echo,
-    "nccl_csv": collective_tables.nccl_csv,
-}
 _PER_LOG = 60  # sizes, spread evenly
 _HEAD = """# Collectives against public logs
 
@@ -143,24 +133,25 @@ def _inside(prices: Sequence[Price], points: Sequence[Point]) -> float:
 
 def main() -> None:
     """Read, compare, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in READERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    public_datasets.options(parser, public_datasets.OF_COLLECTIVES)
     parser.add_argument("--out", type=Path)
-    options = vars(parser.parse_args())
-    given = {name: options[name] for name in READERS if options[name]}
-    found = logs([case for name, path in given.items() for case in READERS[name](path, 600)])
-    datasets = ", ".join(f"{name.replace('_csv', '')} {commit(path)}" for name, path in given.items())
+    options = parser.parse_args()
+    if options.out:
+        check_writable(options.out)
+    given = public_datasets.given(options, public_datasets.OF_COLLECTIVES)
+    found = logs(public_datasets.read(given, 600))
     text = (
-        _HEAD.format(datasets=datasets, logs=len(found), good=good(found))
+        _HEAD.format(datasets=public_datasets.named(given), logs=len(found), good=good(found))
         + "\n".join(lines(found, statistical(found)))
         + "\n"
     )
-    if options["out"]:
-        options["out"].write_text(text)
+    if options.out:
+        write_file(options.out, text.encode())
     else:
         sys.stdout.write(text)
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -12,8 +12,10 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from presim.cli.script import sentences
 from presim.cost.learned.estimator import PACKAGED
 from presim.cost.learned.schema import HeldOut, Model, read
+from presim.files import write_file
 
 ABOUT = """# Learned prices on shapes that no fit has seen
 
@@ -82,8 +84,9 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.parse_args().out.write_text(text())
+    write_file(parser.parse_args().out, text().encode())
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

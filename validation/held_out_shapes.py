@@ -13,12 +13,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from presim.cli.script import sentences
 from presim.cost.fitting.fit import fit_class
 from presim.cost.fitting.job import gather
 from presim.cost.fitting.sample import by_class
-from presim.cost.fitting.split import shape_of
+from presim.cost.fitting.split import least_rows, shape_of
 from presim.cost.learned.schema import HeldOut, Model
+from presim.errors import InputError
+from presim.files import check_writable, write_file
 
+CLASS = "gemm-half"
 GPUS = ("h100-sxm", "h200", "a100-80gb-sxm", "b200")
 ABOUT = """# Learned prices of single products that no fit has seen
 
@@ -46,13 +50,26 @@ def rows(folders: list[Path]) -> Iterator[str]:
     """Fit each GPU's class without the shapes that test it."""
     measured, sources = gather(folders, sys.maxsize, lambda text: print(text, file=sys.stderr))
     classes = by_class(measured)
+    lacking = [gpu for gpu in GPUS if len(classes.get((CLASS, gpu), ())) < least_rows(CLASS)]
+    if lacking:
+        raise InputError(
+            f"too few products in half precision of {', '.join(lacking)}: each of {', '.join(GPUS)} needs "
+            f"{least_rows(CLASS)}; give checkouts of both datasets"
+        )
     for gpu in GPUS:
-        yield row(fit_class("gemm-half", gpu, classes["gemm-half", gpu], sources, group=shape_of)[0])
+        yield row(fit_class(CLASS, gpu, classes[CLASS, gpu], sources, group=shape_of)[0])
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Read, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    given.out.write_text(ABOUT + "\n".join(rows(given.data)) + "\n")
+    check_writable(given.out)
+    write_file(given.out, (ABOUT + "\n".join(rows(given.data)) + "\n").encode())
+
+
+if __name__ == "__main__":
+    with sentences():
+        main()

@@ -14,6 +14,7 @@ from collections import defaultdict
 import numpy as np
 from kept_runs import KeptRun, kept_runs, options
 
+from presim.cli.script import sentences
 from presim.engine.options import Options
 from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
@@ -51,4 +52,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

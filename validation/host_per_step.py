@@ -20,6 +20,7 @@ import numpy as np
 from kept_runs import KeptRun, kept_runs, options
 from numpy.typing import NDArray
 
+from presim.cli.script import sentences
 from presim.engine.options import Options
 from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
@@ -106,4 +107,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

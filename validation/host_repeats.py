@@ -15,7 +15,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from kept_runs import jobs
 
+from presim.cli.script import sentences
+from presim.errors import InputError
 from presim.trace import store
 from presim.trace.recurring import steadied
 from presim.trace.schema import Kind, Trace
@@ -44,11 +47,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
     programs: dict[tuple[object, ...], dict[float, float]] = defaultdict(dict)
-    for job in sorted(job for folder in parser.parse_args().folders for job in folder.glob("*/job.json")):
-        trace = next(iter(store.load(job.parent).traces.values()))
+    for job in jobs(parser.parse_args().folders):
+        trace = next(iter(store.load(job).traces.values()))
         if trace.manifest.reference_host and len(trace.steps()) > 1:
             programs[program(trace)][steady_ns(trace)] = steady_ns(alone(trace))
     pairs = [pair for times in programs.values() for pair in itertools.combinations(times.items(), 2)]
+    if not pairs:
+        raise InputError("no program was captured twice; give folders of captures that were made at different times")
     apart = np.abs(np.log([(one[0] / other[0], one[1] / other[1]) for one, other in pairs]))
     rows = []
     for least, most in itertools.pairwise(BOUNDS):
@@ -62,4 +67,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -18,6 +18,8 @@ from kept_runs import KeptRun, kept_runs, options
 from presim.analysis.breakdown import break_down
 from presim.analysis.provenance import SPREAD, Doubts, Spread, host_ns
 from presim.analysis.steps import find_steps
+from presim.cli.script import sentences
+from presim.errors import InputError
 from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
 
@@ -90,6 +92,8 @@ def main() -> None:
     for kept in kept_runs(parser.parse_args()):
         if run := doubted(kept):
             by_source.setdefault(run.source, []).append(run)
+    if not by_source:
+        raise InputError("no step came about in any of these runs")
     lines = []
     for name, members in sorted(by_source.items()):
         rest = fit({other: found for other, found in by_source.items() if other != name})
@@ -106,4 +110,5 @@ def _said(spread: Spread) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from presim.errors import PresimError
+from presim.errors import InputError, PresimError
+from presim.trace import store
 from presim.trace.schema import Trace
 from presim.validation.captures import Captures
 from presim.validation.cases import Case, read_cases
@@ -42,11 +43,19 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def kept_runs(chosen: argparse.Namespace) -> Iterator[KeptRun]:
-    """The runs that somebody measured and whose captures ended well, source by source, in the order of the tables."""
+    """The runs that somebody measured and whose captures ended well, source by source, in the order of the tables.
+
+    Raises:
+        InputError: a table or a folder is not there, or no run has its captures.
+    """
+    if not chosen.recipes.is_dir():
+        raise InputError(f"there is no folder {chosen.recipes} of recipes; name the checkout's validation/recipes")
+    _check_folders(chosen.captures)
     folders = [Captures(chosen.recipes, folder) for folder in chosen.captures]
     found: dict[str, list[tuple[Case, Plan, Captures]]] = {}
-    for case in (case for table in chosen.tables for case in read_cases(table)):
-        if not case.text("step_time_s") or COMPUTED in case.text("source"):
+    cases = [case for table in chosen.tables for case in read_cases(table)]
+    for case in cases:
+        if not case.number("step_time_s") or COMPUTED in case.text("source"):
             continue
         try:
             planned = plan(case)
@@ -55,11 +64,38 @@ def kept_runs(chosen: argparse.Namespace) -> Iterator[KeptRun]:
         holder = next((folder for folder in folders if folder.has(planned)), None)
         if holder is not None:
             found.setdefault(_source(case), []).append((case, planned, holder))
+    if not found:
+        raise InputError(
+            f"of {len(cases)} cases none has both a measured step_time_s and its captures in "
+            f"{' or '.join(map(str, chosen.captures))}; presim validate CASES.csv --captures DIR makes them"
+        )
     for source, runs in sorted(found.items()):
         for case, planned, holder in _spread(runs, chosen.most):
             traces = [as_published(planned, trace) for trace in holder.traces(planned)]
             if all(trace.manifest.exit in ("ok", "stopped") for trace in traces):
-                yield KeptRun(source, float(case.text("step_time_s")), planned, traces)
+                yield KeptRun(source, case.number("step_time_s"), planned, traces)
+
+
+def jobs(folders: Sequence[Path]) -> list[Path]:
+    """The folders of kept captures in these folders, by name.
+
+    Raises:
+        InputError: a folder is not there, or there are no captures at all.
+    """
+    _check_folders(folders)
+    found = [job.parent for folder in folders for job in folder.glob(f"*/{store.JOB_FILE}")]
+    if not found:
+        raise InputError(
+            f"there are no captures in {' or '.join(map(str, folders))}; "
+            "presim validate CASES.csv --captures DIR makes them"
+        )
+    return sorted(found, key=lambda job: job.name)
+
+
+def _check_folders(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {folder} of captures")
 
 
 def _source(case: Case) -> str:

@@ -11,7 +11,6 @@ stay; stretches count by the time that they take. The median pace of the capture
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -20,8 +19,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from kept_runs import jobs
 from numpy.typing import NDArray
 
+from presim.cli.script import sentences
+from presim.errors import InputError
+from presim.files import check_writable
 from presim.trace import store
 from presim.trace.schema import Trace
 from presim.trace.speedometer import stretches
@@ -80,12 +83,10 @@ class Samples:
 def captures(folders: list[Path], most: int) -> Iterator[Trace]:
     """At most so many of each recipe, the first by name of their folders."""
     taken: Counter[str] = Counter()
-    for job in sorted(
-        (path for folder in folders for path in folder.glob("*/job.json")), key=lambda path: path.parent.name
-    ):
-        script = Path(json.loads(job.read_text())["job"]["manifest"]["script"].split(" ")[0]).name
+    for job in jobs(folders):
+        script = Path(store.load(job, ranks=()).manifest.script.split(" ")[0]).name
         if taken[script] < most:
-            trace = next(iter(store.load(job.parent).traces.values()))
+            trace = next(iter(store.load(job).traces.values()))
             if trace.manifest.reference_host and len(trace.steps()) > 1:
                 taken[script] += 1
                 yield trace
@@ -120,6 +121,27 @@ def decompose(samples: Samples) -> tuple[Floats, Floats, Ints, Floats]:
     return middles, spread, counts, paces
 
 
+def known(samples: Samples) -> tuple[list[tuple[str, int]], Floats]:
+    """Stretches and their ns at pace 1, by name; and the paces of the captures.
+
+    Raises:
+        InputError: no capture is of pace 1, or too few have the same stretches.
+    """
+    if not any(samples.alone):
+        raise InputError(f"of {len(samples.alone)} captures none had its machine to itself, which is what pace 1 is")
+    if not samples.names:
+        raise InputError(f"no stretch comes {_TIMES} times in any of {len(samples.alone)} captures")
+    middles, spread, counts, paces = decompose(samples)
+    stretch, _, _, share = samples.columns()
+    matters = np.zeros(len(middles))
+    np.maximum.at(matters, stretch, share)
+    kept = (counts >= _CAPTURES) & (spread <= _APART) & (middles >= np.log(_LEAST_NS)) & (matters >= _SHARE)
+    rows = sorted((name, round(float(np.exp(middles[at])))) for name, at in samples.names.items() if kept[at])
+    if not rows:
+        raise InputError(f"{len(paces)} captures agree on no stretch; {_CAPTURES} at least have to have it")
+    return rows, paces
+
+
 def main() -> None:
     """Read, decompose, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -127,15 +149,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=60, help="captures of one recipe (60)")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    check_writable(options.out)
     samples = Samples()
     for trace in captures(options.folders, options.most):
         samples.add(trace)
-    middles, spread, counts, paces = decompose(samples)
-    stretch, _, _, share = samples.columns()
-    matters = np.zeros(len(middles))
-    np.maximum.at(matters, stretch, share)
-    known = (counts >= _CAPTURES) & (spread <= _APART) & (middles >= np.log(_LEAST_NS)) & (matters >= _SHARE)
-    rows = sorted((name, round(float(np.exp(middles[at])))) for name, at in samples.names.items() if known[at])
+    rows, paces = known(samples)
     origin = (
         f"{len(paces)} captures, {sum(samples.alone)} alone on a machine; PyTorch {', '.join(sorted(samples.versions))}"
     )
@@ -145,4 +163,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

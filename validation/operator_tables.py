@@ -49,6 +49,7 @@ def evenly(rows: Rows, count: int) -> Rows:
     return rows[step // 2 :: step]
 
 
+# Device name -> catalogue id and host time of a launch (s), which this dataset's event timing holds.
 _NEUSIGHT = {
     "NVIDIA H100 80GB HBM3": ("h100-sxm", 15e-6),
     "NVIDIA A100 80GB PCIe": ("a100-80gb-pcie", 18e-6),

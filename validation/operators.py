@@ -12,35 +12,21 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import aiconfigurator_tables
-import collective_tables
 import operator_tables as tables
+import public_datasets
 
 from presim import hardware
+from presim.cli.script import sentences
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
-READERS = {
-    "aiconfigurator": aiconfigurator_tables.aiconfigurator,
-    "neusight": tables.neusight,
-    "vidur": tables.vidur,
-    "frontier": tables.frontier,
-    "simumax": tables.simumax,
-    "vtrain": collective_tables.vtrain,
-    "echo": collective_tables.echo,
-    "nccl_csv": collective_tables.nccl_csv,
-}
 Key = tuple[str, str, str]
 
 
@@ -110,27 +96,17 @@ def report(lines: dict[Key, Line]) -> Iterator[str]:
             yield f"| {kind} | {gpu} | {source} | {len(error)} | {text} |"
 
 
-def commit(path: Path) -> str:
-    """The commit of a dataset: from its file COMMIT, else from git; of a CSV of logs, each row names its source."""
-    if path.is_file():
-        return "(public nccl-tests logs, each row of the CSV with its source)"
-    for folder in (path, path.parent):
-        if (folder / "COMMIT").is_file():
-            return (folder / "COMMIT").read_text().strip()[:12]
-    asked = subprocess.run(["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip()[:12] or "unknown"
-
-
 def main() -> None:
     """Read, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in READERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=Path)
+    public_datasets.options(parser, public_datasets.READERS)
     parser.add_argument("--points", type=int, default=600, help="per table of a dataset")
     parser.add_argument("--out", type=Path)
-    options = vars(parser.parse_args())
-    given = {name: options[name] for name in READERS if options[name]}
-    cases = [case for name, path in given.items() for case in READERS[name](path, options["points"])]
+    options = parser.parse_args()
+    if options.out:
+        check_writable(options.out)
+    given = public_datasets.given(options, public_datasets.READERS)
+    cases = public_datasets.read(given, options.points)
     text = [
         "# Analytic prices against public measurements",
         "",
@@ -145,14 +121,15 @@ def main() -> None:
         "odd group sizes no formula here follows; decoding and attention below 512 tokens are launch-bound, where the",
         "frameworks' extra kernels count; one A100 log of send/receive is faster than all-to-all tables suggest.",
         "",
-        "Datasets: " + ", ".join(f"{name.replace('_csv', '')} {commit(path)}" for name, path in given.items()) + ".",
+        f"Datasets: {public_datasets.named(given)}.",
         *report(compare(cases)),
     ]
-    if options["out"]:
-        options["out"].write_text("\n".join(text) + "\n")
+    if options.out:
+        write_file(options.out, ("\n".join(text) + "\n").encode())
     else:
         print("\n".join(text))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -10,22 +10,66 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import sys
 from pathlib import Path
 
 import numpy as np
+from public_datasets import expected
 
 from presim import hardware
+from presim.cli.script import sentences
 from presim.cost import overlap
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.demand import demand
+from presim.cost.measured.importers import find
 from presim.cost.overlap import Demand
+from presim.errors import InputError
+from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 
 _LEAST_OVERLAP = 0.3  # of a kernel's time, below which the measured slowdown is mostly noise
 _LEAST_NS = 20_000
-_COMMIT = "COMMIT"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One row of the table."""
+
+    name: str
+    alone_ns: float
+    overlap: float  # share of its time
+    slowdown: float  # over the time alone
+    arithmetic: float  # share of its peak, by the counters
+    memory: float  # likewise
+
+
+def read(folder: Path) -> list[Kernel]:
+    """The kernels that overlapped for long enough.
+
+    Raises:
+        InputError: the folder is no checkout of the table, or none did.
+    """
+    with expected(str(folder)), (folder / "merge/output/merged_features.csv").open(newline="") as file:
+        kernels = [
+            Kernel(
+                name=row["kShortName"],
+                alone_ns=float(row["ground_truth"]),
+                overlap=float(row["overlap_ratio"]),
+                slowdown=float(row["slowdown"]),
+                arithmetic=float(row["Compute throughput"]) / 100,
+                memory=float(row["DRAM throughput"]) / 100,
+            )
+            for row in csv.DictReader(file)
+        ]
+    chosen = [kernel for kernel in kernels if kernel.overlap >= _LEAST_OVERLAP and kernel.alone_ns >= _LEAST_NS]
+    if not chosen:
+        raise InputError(
+            f"{folder}: of {len(kernels)} kernels none overlapped for {_LEAST_OVERLAP:.0%} of its time and took "
+            f"{_LEAST_NS // 1000} us"
+        )
+    return chosen
 
 
 def neighbour() -> Demand:
@@ -42,23 +86,23 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    with (options.folder / "merge/output/merged_features.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if float(row["overlap_ratio"]) >= _LEAST_OVERLAP]
-    rows = [row for row in rows if float(row["ground_truth"]) >= _LEAST_NS]
+    if options.out:
+        check_writable(options.out)
+    kernels = read(options.folder)
     beside = neighbour()
     classes = {
-        "products (fp32)": [row for row in rows if "gemm" in row["kShortName"]],
-        "attention (fp32)": [row for row in rows if "fmha" in row["kShortName"]],
-        "memory above 70 % busy": [row for row in rows if float(row["DRAM throughput"]) >= 70],
-        "memory 40 to 70 % busy": [row for row in rows if 40 <= float(row["DRAM throughput"]) < 70],
-        "all": rows,
+        "products (fp32)": [kernel for kernel in kernels if "gemm" in kernel.name],
+        "attention (fp32)": [kernel for kernel in kernels if "fmha" in kernel.name],
+        "memory above 70 % busy": [kernel for kernel in kernels if kernel.memory >= 0.7],
+        "memory 40 to 70 % busy": [kernel for kernel in kernels if 0.4 <= kernel.memory < 0.7],
+        "all": kernels,
     }
-    commit = (options.folder / _COMMIT).read_text().split()[0] if (options.folder / _COMMIT).exists() else "unknown"
+    commit = find.commit(options.folder) or "unknown"
     text = _HEAD.format(commit=commit[:7], channels=round(beside.channels * 108), memory=beside.memory)
-    text += "".join(_line(name, chosen, beside) for name, chosen in classes.items())
+    text += "".join(_line(name, chosen, beside) for name, chosen in classes.items() if chosen)
     sys.stdout.write(text)
     if options.out:
-        options.out.write_text(text)
+        write_file(options.out, text.encode())
 
 
 _HEAD = """# Contention beside Echo's table
@@ -72,23 +116,24 @@ does not say what it was. Slowdown: time while both run, over time alone. Made b
 """
 
 
-def _line(name: str, rows: list[dict[str, str]], beside: Demand) -> str:
-    measured = np.array([1 + float(row["slowdown"]) for row in rows])
-    weight = np.array([float(row["ground_truth"]) * float(row["overlap_ratio"]) for row in rows])
-    predicted = np.array([1 + overlap.added(_kernel(row), beside) for row in rows])
+def _line(name: str, kernels: list[Kernel], beside: Demand) -> str:
+    measured = np.array([1 + kernel.slowdown for kernel in kernels])
+    weight = np.array([kernel.alone_ns * kernel.overlap for kernel in kernels])
+    predicted = np.array([1 + overlap.added(_asked(kernel), beside) for kernel in kernels])
     figures = (np.median(measured), np.percentile(measured, 90), _mean(measured, weight), _mean(predicted, weight))
-    return f"| {name} | {len(rows)} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |\n"
+    return f"| {name} | {len(kernels)} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |\n"
 
 
 def _mean(values: np.ndarray, weight: np.ndarray) -> float:
     return float(np.average(values, weights=weight))
 
 
-def _kernel(row: dict[str, str]) -> Demand:
+def _asked(kernel: Kernel) -> Demand:
     """What the kernel asks for, from its counters."""
-    arithmetic, memory = float(row["Compute throughput"]) / 100, float(row["DRAM throughput"]) / 100
-    return Demand(arithmetic=1.0 if arithmetic > memory else 0.0, memory=min(memory / 0.9, 1.0))
+    arithmetic = 1.0 if kernel.arithmetic > kernel.memory else 0.0
+    return Demand(arithmetic=arithmetic, memory=min(kernel.memory / 0.9, 1.0))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -15,6 +15,10 @@ import sys
 import venv
 from pathlib import Path
 
+from presim.cli.script import sentences
+from presim.errors import InputError
+from presim.files import check_folder
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = (
     ("llama_fsdp2.py", "--gpu", "h100-sxm", "--nodes", "16"),
@@ -25,8 +29,16 @@ EXAMPLES = (
 
 
 def pip(python: Path, *args: str) -> None:
-    """Install quietly."""
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *args], check=True, stderr=subprocess.DEVNULL)
+    """Install quietly.
+
+    Raises:
+        InputError: pip cannot.
+    """
+    command = [python, "-m", "pip", "install", "--quiet", *args]
+    ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    if ended.returncode:
+        why = (ended.stderr.strip().splitlines() or ["it does not say why"])[-1]
+        raise InputError(f"pip cannot install {' '.join(args)} into {python.parent.parent}: {why}")
 
 
 def prepare(folder: Path) -> Path:
@@ -46,7 +58,7 @@ def run(python: Path, script: str, *options: str) -> str:
     command = [python.parent / "presim", "run", "--quiet", "--json", out, *options, ROOT / "examples" / script]
     process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if not out.exists():
-        return f"failed: {process.stderr.strip().splitlines()[-1][:100]} | | |"
+        return f"failed: {(process.stderr.strip().splitlines() or ['silently'])[-1][:100]} | | |"
     result = json.loads(out.read_text())
     unmodelled = [text.split(" was called")[0] for text in result["not_modelled"] if "no semantics" in text]
     peak = result["memory"]["peak_allocated_bytes"] / 2**30
@@ -59,6 +71,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--versions", nargs="+", default=["2.12.1", "2.13.0", "2.14.0", "2.15.0"])
     options = parser.parse_args()
+    check_folder(options.folder)
     python = prepare(options.folder)
     columns = ("PyTorch", "example", "exit", "step, s", "peak allocated, GiB", "calls without semantics")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
@@ -70,4 +83,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -14,6 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+from presim.cli.script import sentences
+from presim.errors import InputError
+from presim.files import check_folder, make_folder
 from presim.profile.job import here, profile
 from presim.profile.plan import standard_sweep
 
@@ -45,7 +48,7 @@ def steps(out: Path, ends: float) -> str:
     One that is cut off is tried again by the next call, unless it had all of this one.
     """
     path = out / "steps.jsonl"
-    done = {line["arguments"] for line in lines_of(path)}
+    done = {line["arguments"] for line in lines_of(path, "arguments")}
     pending = [arguments for arguments in STEPS if arguments not in done]
     for number, arguments in enumerate(pending):
         left = ends - time.monotonic() - MARGIN_S
@@ -84,9 +87,22 @@ def outcome(command: list[str], seconds: float) -> dict[str, object]:
         return {"error": ended.stderr.strip()[-300:] or "nothing was printed"}
 
 
-def lines_of(path: Path) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines that may not be there yet."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def lines_of(path: Path, *needed: str) -> list[dict[str, object]]:
+    """The rows of a file of JSON lines that may not be there yet.
+
+    Raises:
+        InputError: a line is no such row, or lacks what is needed of one that tells of no error.
+    """
+    rows: list[dict[str, object]] = []
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
+        try:
+            rows.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path}: line {number} is no row of a campaign; take it out") from error
+        lacking = [name for name in needed if name not in rows[-1] and "error" not in rows[-1]]
+        if lacking:
+            raise InputError(f"{path}: line {number} has no {lacking[0]!r}; take it out and measure again")
+    return rows
 
 
 def append(path: Path, row: dict[str, object]) -> None:
@@ -105,11 +121,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--parts", default="steps,overlap,operators")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    parts = options.parts.split(",")
+    if unknown := [name for name in parts if name not in PARTS]:
+        raise InputError(f"--parts {options.parts}: there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    check_folder(options.out)
     ends = time.monotonic() + options.seconds
-    for name in options.parts.split(","):
+    here()  # a step that found no GPU would stand for one that fails on it
+    make_folder(options.out)
+    for name in parts:
         print(PARTS[name](options.out, ends), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

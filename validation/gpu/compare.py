@@ -7,20 +7,22 @@ Operators are priced without the measured table; scripts are captured anew on th
 
 from __future__ import annotations
 
+import argparse
 import collections
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from campaign import RECIPE, lines_of
 
+from presim.cli.script import sentences
 from presim.cost.demand import MEMORY_REACHED, demand
 from presim.cost.given import estimators
 from presim.cost.measured import table
 from presim.cost.overlap import Demand, added
 from presim.cost.price import Origin, Price
+from presim.errors import InputError
 from presim.hardware import catalogue, choose_cluster
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
@@ -29,6 +31,9 @@ from presim.trace.signatures import Attention, Gemm, Normalization, Signature
 from presim.verbs import run_and_evaluate
 
 GIB = 1 << 30
+STEPS, OVERLAP = "steps.jsonl", "overlap.jsonl"
+MEASURED = ("step_s", "host_s", "peak_allocated", "peak_reserved", "kernels", "by_operator")  # of a step
+PAIR = ("gpu", "work", "beside", "alone_s", "beside_s", "neighbour_sms", "neighbour_GBps")
 ROWS_BYTES = 2 * 65536 * 4096
 WORKS: dict[str, Signature] = {  # as overlap.py makes them
     "gemm 8192^3": Gemm(8192, 8192, 8192, 1, "bfloat16"),
@@ -72,7 +77,7 @@ def steps(folder: Path) -> Iterator[str]:
     """Time, host time, peaks and number of kernels of each script; then which operators launched more or fewer."""
     yield from ("", "## Steps", "", "| script | | measured | presim | error |", "|---|---|---:|---:|---:|")
     differ = []
-    for row in lines_of(folder / "steps.jsonl"):
+    for row in lines_of(folder / STEPS, "arguments", "gpu", *MEASURED):
         if "error" in row:
             yield f"| {row['arguments']} | | {row['error']} | | |"
             continue
@@ -124,7 +129,7 @@ def overlaps(folder: Path) -> Iterator[str]:
         "| GPU | work | beside | its GB/s | slower by | presim |",
         "|---|---|---|---:|---:|---:|",
     )
-    for row in lines_of(folder / "overlap.jsonl"):
+    for row in lines_of(folder / OVERLAP, *PAIR):
         gpu = gpu_named(str(row["gpu"]))
         slower = 100 * (row["beside_s"] / row["alone_s"] - 1)
         bandwidth = gpu.memory_bytes_per_s * MEMORY_REACHED
@@ -147,10 +152,18 @@ def asked(work: Signature, seconds: float, gpu: str) -> Demand:
 
 def main() -> None:
     """Print the three tables."""
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    folder = parser.parse_args().folder
+    if not table.find(folder) and not any((folder / name).is_file() for name in (STEPS, OVERLAP)):
+        raise InputError(
+            f"{folder} holds nothing that was measured (*{table.SUFFIX}, {STEPS}, {OVERLAP}); name the folder that "
+            "campaign.py --out filled"
+        )
     for part in (operators, steps, overlaps):
         print("\n".join(part(folder)))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -8,17 +8,21 @@ time alone and beside, the SMs that the neighbour holds, what it reads and write
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-import triton
-import triton.language as tl
-from torch.nn.functional import layer_norm, scaled_dot_product_attention
+from presim.cli.script import sentences
+from presim.errors import InputError
+
+with sentences():
+    import torch
+    import triton
+    import triton.language as tl
+    from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 BLOCK = 4096
 RUNS = 15
@@ -121,10 +125,15 @@ def measured(
     }
 
 
-def main(path: str, seconds: str) -> None:
+def main() -> None:
     """All pairs that the file lacks, until the time is used up."""
-    ends = time.monotonic() + float(seconds)
-    results = Path(path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", metavar="RESULTS.jsonl", type=Path)
+    parser.add_argument("seconds", metavar="SECONDS", type=float)
+    options = parser.parse_args()
+    ends, results = time.monotonic() + options.seconds, options.results
+    if not torch.cuda.is_available():
+        raise InputError("there is no GPU here that PyTorch can use")
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     left = 0
     for measure in pairs({(row["work"], row["beside"]) for row in rows}):
@@ -138,4 +147,5 @@ def main(path: str, seconds: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    with sentences():
+        main()

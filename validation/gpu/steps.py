@@ -16,10 +16,15 @@ import runpy
 import statistics
 import sys
 import time
+from pathlib import Path
 
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.profiler import ProfilerActivity, profile
+from presim.cli.script import sentences
+from presim.errors import InputError
+
+with sentences():
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.profiler import ProfilerActivity, profile
 
 WARM_UP, TIMED = 3, 5
 
@@ -86,19 +91,36 @@ def launches(events: list[object]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def main() -> None:
-    """Run the script of the command line; print what was seen."""
+def watched(command: list[str]) -> Watch:
+    """What is seen of a script with its arguments.
+
+    Raises:
+        InputError: there is no such script, or it makes too few steps.
+    """
+    if not Path(command[0]).is_file():
+        raise InputError(f"there is no script {command[0]}")
     watch = Watch()
     register_optimizer_step_post_hook(watch.step)
-    sys.argv = sys.argv[1:]
-    if "--steps" not in sys.argv:
+    before, sys.argv = sys.argv, list(command)
+    if "--steps" not in command:
         sys.argv += ["--steps", str(WARM_UP + TIMED + 2)]
     with contextlib.suppress(SystemExit):
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        runpy.run_path(command[0], run_name="__main__")
+    sys.argv = before
     if watch.seen <= WARM_UP + TIMED:
-        raise SystemExit(f"the script made {watch.seen} optimizer steps, {WARM_UP + TIMED + 1} are needed")
-    print(json.dumps(watch.report()))
+        raise InputError(f"the script made {watch.seen} optimizer steps, {WARM_UP + TIMED + 1} are needed")
+    return watch
+
+
+def main() -> None:
+    """Run the script of the command line; print what was seen."""
+    if len(sys.argv) < 2:
+        raise InputError("no script is named: steps.py SCRIPT [ARGS...]")
+    if not torch.cuda.is_available():
+        raise InputError("there is no GPU here that PyTorch can use")
+    print(json.dumps(watched(sys.argv[1:]).report()))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -1,0 +1,33 @@
+"""How a script of the checkout ends that was handed what it cannot use: by a sentence and code 2, as the verbs do."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from presim.errors import PresimError
+
+
+@contextlib.contextmanager
+def sentences() -> Iterator[None]:
+    """Around what a script does: what the user can mend ends it in a line, and a bug of ours keeps its traceback."""
+    try:
+        yield
+    except PresimError as error:
+        _leave(str(error))
+    except ImportError as error:
+        if (error.name or "").startswith("presim"):
+            raise
+        _leave(f"what it needs cannot be imported: {error}")
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _leave(f"{error.filename}: {error.strerror}")
+
+
+def _leave(sentence: str) -> NoReturn:
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: {sentence}\n")
+    raise SystemExit(2)

@@ -1,0 +1,139 @@
+"""Scripts of the checkout that are handed what they cannot use end as the verbs do: one sentence, exit code 2."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CASES = "validation/papers/torchsim.csv"
+ON_KEPT_RUNS = ("ablation", "host_factors", "host_per_step", "intervals")
+ON_CAPTURES = ("host_repeats", "known_stretches")
+DATASETS = ("aiconfigurator", "neusight", "vidur", "frontier", "simumax", "vtrain", "echo")
+OUT = ("--out", "{tmp}/page.md")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """An empty folder, a CSV without the columns, a folder that has it under names that scripts look for."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for name in ("merge/output/merged_features.csv", "data/dataset/test/linear.csv"):
+        path = tmp_path / "wrong" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("a,b\n1,2\n")
+    for name in ("steps.jsonl", "overlap.jsonl"):
+        (tmp_path / "wrong" / name).write_text('{"a": 1}\n')
+    return tmp_path
+
+
+def ended(
+    script: str, given: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: str
+) -> str:
+    """The sentence that a script leaves, which exits with 2 and leaves no file."""
+    path = ROOT / f"{script}.py"
+    before = {file: file.stat().st_mtime_ns for file in given.rglob("*")}
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [str(path), *(arg.replace("{tmp}", str(given)) for arg in args)])
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(path), run_name="__main__")
+    assert end.value.code == 2
+    assert {file: file.stat().st_mtime_ns for file in given.rglob("*")} == before
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith(f"{path.name}: ")
+    return said[-1].removeprefix(f"{path.name}: ").replace(str(given), "{tmp}")
+
+
+BAD = [
+    *((f"validation/{name}", (), "error: the following arguments are required") for name in ON_KEPT_RUNS + ON_CAPTURES),
+    *(
+        (f"validation/{name}", ("{tmp}/no.csv", "--captures", "{tmp}/empty"), "{tmp}/no.csv cannot be read (No such")
+        for name in ON_KEPT_RUNS
+    ),
+    *(
+        (f"validation/{name}", ("{tmp}/other.csv", "--captures", "{tmp}/empty"), "{tmp}/other.csv has no column 'id'")
+        for name in ON_KEPT_RUNS
+    ),
+    *(
+        (f"validation/{name}", (CASES, "--captures", "{tmp}/no"), "there is no folder {tmp}/no of captures")
+        for name in ON_KEPT_RUNS
+    ),
+    *(
+        (f"validation/{name}", (CASES, "--captures", "{tmp}/empty"), "of 61 cases none has both a measured step_time_s")
+        for name in ON_KEPT_RUNS
+    ),
+    ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
+    ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
+    ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),
+    ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),
+    ("validation/known_stretches", ("{tmp}/empty", *OUT), "there are no captures in {tmp}/empty; presim validate"),
+    ("validation/known_stretches", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
+    ("validation/operators", (), "no dataset is named; give at least one of --aiconfigurator, --neusight"),
+    ("validation/collectives", (), "no dataset is named; give at least one of --aiconfigurator, --vidur"),
+    *(
+        ("validation/operators", (f"--{name}", f"{{tmp}}/{folder}"), f"--{name} {{tmp}}/{folder}")
+        for name in DATASETS
+        for folder in ("no", "empty")
+    ),
+    ("validation/operators", ("--neusight", "{tmp}/wrong"), "--neusight {tmp}/wrong is no such dataset: a table of it"),
+    ("validation/collectives", ("--nccl-csv", "{tmp}/no"), "--nccl-csv {tmp}/no: {tmp}/no cannot be read (No such"),
+    ("validation/collectives", ("--nccl-csv", "{tmp}/other.csv"), "--nccl-csv {tmp}/other.csv is no such dataset"),
+    ("validation/collectives", ("--echo", "{tmp}", "--out", "{tmp}"), "cannot write {tmp}: it is a directory"),
+    ("validation/overlap", ("{tmp}/empty",), "{tmp}/empty: {tmp}/empty/merge/output/merged_features.csv cannot be"),
+    ("validation/overlap", ("{tmp}/wrong",), "{tmp}/wrong is no such dataset: a table of it has no 'kShortName'"),
+    ("validation/overlap", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
+    ("validation/held_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a"),
+    ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
+    ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
+    ("validation/torch_versions", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
+    ("validation/gpu/campaign", ("--out", "{tmp}/no", "--parts", "naps"), "--parts naps: there is no part 'naps'"),
+    ("validation/gpu/campaign", ("--out", "{tmp}/other.csv"), "cannot write to {tmp}/other.csv"),
+    ("validation/gpu/compare", (), "error: the following arguments are required: DIR"),
+    ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
+    ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
+    ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),
+    ("docs/validation", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    ("docs/validation", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
+]
+
+
+@pytest.mark.parametrize(("script", "args", "sentence"), BAD)
+def test_what_cannot_be_used_is_said_in_a_sentence(
+    script: str,
+    args: tuple[str, ...],
+    sentence: str,
+    given: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ended(script, given, capsys, monkeypatch, *args).startswith(sentence)
+
+
+@pytest.mark.skipif(os.access("/dev/nvidia0", os.F_OK), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("script", "args"),
+    [
+        ("campaign", ("--out", "{tmp}/no")),
+        ("steps", ("{tmp}/other.csv",)),
+        ("overlap", ("{tmp}/no", "1")),
+    ],
+)
+def test_a_machine_without_a_gpu_measures_nothing(
+    script: str, args: tuple[str, ...], given: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's libraries may not even be there; what a later call would take for measured is not written."""
+    ended(f"validation/gpu/{script}", given, capsys, monkeypatch, *args)
+
+
+def test_every_script_is_tried() -> None:
+    """Those that can be called, by what they begin with at their ends."""
+    callable_ = {path for path in (ROOT / "validation").rglob("*.py") if "with sentences():" in path.read_text()}
+    tried = {ROOT / f"{script}.py" for script, *_ in BAD} | {
+        ROOT / "validation" / "gpu" / f"{name}.py" for name in ("steps", "overlap")
+    }
+    assert callable_ <= tried
