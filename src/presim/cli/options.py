@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -73,14 +74,43 @@ def engine_options(function: _Function) -> _Function:
     return function
 
 
+_USUAL = {  # how the files are called in what is said about them
+    "--json": "result.json",
+    "--html": "report.html",
+    "--perfetto": "step.pftrace",
+    "--memory-snapshot": "memory.pickle",
+}
+
+
+def _file(context: click.Context, option: click.Parameter, word: str | None) -> str | None:
+    """The word behind an option that writes a file.
+
+    ``--json`` of other verbs stands alone, so that a script or a trace comes right behind it, which is no such name.
+    """
+    if word is None or word == "-":
+        return word
+    from presim.capture.launchers.read import is_command
+    from presim.errors import InputError
+    from presim.trace.store import JOB_FILE
+
+    is_next = word.startswith("-") or word.endswith(".py") or ("=" not in word and is_command(word))
+    if is_next or os.path.isfile(os.path.join(word, JOB_FILE)):
+        name = option.opts[0]
+        printed = f"`{name} - {word} …` prints it, " if name == "--json" else ""
+        kept = f"`{name} {_USUAL[name]} {word} …` keeps it"
+        raise InputError(f"{name} needs the name of a file to write, before {word}: {printed}{kept}")
+    return word
+
+
 def output_options(function: _Function) -> _Function:
     """``--json --html --perfetto --memory-snapshot --quiet``: where the result goes."""
+    named = functools.partial(click.option, metavar="FILE", callback=_file)
     for option in reversed(
         (
-            click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
-            click.option("--html", metavar="FILE", help="Write the report as a page that needs nothing else."),
-            click.option("--perfetto", metavar="FILE", help="Write the timeline, for ui.perfetto.dev."),
-            click.option("--memory-snapshot", metavar="FILE", help="Write memory, for pytorch.org/memory_viz."),
+            named("--json", "json_file", help="Write the result as JSON; - is standard output."),
+            named("--html", help="Write the report as a page that needs nothing else."),
+            named("--perfetto", help="Write the timeline, for ui.perfetto.dev."),
+            named("--memory-snapshot", help="Write memory, for pytorch.org/memory_viz."),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
         )
     ):

@@ -172,6 +172,36 @@ def test_options_behind_the_script_are_named_where_no_gpu_is(capsysbinary: pytes
     assert called(capsysbinary, "run", "train.py", "--gpu", "h100-sxm", "--nodes=2", "--lr=1") == (2, "", said)
 
 
+@pytest.mark.parametrize("word", ["train.py", "torchrun", "--gpu", "-m", "/usr/bin/python3"])
+@pytest.mark.parametrize("verb", ["run", "simulate"])
+def test_a_file_to_write_does_not_swallow_what_comes_next(
+    verb: str, word: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """`--json` stands alone in other verbs; a script behind it would have been written over."""
+    said = f"presim: --json needs the name of a file to write, before {word}: "
+    ways = f"`--json - {word} …` prints it, `--json result.json {word} …` keeps it\n"
+    assert called(capsysbinary, verb, "--json", word) == (2, "", said + ways)
+    assert called(capsysbinary, verb, "--json", word, "h100-sxm", "other.py") == (2, "", said + ways)
+
+
+def test_a_file_to_write_is_no_saved_trace(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    said = (
+        f"presim: --html needs the name of a file to write, before {saved}: `--html report.html {saved} …` keeps it\n"
+    )
+    assert called(capsysbinary, "simulate", "--html", saved) == (2, "", said)
+
+
+@pytest.mark.parametrize(
+    "args", [("trace", "--json", "{saved}"), ("hardware", "show", "--json", "h100-sxm"), ("hardware", "list", "--json")]
+)
+def test_json_that_is_printed_takes_no_file(
+    args: tuple[str, ...], saved: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    code, out, err = called(capsysbinary, *(arg.format(saved=saved) for arg in args))
+    assert (code, err) == (0, "")
+    assert msgspec.json.decode(out)
+
+
 def test_an_unknown_verb_gets_the_nearest(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """A typo costs one look."""
     code, _, err = called(capsysbinary, "simulat", "x")
