@@ -1,11 +1,11 @@
-"""Fine-tuning by Megatron's family: adapters, and how NeMo's launcher trained all weights of a published model."""
+"""Fine-tuning by Megatron's family: adapters, packed samples, how NeMo's launcher trained all weights of a model."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from presim.validation.cases import Case
-from presim.validation.megatron_family import mlperf
+from presim.validation.megatron_family import mlperf, tuned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,21 @@ def completed(case: Case) -> Case:
 def halves_state(case: Case) -> bool:
     """The optimizer's state and copy of the weights in bf16: the launcher's ``peft/llama/sft.yaml``."""
     return _is_launched(case) and not adapters(case)
+
+
+_SAMPLE = 256  # tokens of one of SQuAD's samples, as long as attention over all of them asks for; a round figure
+
+
+def packed(case: Case) -> int:
+    """Samples in each sequence of Bridge's and NeMo's fine-tuning (SQuAD, packed); 0 where they are not apart.
+
+    Each attends to itself alone. MLPerf's LoRA packs its documents, too, and attends to the whole.
+    """
+    tuned_on = tuned.is_tuned(case) and not mlperf.is_one(case)
+    kind = f"{case.text('model')} {case.text('sharding')}".lower()
+    if not tuned_on or not any(word in kind for word in ("lora", "sft")) or case.count("micro_batch", 1) > 1:
+        return 0
+    return case.count("seq_len") // _SAMPLE if case.count("seq_len") % _SAMPLE == 0 else 0
 
 
 def _is_launched(case: Case) -> bool:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.megatron_family.fields import keeps_mxfp8_alone
 from presim.validation.megatron_family.flags import flags_of
 from presim.validation.models import plain_name, published_shapes
 from presim.validation.named_models import Shapes, experts
@@ -190,7 +191,7 @@ def _published_as(layers: str, shapes: Shapes) -> Shapes | None:
     return next(same, None)
 
 
-def recipe_of(case: Case) -> tuple[str, tuple[str, ...]] | None:
+def recipe_of(case: Case, gpu: str) -> tuple[str, tuple[str, ...]] | None:
     """The recipe and what it takes besides the arguments of a decoder's; None where the case is of another kind.
 
     Raises:
@@ -217,4 +218,4 @@ def recipe_of(case: Case) -> tuple[str, tuple[str, ...]] | None:
         predictions=len(predictors) or None,
         own_weights=own,
     )
-    return PREDICTING, words
+    return PREDICTING_MXFP8 if keeps_mxfp8_alone(case, gpu) else PREDICTING, words

@@ -13,7 +13,7 @@ from presim.validation.megatron_family import (
     tuned_experts,
     variants,
 )
-from presim.validation.megatron_family.fields import is_deepspeed_s, is_sharded
+from presim.validation.megatron_family.fields import is_deepspeed_s, is_sharded, keeps_mxfp8_alone
 from presim.validation.models import published_key, published_shapes
 from presim.validation.plan import cluster_of, options
 
@@ -43,15 +43,13 @@ def recipe_of(case: Case) -> tuple[str, tuple[str, ...]]:
     if encoders.family(case):
         return encoders.RECIPE, encoders.arguments(case)
     chip = cluster_of(case).gpu.id
-    if hybrid := hybrids.recipe_of(case):
-        recipe, own = hybrid
-        alone = recipe == hybrids.PREDICTING and tuned.keeps_mxfp8_alone(case, chip)
-        return hybrids.PREDICTING_MXFP8 if alone else recipe, own
+    if hybrid := hybrids.recipe_of(case, chip):
+        return hybrid
     if own := variants.arguments(case):
         steps = ("--tests", *functional_tests.arguments(case)) if functional_tests.is_one(case) else ()
         return variants.RECIPE, (*own, *steps)
-    pieces = options(pieces=tuned.packed(case) or None)
-    if tuned.keeps_mxfp8_alone(case, chip):
+    pieces = options(pieces=finetuning.packed(case) or None)
+    if keeps_mxfp8_alone(case, chip):
         return "megatron_mxfp8.py", pieces
     if pieces:
         return "megatron_half_state.py" if finetuning.halves_state(case) else "megatron_packed.py", pieces

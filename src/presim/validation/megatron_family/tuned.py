@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from presim.validation.cases import Case
 from presim.validation.megatron_family import mlperf, tuned_experts
-from presim.validation.megatron_family.finetuning import adapters
 from presim.validation.models import plain_name
 
 
@@ -65,45 +64,9 @@ def scales_by_current_values(case: Case) -> bool:
     return mlperf.scales_by_current_values(case)
 
 
-_FULL = {
-    "llama31405b": ("gb300",),
-    "llama370b": ("gb300",),
-    "nemotron3super": ("b200",),
-}
-_FULL_WITH_TWO = ("llama370b", "deepseekv3")  # with two sequences at a time, on any GPU
-
-
-def keeps_mxfp8_alone(case: Case, gpu: str) -> bool:
-    """Weights in MXFP8 have none in bf16 beside them, which would not fit.
-
-    So it is wherever Bridge trains in MXFP8 (its ``bf16_with_mxfp8_mixed``). Where there is room for both, the recipe
-    keeps both: its step takes as long (Llama 3 8B on GB200: 0.2 % less), and its memory is the larger for it.
-    """
-    name = plain_name(case)
-    full = gpu in _FULL.get(name, ()) or (name in _FULL_WITH_TWO and case.count("micro_batch", 1) > 1)
-    in_blocks = "mx" in case.text("precision").lower() and not gpu.startswith("h")
-    apart = tuned_experts.fuses_experts(case, gpu) or adapters(case)  # with a recipe of its own, or not trained
-    return "Bridge" in case.text("framework") and in_blocks and full and not apart
-
-
 def defers_memory(case: Case) -> bool:
     """What Megatron's FSDP splits begins without memory: Bridge's ``set_megatron_fsdp_overrides``."""
     return "Bridge" in case.text("framework")
-
-
-_SAMPLE = 256  # tokens of one of SQuAD's samples, as long as attention over all of them asks for; a round figure
-
-
-def packed(case: Case) -> int:
-    """Samples in each sequence of Bridge's and NeMo's fine-tuning (SQuAD, packed); 0 where they are not apart.
-
-    Each attends to itself alone. MLPerf's LoRA packs its documents, too, and attends to the whole.
-    """
-    tuned_on = is_tuned(case) and not mlperf.is_one(case)
-    kind = f"{case.text('model')} {case.text('sharding')}".lower()
-    if not tuned_on or not any(word in kind for word in ("lora", "sft")) or case.count("micro_batch", 1) > 1:
-        return 0
-    return case.count("seq_len") // _SAMPLE if case.count("seq_len") % _SAMPLE == 0 else 0
 
 
 _RECOMPUTED: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.validation.cases import Case
-from presim.validation.megatron_family.finetuning import adapters, completed, halves_state
+from presim.validation.megatron_family.finetuning import adapters, completed, halves_state, packed
 
 BRIDGE = {"id": "x", "framework": "Megatron-Bridge (Megatron-Core)", "gpu": "H100", "model": "LLAMA3_70B"}
 LAUNCHED = {"id": "x", "gpu": "H100", "framework": "NeMo (Megatron-Core)", "framework_version": "NeMo container 24.07"}
@@ -39,3 +39,11 @@ def test_nemos_launcher_keeps_adams_state_in_bf16_where_all_weights_are_trained(
     assert halves_state(Case(row))
     assert not halves_state(Case({**row, "model": "LLAMA2-70B [LoRA]"}))
     assert not halves_state(Case({**row, "framework_version": "NeMo container 25.02"}))
+
+
+def test_samples_are_apart_in_bridges_and_nemos_fine_tuning_only() -> None:
+    tuned = {**BRIDGE, "model": "LLAMA3_70B [SFT Performance]", "seq_len": "4096", "micro_batch": "1"}
+    assert packed(Case(tuned)) == 16
+    assert packed(Case({**tuned, "model": "LLAMA3_70B"})) == 0
+    assert packed(Case({**tuned, "source": "github:mlcommons/training_results_v5.1:x"})) == 0
+    assert packed(Case({**tuned, "seq_len": "4100"})) == 0

@@ -10,10 +10,8 @@ from presim.validation.cases import Case
 from presim.validation.megatron_family.tuned import (
     completed,
     is_tuned,
-    keeps_mxfp8_alone,
     launched_as_graphs,
     offloaded,
-    packed,
     pipeline_layout,
     recomputed,
     scales_by_current_values,
@@ -79,14 +77,6 @@ def test_activations_wait_on_the_host_and_exchanges_run_beside_products() -> Non
     assert not splits_overlap(Case({**BRIDGE, "tp": "4", "precision": "NVFP4"}), experts=False)
 
 
-def test_samples_are_apart_in_bridges_and_nemos_fine_tuning_only() -> None:
-    tuned = {**BRIDGE, "model": "LLAMA3_70B [SFT Performance]", "seq_len": "4096", "micro_batch": "1"}
-    assert packed(Case(tuned)) == 16
-    assert packed(Case({**tuned, "model": "LLAMA3_70B"})) == 0
-    assert packed(Case({**tuned, "source": "github:mlcommons/training_results_v5.1:x"})) == 0
-    assert packed(Case({**tuned, "seq_len": "4100"})) == 0
-
-
 def test_runs_with_adapters_are_graphs_where_sequences_are_split() -> None:
     case = Case({**BRIDGE, "model": "Llama2-70B [LoRA r16]", "source": "github:mlcommons/training_results_v5.1:x"})
     assert not launched_as_graphs(case, "llama270b", "b200")
@@ -133,24 +123,3 @@ def test_mlperf_rows_are_tuned_whatever_their_framework_is_called() -> None:
     assert is_tuned(Case(BRIDGE))
     assert is_tuned(Case({**BRIDGE, "framework": "PyTorch NVIDIA Release 25.09"}))
     assert not is_tuned(Case({**BRIDGE, "framework": "Megatron-LM (mcore dev CI container)"}))
-
-
-@pytest.mark.parametrize(
-    ("cells", "gpu", "expected"),
-    [
-        ({"model": "LLAMA3.1_405B"}, "gb300", True),
-        ({"model": "LLAMA3.1_405B", "precision": "FP8"}, "gb300", False),
-        ({"model": "LLAMA3_70B [SFT Performance]"}, "gb300", True),
-        ({"model": "LLAMA3_70B [LoRA Performance]"}, "gb300", False),
-        ({"model": "LLAMA3_70B"}, "gb200", False),
-        ({"model": "Nemotron_3_Super"}, "b200", True),
-        ({"model": "Nemotron_3_Super"}, "gb200", False),
-        ({"model": "LLAMA3_70B", "micro_batch": "2"}, "gb200", True),
-        ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.04 NeMo Container"}, "gb300", True),
-        ({"model": "DeepSeekV3", "micro_batch": "2", "framework_version": "26.06 NeMo Container"}, "gb300", False),
-    ],
-)
-def test_weights_are_in_mxfp8_alone_where_there_is_no_room_beside_them(
-    cells: dict[str, str], gpu: str, expected: bool
-) -> None:
-    assert bool(keeps_mxfp8_alone(Case({**BRIDGE, "precision": "MXFP8", **cells}), gpu)) is expected
