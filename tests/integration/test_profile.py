@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from presim import hardware
+from presim.profile.calls import calls
+from presim.profile.calls.families import operators
 from presim.profile.plan import plan
+from presim.profile.sweep import standard_sweep
 from presim.trace.signatures import (
     Attention,
     Convolution,
     Copy,
     Elementwise,
     Gemm,
+    GroupedGemm,
+    MemoryBound,
     Normalization,
+    Optimizer,
     Signature,
     Softmax,
     Sort,
+    family,
 )
 from support.captured import run
 from support.command import presim
@@ -27,38 +36,26 @@ from support.command import presim
 pytestmark = pytest.mark.torch_cuda
 
 MIB = 1 << 20
+FP8 = Gemm(512, 1024, 256, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT")
 WORK: list[Signature] = [
     *(Gemm(512, 1024, 256, 1, "bfloat16", layout=layout) for layout in ("NN", "NT", "TN", "TT")),
     Gemm(64, 96, 128, 8, "float16", layout="NT"),
     Gemm(512, 512, 512, 1, "float32"),
     Gemm(512, 512, 512, 1, "float32", compute="tf32"),
     Gemm(512, 1024, 256, 1, "bfloat16", layout="TN", accumulate=True),
+    *(msgspec.structs.replace(FP8, sums=sums) for sums in ("fast", "precise")),
+    msgspec.structs.replace(FP8, dtype="float8_e5m2", b_dtype="float8_e4m3fn", sums="precise"),
+    msgspec.structs.replace(FP8, out_dtype="float32", sums="fast"),
+    msgspec.structs.replace(FP8, scaling="outer"),
+    GroupedGemm(8, 4096, 512, 256, "bfloat16"),
     *(
         Attention(direction, 2, 16, kv_heads, 512, 512, 64, 64, True, "bfloat16", backend)
         for direction in ("forward", "backward")
         for backend, kv_heads in (("flash", 4), ("cudnn", 16), ("efficient", 16))
     ),
-    Elementwise(2 * MIB, MIB, MIB // 2, "bfloat16", operator="aten::add"),
-    Elementwise(MIB, MIB, MIB // 4, "float32", operator="aten::gelu"),
-    *(Elementwise(2 * MIB, MIB, MIB // 4, "float32", operator=f"aten::{name}_backward") for name in ("gelu", "silu")),
-    *(Elementwise(MIB, MIB, MIB // 2, "bfloat16", operator=f"aten::{name}") for name in ("rsqrt", "abs", "reciprocal")),
-    Elementwise(0, MIB, MIB // 2, "bfloat16", operator="aten::fill_"),
-    Elementwise(2 * MIB, MIB, MIB // 2, "bfloat16", operator="aten::copy_"),
-    Elementwise(MIB, 2 * MIB, MIB // 2, "float32", operator="aten::copy_"),
     *(
-        Normalization(
-            size * MIB + 2 * size * 1024,
-            size * MIB + 8 * 1024,
-            MIB,
-            dtype,
-            operator="aten::native_layer_norm",
-            row=1024,
-        )
-        for dtype, size in (("bfloat16", 2), ("float32", 4))
-    ),
-    *(
-        Softmax(reads * 4 * MIB, 4 * MIB, MIB, "float32", operator=f"aten::{name}", row=1024)
-        for name, reads in (("_softmax", 1), ("_log_softmax", 1), ("_log_softmax_backward_data", 2))
+        Attention(direction, 2, 16, 16, 512, 512, 64, 64, True, "bfloat16", "cudnn", dropout=True)
+        for direction in ("forward", "backward")
     ),
     *(
         Convolution(direction, 8, 64, 128, (56, 56), (3, 3), (28, 28), (2, 2), (1, 1), 1, "bfloat16", layout="nhwc")
@@ -67,27 +64,102 @@ WORK: list[Signature] = [
     Copy("d2d", MIB),
     Copy("h2d", MIB, pinned=True),
     Copy("d2h", MIB, pinned=True),
+    # Shares of several launches, as a capture of Llama's training has them.
+    Optimizer(2344825768, 1758619340, 146551607, "float32", 14, "aten::_fused_adamw_"),
+    Optimizer(841019750, 280339917, 140169958, "bfloat16", 165, "aten::_foreach_addcmul_"),
 ]
+ROUNDED = 16  # bytes that such shares may differ by
 
 
 def test_each_signature_is_run_as_it_says(tmp_path: Path) -> None:
-    gpu = hardware.gpu("h100-sxm")
-    assert set(plan(WORK, (), gpu).work) == set(WORK)
-    (tmp_path / "work.json").write_bytes(msgspec.json.encode(WORK))
-    captured = set(run("measured_kernels.py", str(tmp_path / "work.json"), steps=0).trace.signatures)
-    assert [signature for signature in WORK if signature not in captured] == []
+    assert set(plan(WORK, (), hardware.gpu("h100-sxm")).work) == set(WORK)
+    check(WORK, tmp_path)
+
+
+def test_every_operator_that_is_set_up_is_captured_by_its_name(tmp_path: Path) -> None:
+    """With one operand and more, of each type, and in every way in which operands may lie."""
+    work = [each for kind, operator in operators() for each in samples(kind, operator)]
+    assert {(type(each), each.operator) for each in work} == set(operators())
+    check(work, tmp_path)
+
+
+def test_the_standard_sweep_is_run_as_it_says(tmp_path: Path) -> None:
+    """The smallest of each kind: names, types and bytes are as captures have them, so that its rows are found."""
+    smallest: dict[tuple[object, ...], Signature] = {}
+    for each in standard_sweep():
+        names = ("operator", "dtype", "layout", "scaling", "direction", "backend")
+        smallest.setdefault((family(each), *(getattr(each, name, "") for name in names)), each)
+    check(list(smallest.values()), tmp_path)
+
+
+def samples(kind: type[MemoryBound], operator: str) -> Iterator[MemoryBound]:
+    """Two signatures of an operator, by trying what its operands and results may come to."""
+    count, row, found = 1 << 16, 256, 0
+    lists = 4 if operator == "aten::cat" or kind is Optimizer else 1
+    rows = {"row": 0 if "nll" in operator else row} if kind in (Normalization, Softmax) else {}
+    for dtype, size in (("bfloat16", 2), ("float32", 4), ("bool", 1), ("int64", 8)):
+        large, small, statistics = size * count, size * row, 4 * count // row
+        reads = (0, *(large * n for n in (1, 2, 3)), large + count, large + small, large + 2 * small, 9 * count)
+        reads += (large // 64 + 8 * row, 4 * large + 4 * lists, 2 * large + statistics + small, (size + 8) * row)
+        reads += (2 * large + 2 * statistics + 2 * small, 2 * large + 8 * row)
+        writes = (large, count, 4 * count, large + count, size, 8, small, large // 64, 2 * size, 3 * large + 4 * lists)
+        writes += (2 * large, small + 8 * row, large + statistics, large + 2 * statistics, large + small)
+        writes += (large + 2 * small, 2 * small)
+        for read, written in itertools.product(reads, writes):
+            made = kind(read, written, count, dtype, lists, operator, **rows)
+            if found < 2 and calls(made):
+                found += 1
+                yield made
+
+
+def check(work: Sequence[Signature], folder: Path) -> None:
+    """Every run launches what its signature says, beside what else an operator takes (a memset, pointers of groups)."""
+    (folder / "work.json").write_bytes(msgspec.json.encode(list(work)))
+    captured = run("measured_kernels.py", str(folder / "work.json"), steps=0)
+    launched = [captured.trace.signatures[index] for index in captured.trace.column("signature") if index >= 0]
+    wrong = [(asked, found) for asked, found in runs(launched, work) if not any(meets(one, asked) for one in found)]
+    assert wrong == []
+
+
+def runs(launched: Sequence[Signature], work: Sequence[Signature]) -> Iterator[tuple[Signature, list[Signature]]]:
+    """What was asked for and what ran between the script's two marks."""
+    asked, found, seen = None, [], set()
+    for one in launched:
+        if isinstance(one, Elementwise) and one.dtype == "int8" and 999 <= one.elements < 1000 + len(work):
+            if asked is not None:
+                seen.add(asked)
+                yield work[asked], found
+            asked, found = (one.elements - 1000 if one.elements > 999 else None), []
+        else:
+            found.append(one)
+    assert seen == set(range(len(work)))
+
+
+def meets(one: Signature, asked: Signature) -> bool:
+    """Equal, but for the rounding of shares, and for gradients of weights that another kernel of a norm writes."""
+    if isinstance(asked, Optimizer) and isinstance(one, Optimizer):
+        names = ("bytes_read", "bytes_written")
+        near = all(abs(getattr(one, name) - getattr(asked, name)) <= ROUNDED for name in names)
+        return near and (one.operator, one.elements) == (asked.operator, asked.elements)
+    if isinstance(asked, Normalization) and asked.operator.endswith("_backward"):
+        weights = 2 * asked.row * (asked.bytes_read // asked.elements // 2)
+        alone = {asked.bytes_written, asked.bytes_written - weights, asked.bytes_written - weights // 2}
+        return one in [msgspec.structs.replace(asked, bytes_written=size) for size in alone]
+    return one == asked
 
 
 def test_the_measuring_process_times_what_it_can_and_says_what_it_cannot(tmp_path: Path) -> None:
     """Its whole loop, with the emulated device's clock for the card's: cold cache, medians, one line each."""
-    work = [WORK[0], Attention("backward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash"), Sort(1, 1, 1, "int8")]
-    (tmp_path / "work").write_bytes(msgspec.json.encode(work))
+    spread = Elementwise(2 * MIB + 2048, 2 * MIB, MIB, "bfloat16", operator="aten::mul")  # over rows or over columns
+    work = [WORK[0], Attention("backward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash"), spread]
+    (tmp_path / "work").write_bytes(msgspec.json.encode([*work, Sort(1, 1, 1, "int8")]))
     bench = ("-m", "presim.profile.bench", tmp_path / "work", tmp_path / "results", "60")
     ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *bench)
     assert ended.returncode == 0, ended.stderr
     card, *lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
     assert card["gpu"] == "NVIDIA H100 80GB HBM3"
-    assert [sorted(line) for line in lines] == [["duration_ns", "samples", "signature", "spread"]] * 2 + [
+    assert [sorted(line) for line in lines] == [["duration_ns", "samples", "signature", "spread"]] * 3 + [
         ["error", "signature"]
     ]
-    assert all(1e3 < line["duration_ns"] < 1e5 and line["samples"] >= 7 for line in lines[:2])
+    assert all(1e3 < line["duration_ns"] < 1e5 and line["samples"] >= 7 for line in lines[:3])
+    assert lines[2]["samples"] >= 14

@@ -43,7 +43,8 @@ MAY_IMPORT = {
         "presim.analysis",
         "presim.result",
     },
-    "profile": {"presim.trace", "presim.hardware", "presim.cost.measured"},
+    # What a capture would say of a call is asked of the reading itself.
+    "profile": {"presim.trace", "presim.hardware", "presim.cost.measured", "presim.capture.reading"},
     "capture": {"presim.trace", "presim.hardware"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},

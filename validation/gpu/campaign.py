@@ -18,7 +18,7 @@ from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
 from presim.profile.job import here, profile
-from presim.profile.plan import standard_sweep
+from presim.profile.sweep import standard_sweep
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "recipes" / "single_gpu.py"

@@ -30,7 +30,8 @@ import click
 def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], quiet: bool) -> None:
     """Measure operators on this machine's GPU and keep their times in a table for --prices.
 
-    Without --trace a standard sweep of products, attention, elementwise work, norms, softmax and copies is measured.
+    Without --trace a standard sweep is measured, in minutes: products (FP8 and groups too), attention, elementwise
+    work, norms, softmax, reductions, optimizers, look-ups and copies.
     One GPU is enough to price a job for a thousand. What the table in DIR has is not measured again, so a call that was
     stopped is simply repeated. With --import no GPU is needed: rows come from traces of PyTorch's profiler
     (record_shapes=True) or from the datasets that presim fit reads, and are added to the tables in DIR. DATA may be
@@ -45,7 +46,7 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
     from presim.profile.job import here, profile
-    from presim.profile.plan import standard_sweep
+    from presim.profile.sweep import standard_sweep
     from presim.trace import store
 
     wanted = list(standard_sweep())

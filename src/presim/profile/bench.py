@@ -2,7 +2,8 @@
 
 ``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; RESULTS is appended to.
 The first line says which card this is. Each kernel is timed between two events that are queued behind a sweep over
-more memory than L2 holds, so that the cache is cold. Products keep the card at work until the host has queued all runs:
+more memory than L2 holds, so that the cache is cold. Where a signature leaves open how operands lie, each way is timed.
+Products keep the card at work until the host has queued all runs:
 no event waits for the host, which takes longer to launch many a kernel than the kernel itself, and clocks stay those of
 a busy card.
 """
@@ -10,6 +11,7 @@ a busy card.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import statistics
@@ -31,6 +33,9 @@ _RUNS_S = 0.25  # spent on one signature
 _FLUSH = 2.0  # sizes of L2
 _AHEAD = 2.0  # times as long as the host took for it the last time
 _MOST_AHEAD_S = 0.5
+_MOST_APART = (
+    0.3  # of their middle: the slowest of the calls with one signature may take 1.9 times as long as the fastest
+)
 _ATTEMPTS = 3  # at having queued all runs before the first begins
 
 
@@ -94,19 +99,38 @@ def _warm_up(seconds: float) -> Busy:
 def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str, Any]:
     """Median and spread of one signature, or why there are none."""
     try:
-        with kernels.prepared(signature) as run:
-            _queued(run, flush, 3)  # loads kernels, lets libraries choose
-            torch.cuda.synchronize()
-            marks, host_s = _queued(run, flush, 3)
-            once = _elapsed(marks)[-1]
-            count = int(min(max(_RUNS_S * 1e3 / max(once, 1e-3), _LEAST_RUNS), _MOST_RUNS))
-            times = _times(run, flush, busy, count, host_s / 3 * count)
+        with kernels.prepared(signature) as runs:
+            return _row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
     except (RuntimeError, ValueError, NotImplementedError) as error:
         torch.cuda.empty_cache()
         return {"error": str(error).splitlines()[0][:200]}
-    first, _, third = statistics.quantiles(times, n=4)
-    middle = statistics.median(times)
-    return {"duration_ns": middle * 1e6, "spread": (third - first) / 2 / middle, "samples": len(times)}
+
+
+def _timed(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
+    """Times of one call, in ms; what it allocates is freed at once, and the next run is given it again."""
+    _queued(run, flush, 3)  # loads kernels, lets libraries choose
+    torch.cuda.synchronize()
+    marks, host_s = _queued(run, flush, 3)
+    once = _elapsed(marks)[-1]
+    count = int(min(max(_RUNS_S * 1e3 / max(once, 1e-3), _LEAST_RUNS), _MOST_RUNS))
+    return _times(run, flush, busy, count, host_s / 3 * count)
+
+
+def _row(calls: list[list[float]]) -> dict[str, Any]:
+    """Of several calls with this signature the middle between the fastest and the slowest, and what they differ by.
+
+    Raises:
+        ValueError: they differ by so much that no figure stands for all of them.
+    """
+    middles = [statistics.median(times) for times in calls]
+    least, most = min(middles), max(middles)
+    middle = (least + most) / 2
+    quartiles = [statistics.quantiles(times, n=4) for times in calls]
+    own = max((third - first) / 2 for first, _, third in quartiles)
+    if (most - least) / 2 > _MOST_APART * middle:
+        raise ValueError(f"calls with these bytes take from {least * 1e3:.1f} to {most * 1e3:.1f} us")
+    spread = max(own, (most - least) / 2) / middle
+    return {"duration_ns": middle * 1e6, "spread": spread, "samples": sum(map(len, calls))}
 
 
 def _times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy, count: int, host_s: float) -> list[float]:

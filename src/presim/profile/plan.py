@@ -1,32 +1,32 @@
-"""What is to be measured: the signatures of a trace or a standard sweep, without what a table already has."""
+"""What is to be measured of what is wanted: what can be set up, fits, and is not in the table yet."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from presim.hardware import Gpu
-from presim.profile.operands import CAST, FLOATS, LAYER_NORM, OPERATORS, plain_elementwise, plain_rows
+from presim.profile.calls import FLOATS, calls, is_known
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
     Attention,
     Collective,
     Convolution,
     Copy,
-    Elementwise,
+    Fused,
     Gemm,
-    Normalization,
+    GroupedGemm,
+    Kernel,
+    MemoryBound,
     Signature,
-    Softmax,
 )
 
 _BACKENDS = ("flash", "cudnn", "efficient")
-_SWEPT = (
-    "aten::add", "aten::mul", "aten::sub", "aten::div", "aten::gelu", "aten::silu", "aten::relu", "aten::neg",
-    "aten::exp", "aten::tanh", "aten::sigmoid", "aten::add_", "aten::mul_",
-)  # fmt: skip
+_FP8 = ("float8_e4m3fn", "float8_e5m2")
+_FP8_RESULTS = {"": ("bfloat16", "float16", "float32"), "outer": ("bfloat16",)}  # types, by the operands' factors
+_FP8_SINCE = (8, 9)  # compute capability
+_GROUPED_ON = (9, 10)  # its major number: PyTorch has a kernel for those
 _MEMORY_SHARE = 0.8  # of the card's memory that one measurement may take
 
 
@@ -61,19 +61,55 @@ def obstacle(signature: Signature, gpu: Gpu) -> str:
     if isinstance(signature, Collective):
         return "collectives need the cluster: presim fit --nccl-tests"
     if isinstance(signature, Gemm):
-        plain = signature.dtype in FLOATS and signature.b_dtype in ("", signature.dtype)
-        return "" if plain and signature.out_dtype in ("", signature.dtype) else "products of mixed or narrow types"
+        return _product_obstacle(signature, gpu)
+    if isinstance(signature, GroupedGemm):
+        return _group_obstacle(signature, gpu)
     if isinstance(signature, Attention):
-        plain = signature.backend in _BACKENDS and not (signature.window or signature.dropout or signature.paged)
-        return "" if plain else "attention with a window, dropout, pages or another backend"
-    if isinstance(signature, Elementwise):
-        return "" if plain_elementwise(signature) else "elementwise work whose operands its bytes do not tell"
-    if isinstance(signature, (Convolution, Normalization, Softmax, Copy)):
-        return _other_obstacle(signature)
-    return f"no way to set up {signature.__struct_config__.tag} alone"
+        return _attention_obstacle(signature)
+    if isinstance(signature, MemoryBound):
+        return _memory_obstacle(signature)
+    return _other_obstacle(signature)
 
 
-def _other_obstacle(signature: Convolution | Normalization | Softmax | Copy) -> str:
+def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
+    types = signature.dtype, signature.b_dtype or signature.dtype
+    out = signature.out_dtype or signature.dtype
+    if signature.dtype in FLOATS:
+        return "" if types[1] == out == signature.dtype else "products of mixed types"
+    if not set(types) <= set(_FP8):
+        return f"products of {signature.dtype}"
+    if (gpu.compute_major, gpu.compute_minor) < _FP8_SINCE:
+        return "FP8 products, which this card has not"
+    bare = signature.batch == 1 and not signature.accumulate and not signature.epilogue and signature.layout == "NT"
+    whole = signature.k % 16 == signature.n % 16 == 0 and types != ("float8_e5m2", "float8_e5m2")
+    plain = bare and whole and signature.scaling in ("", "outer") and out in _FP8_RESULTS[signature.scaling]
+    return "" if plain else "FP8 products other than PyTorch's own: by blocks, added to something, in another layout"
+
+
+def _group_obstacle(signature: GroupedGemm, gpu: Gpu) -> str:
+    if gpu.compute_major not in _GROUPED_ON:
+        return "grouped products, which PyTorch does one by one on this card"
+    plain = signature.dtype == "bfloat16" and not signature.out_dtype
+    return "" if plain and signature.n % 8 == signature.k % 8 == 0 else "grouped products of another type"
+
+
+def _attention_obstacle(signature: Attention) -> str:
+    if signature.backend not in _BACKENDS:
+        return f"attention of another backend: {signature.backend}"
+    if signature.window or signature.paged:
+        return "attention with a window or pages"
+    told = not signature.dropout or signature.backend == "cudnn"
+    return "" if told else "attention with dropout, of a backend whose capture does not tell it"
+
+
+def _memory_obstacle(signature: MemoryBound) -> str:
+    kind = str(signature.__struct_config__.tag)
+    if not is_known(signature):
+        return f"operators that are not set up: {signature.operator or kind}"
+    return "" if calls(signature) else f"{kind} work whose operands its bytes do not tell"
+
+
+def _other_obstacle(signature: Convolution | Copy | Fused | Kernel) -> str:
     if isinstance(signature, Convolution):
         plain = signature.dtype in FLOATS and len(signature.input_size) in (1, 2, 3)
         return "" if plain else "convolutions of another type"
@@ -81,7 +117,7 @@ def _other_obstacle(signature: Convolution | Normalization | Softmax | Copy) -> 
         return {"peer": "copies to another GPU", "memset": "memsets, which PyTorch has no call for"}.get(
             signature.direction, ""
         )
-    return "" if plain_rows(signature) else "a norm or softmax whose operands its bytes do not tell"
+    return "generated kernels" if isinstance(signature, Fused) else "kernels known by name only"
 
 
 def footprint(signature: Signature) -> int:
@@ -97,7 +133,11 @@ def footprint(signature: Signature) -> int:
             signature.output_size
         )
         return 8 * signature.batch * points
-    return 2 * int(getattr(signature, "bytes", 0))
+    if isinstance(signature, GroupedGemm):
+        rows = signature.k * (signature.m + signature.groups * signature.n)
+        return 2 * (rows + signature.m * signature.n) + 2 * signature.groups * signature.k * signature.m
+    table = signature.elements * dtype_bytes(signature.dtype) if isinstance(signature, MemoryBound) else 0
+    return 2 * max(int(getattr(signature, "bytes", 0)), table)
 
 
 def _volume(sizes: Iterable[int]) -> int:
@@ -105,34 +145,3 @@ def _volume(sizes: Iterable[int]) -> int:
     for size in sizes:
         total *= size
     return total
-
-
-def standard_sweep() -> Iterator[Signature]:
-    """What transformer training is made of, on a grid that leaves factors of two to four between its rows."""
-    layouts = (("NT", False), ("NN", False), ("TN", False))
-    sides = (1024, 2048, 4096, 8192, 14336)
-    for (layout, accumulate), rows, n, k in itertools.product(layouts, (512, 2048, 8192, 16384), sides, sides):
-        yield Gemm(rows, n, k, 1, "bfloat16", layout=layout, accumulate=accumulate)
-    for direction, backend, dim, length in itertools.product(
-        ("forward", "backward"), ("flash", "cudnn"), (64, 128), (512, 1024, 2048, 4096, 8192, 16384)
-    ):
-        for heads, kv_heads in ((16, 16), (32, 8)):
-            batch = max(1, 8192 // length)
-            yield Attention(direction, batch, heads, kv_heads, length, length, dim, dim, True, "bfloat16", backend)  # type: ignore[arg-type]
-    for operator, dtype, power in itertools.product(_SWEPT, ("bfloat16", "float32"), range(12, 30, 2)):
-        size = dtype_bytes(dtype) << power
-        yield Elementwise(OPERATORS[operator] * size, size, 1 << power, dtype, operator=operator)
-    for (source, target), power in itertools.product(
-        (("float32", "bfloat16"), ("bfloat16", "float32")), range(12, 30, 2)
-    ):
-        sizes = dtype_bytes(source) << power, dtype_bytes(target) << power
-        yield Elementwise(*sizes, 1 << power, target, operator=CAST)
-    for dtype, row, power in itertools.product(("bfloat16", "float32"), (1024, 4096, 16384), range(20, 30, 2)):
-        size, weights = dtype_bytes(dtype) << power, 2 * row * dtype_bytes(dtype)
-        yield Normalization(size + weights, size + (8 << power) // row, 1 << power, dtype, operator=LAYER_NORM, row=row)
-    for rows, row in itertools.product((1024, 4096, 16384), (32000, 128256)):
-        size = 4 * rows * row
-        yield Softmax(size, size, rows * row, "float32", operator="aten::_log_softmax", row=row)
-        yield Softmax(2 * size, size, rows * row, "float32", operator="aten::_log_softmax_backward_data", row=row)
-    for direction, power in itertools.product(("d2d", "h2d", "d2h"), range(12, 32, 2)):
-        yield Copy(direction, 1 << power, pinned=direction in ("h2d", "d2h"))  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""Runs what `presim profile` would time, once each: the signatures stand in the file that is named."""
+"""Runs what `presim profile` would time, once each: the signatures stand in the file that is named.
+
+A fill of 1,000 bytes and as many more as there were signatures before says whose run follows, one of 999 that it ended.
+"""
 
 import sys
 from pathlib import Path
@@ -9,8 +12,13 @@ import torch
 from presim.profile.kernels import prepared
 from presim.trace.signatures import Signature
 
-for signature in msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Signature]):
-    with prepared(signature) as run:
-        torch.cuda.synchronize()
-        run()
+signatures = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Signature])
+marks = torch.empty(1000 + len(signatures), dtype=torch.int8, device="cuda")
+for number, signature in enumerate(signatures):
+    with prepared(signature) as runs:
+        for run in runs:
+            torch.cuda.synchronize()
+            marks[: 1000 + number].zero_()
+            run()
+            marks[:999].zero_()
 torch.cuda.synchronize()

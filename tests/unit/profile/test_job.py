@@ -13,17 +13,31 @@ import pytest
 
 from presim import hardware
 from presim.cost.measured import table
+from presim.cost.measured.estimator import MeasuredEstimator
+from presim.cost.price import Origin
 from presim.errors import InputError
 from presim.profile import job
 from presim.profile.plan import Plan
-from presim.trace.signatures import Collective, Gemm
+from presim.trace.signatures import (
+    Collective,
+    Elementwise,
+    Gemm,
+    GroupedGemm,
+    Index,
+    Normalization,
+    Optimizer,
+    Random,
+    Reduction,
+    Signature,
+)
 
 GPU = hardware.gpu("h100-sxm")
 WORK = [Gemm(m, 512, 512, 1, "bfloat16") for m in (512, 1024, 2048)]
+_NORM = "aten::native_layer_norm_backward"
 CARD = {"gpu": GPU.name, "torch": "2.14"}
 
 
-def line(signature: Gemm, **more: Any) -> dict[str, Any]:
+def line(signature: Signature, **more: Any) -> dict[str, Any]:
     row = {"duration_ns": 5e4, "spread": 0.01, "samples": 20}
     return {"signature": json.loads(msgspec.json.encode(signature)), **row, **more}
 
@@ -53,6 +67,27 @@ def test_a_second_call_measures_what_the_first_left(tmp_path: Path, asked: list[
     (path,) = table.find(tmp_path)
     assert {row.signature for row in table.read([path]).rows} == set(WORK)
     assert table.origin_of(path)["torch"] == "2.14"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        msgspec.structs.replace(WORK[0], dtype="float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling="outer"),
+        GroupedGemm(8, 4096, 512, 512, "bfloat16"),
+        Elementwise(4 << 20, 4 << 20, 1 << 20, "float32", operator="aten::mul"),
+        Index((1 << 21) + 8192, 1 << 21, 1 << 24, "bfloat16", operator="aten::gather"),
+        Normalization((4 << 20) + (12 << 10), (2 << 20) + 4096, 1 << 20, "bfloat16", 1, _NORM, 1024),
+        Optimizer(16 * (1 << 20) + 16, 12 * (1 << 20) + 16, 1 << 20, "float32", 4, "aten::_fused_adamw_"),
+        Random(2 << 20, 3 << 20, 1 << 20, "bfloat16", operator="aten::native_dropout"),
+        Reduction(2 << 20, 2048, 1 << 20, "bfloat16", operator="aten::sum"),
+    ],
+)
+def test_what_was_measured_is_the_price(tmp_path: Path, asked: list[Plan], signature: Signature) -> None:
+    """Of each family, and of the same signature only: a table is asked exactly before anything is interpolated."""
+    assert job.profile([signature], tmp_path, 60, GPU).measured == 1
+    (price,) = MeasuredEstimator(GPU, table.read(table.find(tmp_path)).rows).price([signature])
+    assert price is not None
+    assert (price.duration_ns, price.origin) == (50_000, Origin.MEASURED)
 
 
 def test_what_failed_or_cannot_be_true_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

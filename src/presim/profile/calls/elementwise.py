@@ -1,0 +1,164 @@
+"""Arithmetic, activations, comparisons, masks, casts, fills and concatenation.
+
+What the bytes leave beside the first operand is the second: none is a number, as many elements are a tensor as large
+(of another type where the bytes say so), one is a number on the GPU, and fewer are spread over rows or columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Argument, Call, Scalar, Tensor, Tensors
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Elementwise
+
+CAST = "aten::copy_"
+CAT = "aten::cat"
+_UNARY: dict[str, tuple[Scalar, ...]] = {  # numbers behind the tensor
+    "gelu": (), "silu": (), "neg": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log1p": (), "log2": (),
+    "tanh": (), "sigmoid": (), "sqrt": (), "rsqrt": (), "abs": (), "reciprocal": (), "cos": (), "sin": (), "erf": (),
+    "floor": (), "logical_not": (), "bitwise_not": (),
+    "pow": (2.0,), "clamp": (-448.0, 448.0), "clamp_min": (0.0,), "clamp_max": (1.0,), "leaky_relu": (0.01,),
+    "fill": (1.0,),
+}  # fmt: skip
+_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGIC = ("logical_and", "logical_or", "bitwise_and", "bitwise_or")
+_NUMBERS = ("add", "sub", "mul", "div", "remainder", *_COMPARISONS)  # that take one for the second tensor
+_GRADIENTS: dict[str, tuple[Scalar, ...]] = {  # of two tensors as large, with numbers behind them
+    "gelu_backward": (), "silu_backward": (), "tanh_backward": (), "sigmoid_backward": (), "threshold_backward": (0,),
+}  # fmt: skip
+_MASKED: dict[str, tuple[Scalar, ...]] = {"masked_fill": (0.0,)}
+_TERNARY = ("addcmul", "addcdiv", "lerp", "where")
+_ONLY_NEW = ("where", "erf", "abs", "maximum", "minimum", *_COMPARISONS, *_LOGIC, "logical_not")  # results
+_ONLY_IN_PLACE = ("fill", "masked_fill")
+_WHOLE = ("int64", "int32")
+_OF_WHOLE = ("add", "sub", "mul", "remainder", "neg", "fill", "cat", "masked_fill", *_COMPARISONS)
+_OF_COMPLEX = ("add", "sub", "mul", "fill", "cat")
+_POSITIVE = ("sqrt", "rsqrt", "log", "reciprocal", "pow", "div", "remainder", "log1p", "log2")
+_PLAIN = frozenset((*_UNARY, *_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED, *_TERNARY))
+OPERATORS = frozenset(
+    {f"aten::{name}" for name in _PLAIN - {*_ONLY_IN_PLACE} | {*_GRADIENTS}}
+    | {f"aten::{name}_" for name in _PLAIN - {*_ONLY_NEW}}
+    | {CAST, CAT}
+)
+_SOURCES = {8: ("float64", "int64"), 4: ("float32", "int32"), 2: ("bfloat16",), 1: ("bool",)}  # of casts, by bytes
+_PIECE = 64  # elements of a row of what is concatenated row by row: half of a head
+
+
+def proposed(signature: Elementwise) -> Iterator[Call]:
+    """Calls whose first operand has the signature's type and elements."""
+    name, count = signature.operator.removeprefix("aten::").rstrip("_"), signature.elements
+    if count < 1 or not _takes(name, signature.dtype):
+        return
+    if signature.operator == CAST:
+        yield from _casts(signature)
+    elif signature.operator == CAT:
+        yield from _joined(signature)
+    elif name in _TERNARY:
+        yield from _ternary(signature, name)
+    elif name in _GRADIENTS:
+        one = Tensor(signature.dtype, (count,))
+        yield Call(signature.operator, (one, one, *_GRADIENTS[name]), (one,))
+    else:
+        yield from _with_one(signature, name)
+        if name in (*_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED):
+            yield from _with_another(signature, name)
+
+
+def _takes(name: str, dtype: str) -> bool:
+    """Whether there are kernels of the operator for a type."""
+    if name in ("copy", "cat"):
+        return True
+    if dtype == "bool":
+        return name in ("logical_not", "bitwise_not", *_LOGIC, "fill", "where")
+    if dtype in _WHOLE:
+        return name in _OF_WHOLE
+    if dtype == "complex64":
+        return name in _OF_COMPLEX
+    return dtype in (*FLOATS, "float64") and name not in (*_LOGIC, "bitwise_not", "where")
+
+
+def _with_one(signature: Elementwise, name: str) -> Iterator[Call]:
+    first = Tensor(signature.dtype, (signature.elements,), "positive" if name in _POSITIVE else "normal")
+    numbers = _UNARY.get(name, (1 if signature.dtype in _WHOLE else 1.001,))
+    if name in _UNARY or name in _NUMBERS:
+        yield Call(signature.operator, (first, *numbers), (_written(signature, first, name),))
+
+
+def _with_another(signature: Elementwise, name: str) -> Iterator[Call]:
+    """Tensors as large first; nothing else is proposed where one fits."""
+    for dtype, small in _others(signature, name):
+        found = False
+        for shape, other in _shapes(signature.elements, small):
+            first = Tensor(signature.dtype, shape)
+            second = Tensor(dtype, other, "near one" if dtype != "bool" else "normal")
+            wide = signature.dtype if dtype == "bool" or not other else _wider(signature.dtype, dtype)
+            written = _written(signature, Tensor(wide, shape), name)
+            found = found or written.operand.bytes == signature.bytes_written
+            yield Call(signature.operator, (first, second, *_MASKED.get(name, ())), (written,))
+        if found:
+            return
+
+
+def _others(signature: Elementwise, name: str) -> list[tuple[str, int]]:
+    """Types and elements that the second operand may have, those as large as the first before what is spread."""
+    left = signature.bytes_read - signature.elements * dtype_bytes(signature.dtype)
+    floats = ("float32", "bfloat16") if signature.dtype in FLOATS else ()
+    types = ("bool",) if name in _MASKED else tuple(dict.fromkeys((signature.dtype, *floats)))
+    whole = [(dtype, left // dtype_bytes(dtype)) for dtype in types if left > 0 and left % dtype_bytes(dtype) == 0]
+    fitting = [(dtype, small) for dtype, small in whole if signature.elements % small == 0]
+    return sorted(fitting, key=lambda found: found[1] != signature.elements)
+
+
+def _shapes(count: int, small: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes of a large operand and of one of so many elements that is spread over it, both ways."""
+    if small == count or small == 1:
+        yield (count,), ((count,) if small == count else ())
+        return
+    yield (count // small, small), (small,)
+    yield (small, count // small), (small, 1)
+
+
+def _written(signature: Elementwise, result: Tensor, name: str) -> Tensor:
+    if signature.operator.endswith("_"):
+        return Tensor(signature.dtype, result.shape)
+    truth = name in (*_COMPARISONS, *_LOGIC[:2], "logical_not")
+    return Tensor("bool", result.shape) if truth else result
+
+
+def _wider(first: str, second: str) -> str:
+    """The type of a result of two floating types."""
+    if first == second or second not in FLOATS or first not in FLOATS:
+        return first
+    return "float32"
+
+
+def _ternary(signature: Elementwise, name: str) -> Iterator[Call]:
+    one = Tensor(signature.dtype, (signature.elements,), "near one")
+    if name == "where":  # the mask counts as the largest, being the first
+        dtype = _SOURCES.get(signature.bytes_written // signature.elements, ("",))[0]
+        chosen = Tensor(dtype, one.shape)
+        yield Call(signature.operator, (Tensor("bool", one.shape), chosen, chosen), (chosen,))
+        return
+    yield Call(signature.operator, (one, one, one), (one,))
+    if name == "lerp":
+        yield Call(signature.operator, (one, one, 0.1), (one,))
+
+
+def _casts(signature: Elementwise) -> Iterator[Call]:
+    """From a type of another size; copies within a type are strided, or no kernel at all."""
+    target = Tensor(signature.dtype, (signature.elements,))
+    each, left = divmod(signature.bytes_read, signature.elements)
+    if left or each == dtype_bytes(signature.dtype):
+        return
+    for source in _SOURCES.get(each, ())[:1] if "int" not in signature.dtype else _SOURCES.get(each, ())[-1:]:
+        yield Call(CAST, (target, Tensor(source, target.shape)), (target,))
+
+
+def _joined(signature: Elementwise) -> Iterator[Call]:
+    """Equal pieces one after another, and row by row."""
+    count, pieces = signature.elements, signature.fused_tensors
+    for shape, axis in (((count // pieces,), 0), ((count // pieces // _PIECE, _PIECE), 1)):
+        argument: tuple[Argument, ...] = (Tensors(signature.dtype, (shape,) * pieces), axis)
+        yield Call(CAT, argument, (Tensor(signature.dtype, (count,)),))

@@ -1,0 +1,43 @@
+"""Norms over the rows of one tensor, with weights and statistics as PyTorch has them.
+
+Their gradients are two kernels that PyTorch launches one after the other, each of which it can be asked for alone.
+What the other one writes is counted to the first, by a capture that sees the whole operator: some KiB of gradients of
+weights beside MiB, in bytes that this call alone would not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Argument, Call, Tensor
+from presim.trace.signatures import Normalization
+
+_LAYER_NORM = "aten::native_layer_norm"
+_RMS_NORM = "aten::_fused_rms_norm"
+OPERATORS = frozenset(name + end for name in (_LAYER_NORM, _RMS_NORM) for end in ("", "_backward"))
+_OF_INPUT, _OF_WEIGHTS = "layer_norm_grad_input", "GammaBetaBackward"  # in the names of PyTorch's kernels
+_EPSILON = 1e-5
+
+
+def proposed(signature: Normalization) -> Iterator[Call]:
+    """Forward, or each of the two kernels backward; rows are whole."""
+    row = signature.row
+    if signature.dtype not in FLOATS or row < 1 or signature.elements % row:
+        return
+    yield from _norm(signature.operator, Tensor(signature.dtype, (signature.elements // row, row)))
+
+
+def _norm(operator: str, tensor: Tensor) -> Iterator[Call]:
+    rows, row = tensor.shape
+    weight, statistic = Tensor(tensor.dtype, (row,)), Tensor("float32", (rows, 1), "positive")
+    if operator == _LAYER_NORM:
+        yield Call(operator, (tensor, (row,), weight, weight, _EPSILON), (tensor, statistic, statistic))
+    elif operator == _RMS_NORM:
+        yield Call(operator, (tensor, (row,), weight, _EPSILON), (tensor, statistic))
+    else:
+        layer = operator.startswith(_LAYER_NORM)
+        known = (statistic, statistic, weight, weight) if layer else (statistic, weight)
+        outputs = (tensor, weight, weight) if layer else (tensor, weight)
+        for wanted, kernel in (((True, False), _OF_INPUT), ((False, True), _OF_WEIGHTS)):
+            mask: Argument = (*wanted, wanted[1]) if layer else wanted
+            yield Call(operator, (tensor, tensor, (row,), *known, mask), outputs, kernel=kernel)

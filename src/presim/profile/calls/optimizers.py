@@ -1,0 +1,83 @@
+"""Operators over lists of tensors: fused optimizers, what optimizers are made of, copies of many parameters.
+
+A launch takes so many chunks of 65,536 elements, and a list that needs more of them is shared among launches. A
+signature is of one: its tensors are set up as multiples of a chunk, and the last one takes what is left, so that one
+launch is enough again. Second moments are positive, as squares are, and each tensor has its own count of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Argument, Call, Scalar, Tensors
+from presim.trace.signatures import Optimizer
+
+_CHUNK = 65536  # elements: aten/src/ATen/native/cuda/MultiTensorApply.cuh
+_ADAM: tuple[tuple[str, Scalar], ...] = (
+    ("lr", 1e-4), ("beta1", 0.9), ("beta2", 0.999), ("weight_decay", 0.01), ("eps", 1e-8), ("maximize", False),
+)  # fmt: skip
+_SGD: tuple[tuple[str, Scalar], ...] = (
+    ("weight_decay", 0.01), ("momentum", 0.9), ("lr", 1e-4), ("dampening", 0.0), ("nesterov", False),
+    ("maximize", False), ("is_first_step", False),
+)  # fmt: skip
+_UNARY = ("sqrt", "neg", "abs", "reciprocal", "exp", "zero")
+_SCALED = ("mul", "add", "sub", "div", "clamp_min", "maximum", "minimum")  # by a number, or by another list
+_OF_THREE = ("addcmul", "addcdiv")
+_EACH = (*_UNARY, *_SCALED, *_OF_THREE, "lerp", "copy")
+_FUSED = ("aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_")
+_IN_PLACE = ("zero", "copy")  # only
+OPERATORS = frozenset(
+    {*_FUSED}
+    | {f"aten::_foreach_{name}_" for name in _EACH}
+    | {f"aten::_foreach_{name}" for name in _EACH if name not in _IN_PLACE}
+)
+
+
+def proposed(signature: Optimizer) -> Iterator[Call]:
+    """Calls over as many tensors as the launch had, with as many elements in all."""
+    if signature.elements < signature.fused_tensors or signature.dtype not in FLOATS:
+        return
+    shapes = _pieces(signature.elements, signature.fused_tensors)
+    if signature.operator in _FUSED:
+        yield from _fused(signature.operator, signature.dtype, shapes)
+        return
+    name, one = signature.operator.removeprefix("aten::_foreach_").rstrip("_"), Tensors(signature.dtype, shapes)
+    positive, near_one = Tensors(signature.dtype, shapes, "positive"), Tensors(signature.dtype, shapes, "near one")
+    outputs = () if signature.operator.endswith("_") else (one,)
+    several: list[tuple[Argument, ...]] = []
+    if name in _UNARY:
+        several = [(positive,)]
+    elif name in _SCALED:
+        several = [(one, 1.001), (one, near_one)]
+    elif name == "lerp":
+        several = [(one, one, 0.1)]
+    elif name == "copy":
+        several = [(one, Tensors(dtype, shapes)) for dtype in (signature.dtype, "float32", "bfloat16")]
+    elif name in _OF_THREE:
+        several = [(one, one, positive, -1e-4)]
+    for arguments in several:
+        yield Call(signature.operator, arguments, outputs)
+
+
+def _pieces(elements: int, tensors: int) -> tuple[tuple[int, ...], ...]:
+    chunks = elements // tensors // _CHUNK
+    size = chunks * _CHUNK if chunks else elements // tensors
+    more = (elements - size * tensors) // _CHUNK if chunks else 0  # tensors that have a chunk more
+    sizes = [size + _CHUNK * (index < more) for index in range(tensors)]
+    sizes[-1] += elements - sum(sizes)
+    return tuple((each,) for each in sizes)
+
+
+def _fused(operator: str, dtype: str, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Call]:
+    one, squares = Tensors(dtype, shapes), Tensors(dtype, shapes, "positive")
+    none = Tensors(dtype, ())
+    steps = Tensors("float32", ((),) * len(shapes), "positive")
+    if operator == "aten::_fused_sgd_":
+        for buffers in (one, none):
+            momentum = {"momentum": 0.9 if buffers.shapes else 0.0}
+            options = tuple((name, momentum.get(name, value)) for name, value in _SGD)
+            yield Call(operator, (one, one, buffers), options=options)
+        return
+    for largest, amsgrad in ((none, False), (squares, True)):
+        options = (*_ADAM, ("amsgrad", amsgrad))
+        yield Call(operator, (one, one, one, squares, largest, steps), options=options)

@@ -1,0 +1,30 @@
+"""Random numbers: dropout, its gradient, and tensors filled in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Call, Tensor
+from presim.trace.signatures import Random
+
+_FILLED = ("normal", "uniform", "exponential", "bernoulli", "random")
+_KEPT = 0.9  # of the elements, by dropout: its time does not hang on it
+OPERATORS = frozenset(
+    {f"aten::{name}_" for name in _FILLED} | {"aten::native_dropout", "aten::native_dropout_backward"}
+)
+
+
+def proposed(signature: Random) -> Iterator[Call]:
+    """One call: the elements say all."""
+    whole = signature.dtype in ("int64", "int32") and signature.operator == "aten::random_"
+    if not (whole or signature.dtype in FLOATS):
+        return
+    one = Tensor(signature.dtype, (signature.elements,))
+    mask = Tensor("bool", one.shape)
+    if signature.operator == "aten::native_dropout":
+        yield Call(signature.operator, (one, 1 - _KEPT, True), (one, mask))
+    elif signature.operator == "aten::native_dropout_backward":
+        yield Call(signature.operator, (one, mask, 1 / _KEPT), (one,))
+    else:
+        numbers = (0.5,) if signature.operator == "aten::bernoulli_" else ()
+        yield Call(signature.operator, (one, *numbers), (one,))

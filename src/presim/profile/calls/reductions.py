@@ -1,0 +1,60 @@
+"""Sums, means, extremes and norms: of all of a tensor, or of its rows and of its columns alike.
+
+How many results there are is told by the bytes, and not along which dimension they were taken: both are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Argument, Call, Tensor
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Reduction
+
+_OVER = ("sum", "mean", "amax", "amin", "any", "all", "linalg_vector_norm", "var", "std")  # take a list of dimensions
+_ONE_DIMENSION = ("argmax", "argmin", "prod")  # a number, or none for all
+_WITH_PLACES = ("max", "min")  # along a dimension with the places of what was found
+OPERATORS = frozenset(f"aten::{name}" for name in (*_OVER, *_ONE_DIMENSION, *_WITH_PLACES))
+_WIDENED = ("sum", "mean", "linalg_vector_norm")  # where another type of the results is asked for
+_RESULTS = {"any": "bool", "all": "bool", "argmax": "int64", "argmin": "int64"}
+
+
+def proposed(signature: Reduction) -> Iterator[Call]:
+    """Calls over one tensor of the signature's type; results have that type first, and then a wider one."""
+    name, count = signature.operator.removeprefix("aten::"), signature.elements
+    if not (signature.dtype in FLOATS or (signature.dtype == "bool" and name in ("any", "all"))):
+        return  # sums of truth values and integers are cast first, by a kernel of its own
+    own = _RESULTS.get(name, signature.dtype)
+    for dtype in (own, "float32") if name in _WIDENED else (own,):
+        places = 8 if name in _WITH_PLACES and signature.bytes_written > dtype_bytes(dtype) else 0
+        results, left = divmod(signature.bytes_written, dtype_bytes(dtype) + places)
+        if left or results < 1 or count % results or results == count:
+            continue
+        for shape, axis, written in _shapes(count, results):
+            outputs = (Tensor(dtype, written), *((Tensor("int64", written),) if places else ()))
+            yield _call(signature, name, Tensor(signature.dtype, shape), axis, outputs)
+        return
+
+
+def _shapes(count: int, results: int) -> Iterator[tuple[tuple[int, ...], int | None, tuple[int, ...]]]:
+    """The tensor, the dimension that goes, and the results."""
+    if results == 1:
+        yield (count,), None, ()
+        return
+    yield (results, count // results), 1, (results,)
+    yield (count // results, results), 0, (results,)
+
+
+def _call(signature: Reduction, name: str, source: Tensor, axis: int | None, outputs: tuple[Tensor, ...]) -> Call:
+    """A result of another type than the operator's own is asked for by name."""
+    options: tuple[tuple[str, Argument], ...] = ()
+    if name in _WIDENED and outputs[0].dtype != signature.dtype:
+        options = (("dtype", f"torch.{outputs[0].dtype}"),)
+    arguments: tuple[Argument, ...] = (source,)
+    if name == "linalg_vector_norm":
+        arguments += (2.0,)
+    if axis is not None:
+        arguments += (axis if name in _ONE_DIMENSION + _WITH_PLACES else (axis,),)
+    elif name in ("amax", "amin"):
+        arguments += ((0,),)
+    return Call(signature.operator, arguments, outputs, options)

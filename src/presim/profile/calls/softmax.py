@@ -1,0 +1,49 @@
+"""Softmax over the rows of one tensor, and the loss that picks a number of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Call, Tensor
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Softmax
+
+_FORWARD = ("aten::_softmax", "aten::_log_softmax")
+_BACKWARD = "aten::_log_softmax_backward_data"  # that of softmax multiplies first, by a kernel of its own
+_LOSS = "aten::nll_loss_forward"  # backward zeroes a tensor first, which would be in its time
+OPERATORS = frozenset((*_FORWARD, _BACKWARD, _LOSS))
+_MEAN, _IGNORED = 1, -100  # of a loss: how it is reduced, which label counts for nothing
+
+
+def proposed(signature: Softmax) -> Iterator[Call]:
+    """By operator; rows are whole."""
+    if signature.dtype not in FLOATS:
+        return
+    if signature.operator == _LOSS:
+        yield from _loss(signature)
+    elif signature.row > 0 and signature.elements % signature.row == 0:
+        yield from _softmax(
+            signature.operator, Tensor(signature.dtype, (signature.elements // signature.row, signature.row))
+        )
+
+
+def _softmax(operator: str, tensor: Tensor) -> Iterator[Call]:
+    if operator == _BACKWARD:
+        result = Tensor(tensor.dtype, tensor.shape, "positive")
+        yield Call(operator, (tensor, result, -1, f"torch.{tensor.dtype}"), (tensor,))
+        return
+    yield Call(operator, (tensor, -1, False), (tensor,))
+    if tensor.dtype == "float16":  # the only type that PyTorch makes a wider one of at once
+        yield Call(operator, (tensor, -1, True), (Tensor("float32", tensor.shape),))
+
+
+def _loss(signature: Softmax) -> Iterator[Call]:
+    """The label of each row picks one number of it; labels are even over the row."""
+    rows = signature.bytes_read // (dtype_bytes(signature.dtype) + dtype_bytes("int64"))
+    if rows < 1 or signature.elements % rows:
+        return
+    row = signature.elements // rows
+    scores = Tensor(signature.dtype, (rows, row))
+    labels = Tensor("int64", (rows,), below=row)
+    one = Tensor(signature.dtype, ())
+    yield Call(signature.operator, (scores, labels, None, _MEAN, _IGNORED), (one, one))

@@ -1,0 +1,47 @@
+"""A described call of an operator, with its tensors on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from presim.profile.calls.call import Argument, Call, Tensor, Tensors
+from presim.profile.kernels.tensors import valued
+
+_TYPE = "torch."  # in front of the name of a type
+
+
+def called(call: Call) -> Callable[[], Any]:
+    """The operator over its arguments; they stay, and what it returns is the caller's.
+
+    The overload is found once, here, by calling: PyTorch's own search describes each one that does not fit with the
+    values of the tensors, for which it waits for the device.
+
+    Raises:
+        RuntimeError: no overload takes these arguments on this device.
+    """
+    arguments = [_argument(each) for each in call.arguments]
+    options = {name: _argument(value) for name, value in call.options}
+    operator = getattr(torch.ops.aten, (call.through or call.operator).removeprefix("aten::"))
+    refused = f"PyTorch {torch.__version__} has no such operator: {call.operator}"
+    for name in operator.overloads():
+        overload: Callable[..., Any] = getattr(operator, name)
+        try:
+            overload(*arguments, **options)
+        except (RuntimeError, TypeError) as error:
+            refused = str(error).splitlines()[0]
+            continue
+        return lambda: overload(*arguments, **options)
+    raise RuntimeError(refused)
+
+
+def _argument(argument: Argument) -> Any:
+    if isinstance(argument, Tensor):
+        return valued(argument)
+    if isinstance(argument, Tensors):
+        return [valued(member) for member in argument.members]
+    if isinstance(argument, str) and argument.startswith(_TYPE):
+        return getattr(torch, argument.removeprefix(_TYPE))
+    return list(argument) if isinstance(argument, tuple) else argument

@@ -1,0 +1,63 @@
+"""The runs of a signature, one after the other, under the settings that it asks for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import torch
+
+from presim.profile.calls import calls
+from presim.profile.kernels.attention import attention, backend
+from presim.profile.kernels.convolutions import convolution
+from presim.profile.kernels.copies import copy
+from presim.profile.kernels.operators import called
+from presim.profile.kernels.products import grouped_products, product, scaled_products
+from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, MemoryBound, Signature
+
+Run: TypeAlias = Callable[[], Any]
+
+
+@contextlib.contextmanager
+def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
+    """Calls that each do the work once: several where the signature leaves open how its operands lie.
+
+    Each is set up when it is asked for, so that memory is taken for one at a time. What a run returns is freed at
+    once, and PyTorch's allocator gives the same memory to the next one: nothing waits for the device.
+
+    Raises:
+        NotImplementedError: there is no way to set up this signature; `plan.obstacle` says so beforehand.
+    """
+    settings = backend(signature) if isinstance(signature, Attention) else _precision(signature)
+    with settings:
+        yield _runs(signature)
+
+
+def _runs(signature: Signature) -> Iterator[Run]:
+    if isinstance(signature, Gemm):
+        yield from scaled_products(signature) if "float8" in signature.dtype else [product(signature)]
+    elif isinstance(signature, GroupedGemm):
+        yield from grouped_products(signature)
+    elif isinstance(signature, Attention):
+        yield attention(signature)
+    elif isinstance(signature, Convolution):
+        yield convolution(signature)
+    elif isinstance(signature, Copy):
+        yield copy(signature)
+    elif isinstance(signature, MemoryBound) and (known := calls(signature)):
+        yield from map(called, known)
+    else:
+        raise NotImplementedError(f"no way to set up {type(signature).__name__}")
+
+
+@contextlib.contextmanager
+def _precision(signature: Signature) -> Iterator[None]:
+    """TF32 where the signature says so, whatever the default is."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    tf32 = getattr(signature, "compute", "") == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,75 @@
+"""Matrix products: plain ones, FP8 with factors, and groups of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from presim.profile.kernels.tensors import random
+from presim.trace.signatures import Gemm, GroupedGemm
+
+
+def product(signature: Gemm) -> Callable[[], Any]:
+    """Of two matrices of one type, into memory that is there or, with a bias, new."""
+    m, n, k, batch = signature.m, signature.n, signature.k, signature.batch
+    left = _operand(batch, m, k, signature.dtype, signature.layout[0] == "T")
+    right = _operand(batch, k, n, signature.dtype, signature.layout[-1] == "T")
+    if batch == 1:
+        left, right = left[0], right[0]
+    if signature.accumulate:
+        total = random(*left.shape[:-1], n, dtype=signature.dtype)
+        add = torch.addmm if batch == 1 else torch.baddbmm
+        return lambda: add(total, left, right, out=total)
+    if signature.epilogue == "bias" and batch == 1:
+        bias = random(n, dtype=signature.dtype)
+        return lambda: torch.addmm(bias, left, right)
+    out = torch.empty(*left.shape[:-1], n, device="cuda", dtype=left.dtype)
+    return lambda: torch.matmul(left, right, out=out)
+
+
+def _operand(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> torch.Tensor:
+    if transposed:
+        return random(batch, columns, rows, dtype=dtype).transpose(1, 2)
+    return random(batch, rows, columns, dtype=dtype)
+
+
+def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
+    """FP8 operands, the right one by columns as the tensor cores take it, with factors of one.
+
+    How sums are kept is set as the signature says; where it does not, which is so of factors a row, both ways are.
+    """
+    m, n, k = signature.m, signature.n, signature.k
+    left = random(m, k, dtype=signature.dtype)
+    right = random(n, k, dtype=signature.b_dtype or signature.dtype).t()
+    outer = signature.scaling == "outer"
+    of_left, of_right = (torch.ones(shape if outer else (), device="cuda") for shape in ((m, 1), (1, n)))
+    out = getattr(torch, signature.out_dtype or signature.dtype)
+    for fast in {"fast": (True,), "precise": (False,)}.get(signature.sums, (True, False)):
+        yield functools.partial(torch._scaled_mm, left, right, of_left, of_right, out_dtype=out, use_fast_accum=fast)
+
+
+def grouped_products(signature: GroupedGemm) -> Iterator[Callable[[], Any]]:
+    """Groups of as many rows: rows of the left against a stack, and, as for gradients of weights, sums over rows.
+
+    The signature does not say which of the two it was. The second is left out where groups would not be of whole rows,
+    or would not begin at 16 bytes.
+    """
+    groups, m, n, k = signature.groups, signature.m, signature.n, signature.k
+    if m >= groups:
+        stack = random(groups, n, k, dtype=signature.dtype).transpose(1, 2)
+        yield _grouped(random(m, k, dtype=signature.dtype), stack, _ends(m, groups))
+    if m % groups == 0 and k % 8 == 0:
+        left = random(k * groups, m // groups, dtype=signature.dtype).t()
+        yield _grouped(left, random(k * groups, n, dtype=signature.dtype), _ends(k * groups, groups))
+
+
+def _grouped(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> Callable[[], Any]:
+    return lambda: torch._grouped_mm(left, right, offs=ends)
+
+
+def _ends(total: int, groups: int) -> torch.Tensor:
+    """Where each group ends, as even as they can be."""
+    return torch.tensor([total * (index + 1) // groups for index in range(groups)], dtype=torch.int32, device="cuda")

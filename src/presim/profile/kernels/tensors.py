@@ -1,0 +1,28 @@
+"""Tensors on the GPU with random values of any type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from presim.profile.calls.call import Tensor
+
+
+def random(*shape: int, dtype: str, **more: Any) -> torch.Tensor:
+    """Normal numbers; 8-bit types take them from a wider one."""
+    if dtype.startswith("float8"):
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16, **more).to(getattr(torch, dtype))
+    return torch.randn(shape, device="cuda", dtype=getattr(torch, dtype), **more)
+
+
+def valued(tensor: Tensor) -> torch.Tensor:
+    """As its description says; integers are below its bound, and of truth values half are true."""
+    dtype: torch.dtype = getattr(torch, tensor.dtype)
+    if dtype == torch.bool or not (dtype.is_floating_point or dtype.is_complex):
+        return torch.randint(0, max(tensor.below, 1), tensor.shape, device="cuda", dtype=dtype)
+    if tensor.values == "positive":
+        return torch.rand(tensor.shape, device="cuda", dtype=dtype).add_(0.5)
+    if tensor.values == "near one":
+        return torch.rand(tensor.shape, device="cuda", dtype=dtype).mul_(0.02).add_(0.99)
+    return random(*tensor.shape, dtype=tensor.dtype)

@@ -1,0 +1,121 @@
+"""A signature's calls: operands that come to its bytes, every way in which they may lie, and none that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.profile.calls import calls, is_known
+from presim.profile.calls.call import Call, Tensor, Tensors
+from presim.trace.signatures import (
+    Elementwise,
+    Index,
+    MemoryBound,
+    Normalization,
+    Optimizer,
+    Random,
+    Reduction,
+    Softmax,
+    Sort,
+)
+
+COUNT = 1 << 20
+SIZE = 4 * COUNT
+
+
+def tensors(call: Call) -> list[tuple[str, tuple[int, ...]]]:
+    """Types and shapes of a call's single tensors, in their order."""
+    return [(each.dtype, each.shape) for each in call.arguments if isinstance(each, Tensor)]
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [
+        (Elementwise(SIZE, SIZE, COUNT, "float32", operator="aten::mul"), [[("float32", (COUNT,))]]),
+        (Elementwise(2 * SIZE, SIZE, COUNT, "float32", operator="aten::mul"), [[("float32", (COUNT,))] * 2]),
+        (
+            Elementwise(SIZE + SIZE // 2, SIZE, COUNT, "float32", operator="aten::mul"),
+            [[("float32", (COUNT,)), ("bfloat16", (COUNT,))]],
+        ),
+        (
+            Elementwise(SIZE + 4, SIZE, COUNT, "float32", operator="aten::mul"),
+            [[("float32", (COUNT,)), ("float32", ())]],
+        ),
+        (
+            Elementwise(SIZE + 4096, SIZE, COUNT, "float32", operator="aten::mul"),
+            [
+                [("float32", (1024, 1024)), ("float32", (1024,))],
+                [("float32", (1024, 1024)), ("float32", (1024, 1))],
+            ],
+        ),
+        (
+            Elementwise(SIZE // 2, SIZE // 4, COUNT, "float8_e4m3fn", operator="aten::copy_"),
+            [[("float8_e4m3fn", (COUNT,)), ("bfloat16", (COUNT,))]],
+        ),
+        (
+            Reduction(SIZE, 4096, COUNT, "float32", operator="aten::sum"),
+            [[("float32", (1024, 1024))], [("float32", (1024, 1024))]],
+        ),
+        (Reduction(SIZE, 4, COUNT, "float32", operator="aten::amax"), [[("float32", (COUNT,))]]),
+        (
+            Index(SIZE // 16 + 8 * 128, SIZE // 16, COUNT, "float32", operator="aten::gather"),
+            [[("float32", (2048, 512)), ("int64", (128,))]],
+        ),
+        (Random(SIZE, SIZE + COUNT, COUNT, "float32", operator="aten::native_dropout"), [[("float32", (COUNT,))]]),
+        (
+            Softmax(1024 * 12, 8, COUNT, "float32", operator="aten::nll_loss_forward"),
+            [[("float32", (1024, 1024)), ("int64", (1024,))]],
+        ),
+    ],
+)
+def test_bytes_tell_the_operands(signature: MemoryBound, expected: list[list[tuple[str, tuple[int, ...]]]]) -> None:
+    assert [tensors(call) for call in calls(signature)] == expected
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        Elementwise(SIZE, SIZE, COUNT, "float32", operator="aten::copy_"),  # strided, or no kernel at all
+        Elementwise(4096, SIZE, COUNT, "float32", operator="aten::mul"),  # both operands are spread
+        Elementwise(SIZE + 4, SIZE, COUNT, "int64", operator="aten::gelu"),
+        Reduction(SIZE, 12, COUNT, "float32", operator="aten::sum"),  # three results of a power of two
+        Reduction(COUNT, 8, COUNT, "bool", operator="aten::sum"),  # cast first, by another kernel
+        Index(0, 0, 0, "bfloat16", operator="aten::gather"),
+        Optimizer(SIZE, SIZE + 64, COUNT, "float32", 4, "aten::_foreach_mul_"),
+        Normalization(SIZE, SIZE, COUNT, "float32", operator="aten::native_layer_norm", row=1000),
+    ],
+)
+def test_what_the_bytes_do_not_tell_has_no_calls(signature: MemoryBound) -> None:
+    assert is_known(signature)
+    assert calls(signature) == ()
+
+
+def test_other_operators_are_not_known() -> None:
+    assert not is_known(Elementwise(8, 8, 1, "float64", operator="aten::roll"))
+    assert not is_known(Sort(8, 8, 1, "float32", operator="aten::sort"))
+
+
+def test_lists_are_whole_chunks_so_that_one_launch_takes_them() -> None:
+    """2,237 chunks of 65,536 elements are what one launch of this PyTorch took; a cut elsewhere would make more."""
+    elements = 146551607
+    moved = 16 * elements + 4 * 14
+    (call,) = calls(Optimizer(moved, moved - 4 * elements, elements, "float32", 14, "aten::_fused_adamw_"))
+    parameters = call.arguments[0]
+    assert isinstance(parameters, Tensors)
+    sizes = [size for (size,) in parameters.shapes]
+    assert sum(sizes) == elements
+    assert len(sizes) == 14
+    assert sum(-(-size // 65536) for size in sizes) == -(-elements // 65536) == 2237
+
+
+def test_a_share_of_several_launches_is_met_but_for_its_rounding() -> None:
+    asked = Optimizer(1173303750, 879977819, 146662966, "bfloat16", 6, "aten::_fused_adamw_")
+    assert len(calls(asked)) == 1
+    assert calls(Optimizer(1173303850, 879977819, 146662966, "bfloat16", 6, "aten::_fused_adamw_")) == ()
+
+
+def test_each_kernel_of_a_norms_gradients_is_asked_for_alone() -> None:
+    read = 2 * SIZE + 8 * 1024 + 2 * 4096
+    norm = "aten::native_layer_norm_backward"
+    (of_input,) = calls(Normalization(read, SIZE + 2 * 4096, COUNT, "float32", operator=norm, row=1024))
+    (of_weights,) = calls(Normalization(read, 2 * 4096, COUNT, "float32", operator=norm, row=1024))
+    assert (of_input.arguments[-1], of_weights.arguments[-1]) == ((True, False, False), (False, True, True))
