@@ -76,11 +76,7 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
         Instant.IDLE,
     )
     critical = np.zeros(len(trace))
-    for mask, kind in (
-        (classes.compute, Instant.COMPUTE),
-        (classes.communication, Instant.EXPOSED_COMMUNICATION),
-        (classes.other, Instant.EXPOSED_COPY),
-    ):
+    for mask, kind in classes.spent_on():
         critical[mask] = segments.shared(kinds == kind, start[mask], end[mask])
     waiting = np.zeros(len(trace))
     late_start = start[classes.communication]
@@ -121,6 +117,14 @@ class _Classes:
 
     def masks(self) -> dict[str, Bools]:
         return {"compute": self.compute, "communication": self.communication, "other": self.other, "copy": self.copy}
+
+    def spent_on(self) -> tuple[tuple[Bools, Instant], ...]:
+        """Classes that an instant may be spent on, and as what."""
+        return (
+            (self.compute, Instant.COMPUTE),
+            (self.communication, Instant.EXPOSED_COMMUNICATION),
+            (self.other, Instant.EXPOSED_COPY),
+        )
 
 
 def is_transfer(signature: object) -> bool:

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "collectives.h"
 #include "describe.h"
 #include "groups.h"
 #include "memory.h"

@@ -13,14 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "process_group.h"
-
 namespace presim::hook {
 
 using Arena = std::vector<int64_t>;
-
-// Ask this for the line of every collective.
-void ask_call_sites(CallSite ask);
 
 // Append the key of the inputs; true when one of them requires a gradient.
 bool describe_inputs(const at::RecordFunction& fn, Arena& arena);

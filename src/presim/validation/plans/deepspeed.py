@@ -48,10 +48,6 @@ def plan_deepspeed(case: Case) -> Plan:
     adapters = adapters_of(case)
     if _COMPRESSED.search(case.text("optimizer").lower()):
         raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {case.text('optimizer')}")
-    if (again := checkpointing(case)) == "selective":
-        raise CannotBuildError(
-            f"the recipe computes whole layers again or nothing, and the case's act_ckpt is {case.text('act_ckpt')!r}"
-        )
     model, shapes = _model_of(case)
     for package in ("deepspeed", "peft") if adapters else ("deepspeed",):
         needs_installed(package, "make frameworks")
@@ -69,12 +65,25 @@ def plan_deepspeed(case: Case) -> Plan:
             precision=precision[1],
             zero=stage,
             zero_options=chosen or None,
-            checkpoint=again == "full",
+            checkpoint=_computes_again(case),
         )
         + (adapters.options() if adapters else ()),
         cluster,
         steps=steps_for(micro_batches),
     )
+
+
+def _computes_again(case: Case) -> bool:
+    """Whether every layer is computed again.
+
+    Raises:
+        CannotBuildError: some of its operators are.
+    """
+    if (again := checkpointing(case)) == "selective":
+        raise CannotBuildError(
+            f"the recipe computes whole layers again or nothing, and the case's act_ckpt is {case.text('act_ckpt')!r}"
+        )
+    return again == "full"
 
 
 def _stage_of(case: Case) -> int:
