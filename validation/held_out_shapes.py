@@ -1,23 +1,27 @@
 """Write how learned prices of products hold where only the shape is unknown, not its weights' sizes.
 
     python validation/held_out_shapes.py AICONFIGURATOR SIMUMAX --out validation/results/operators-shapes.md
+    python validation/held_out_shapes.py AICONFIGURATOR SIMUMAX --gpu b200 --sizes --trees 800 --leaves 127
 
-The arguments before ``--out`` are checkouts of the datasets, as of `presim fit`. Each GPU's correction is fitted anew
-without a tenth of the shapes, and held against these: a few minutes.
+The first arguments are checkouts of the datasets, as of `presim fit`. Each GPU's correction is fitted anew without a
+tenth of the shapes, and held against these: a few minutes. For trials: of the GPUs ``--gpu`` alone, weights' sizes held
+out whole as `presim fit` does, another number of trees with so many leaves each. Nothing that presim uses is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.cost.fitting.boost import Effort, effort_for
 from presim.cost.fitting.fit import fit_class
 from presim.cost.fitting.job import gather
 from presim.cost.fitting.sample import by_class
-from presim.cost.fitting.split import least_rows, shape_of
+from presim.cost.fitting.split import Group, group_of, least_rows, shape_of
 from presim.cost.learned.schema import HeldOut, Model
 from presim.errors import InputError
 from presim.files import check_writable, write_file
@@ -46,28 +50,42 @@ def row(model: Model) -> str:
     return f"| {model.gpu} | {shown.points} | {shares} | {fitted.points} | {fitted.mape:.1%} |"
 
 
-def rows(folders: list[Path]) -> Iterator[str]:
-    """Fit each GPU's class without the shapes that test it."""
+def rows(folders: list[Path], gpus: Sequence[str], group: Group, effort: Effort | None) -> Iterator[str]:
+    """Fit each GPU's class without the shapes that test it.
+
+    Raises:
+        InputError: the folders have too few rows of a GPU.
+    """
     measured, sources = gather(folders, sys.maxsize, lambda text: print(text, file=sys.stderr))
     classes = by_class(measured)
-    lacking = [gpu for gpu in GPUS if len(classes.get((CLASS, gpu), ())) < least_rows(CLASS)]
+    lacking = [gpu for gpu in gpus if len(classes.get((CLASS, gpu), ())) < least_rows(CLASS)]
     if lacking:
         raise InputError(
-            f"too few products in half precision of {', '.join(lacking)}: each of {', '.join(GPUS)} needs "
+            f"too few products in half precision of {', '.join(lacking)}: each of {', '.join(gpus)} needs "
             f"{least_rows(CLASS)}; give checkouts of both datasets"
         )
-    for gpu in GPUS:
-        yield row(fit_class(CLASS, gpu, classes[CLASS, gpu], sources, group=shape_of)[0])
+    for gpu in gpus:
+        yield row(fit_class(CLASS, gpu, classes[CLASS, gpu], sources, group=group, effort=effort)[0])
 
 
 def main() -> None:
     """Read, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="the page; without it, the rows are printed")
+    parser.add_argument("--gpu", action="append", choices=GPUS)
+    parser.add_argument("--sizes", action="store_true", help="hold out weights' sizes whole")
+    parser.add_argument("--trees", type=int, help="of the correction; with --leaves")
+    parser.add_argument("--leaves", type=int, default=127)
     given = parser.parse_args()
-    check_writable(given.out)
-    write_file(given.out, (ABOUT + "\n".join(rows(given.data)) + "\n").encode())
+    if given.out:
+        check_writable(given.out)
+    effort = dataclasses.replace(effort_for(sys.maxsize), trees=given.trees, leaves=given.leaves)
+    lines = rows(given.data, given.gpu or GPUS, group_of if given.sizes else shape_of, effort if given.trees else None)
+    if given.out:
+        write_file(given.out, (ABOUT + "\n".join(lines) + "\n").encode())
+    else:
+        print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

@@ -44,11 +44,12 @@ def fit_class(
     sources: Sequence[Source],
     machine: Mapping[str, float] | None = None,
     group: Group = group_of,
+    effort: boost.Effort | None = None,
 ) -> tuple[Model, dict[str, float]]:
     """The model of one class on one GPU, and the levels of its sources.
 
     ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with;
-    ``group``: what is held out whole.
+    ``group``: what is held out whole; ``effort``: how many trees of which size, if not as many as the rows support.
     """
     measured = sample_of(kind, gpu_id, _even(rows), group)
     usual = usual_rows(kind, measured)
@@ -56,7 +57,7 @@ def fit_class(
     levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
-    effort = boost.effort_for(int(train.sum()))
+    effort = effort or boost.effort_for(int(train.sum()))
     if not effort.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
     forest, thresholds, trees = _boosted(kind, sample, train, effort)
