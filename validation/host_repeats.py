@@ -3,7 +3,7 @@
     python validation/host_repeats.py FOLDER... >table.md
 
 Each FOLDER holds kept captures (`presim validate --captures`). Captures are of one program where script, arguments,
-rank, GPU and world are the same and a steady step launches as much.
+rank, GPU and world are the same and a steady step launches as much. In front, how much of host time was a disturbance.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import itertools
 import re
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +26,15 @@ from presim.trace.schema import Kind, Trace
 from presim.trace.speedometer import alone
 from presim.validation.summary import markdown
 
+# Of host time, ns: as it came, without what disturbed it, and with known stretches.
+Times = tuple[float, float, float]
 BOUNDS = (0.0, 0.1, 0.3, 0.6, np.inf)
 
 
-def steady_ns(trace: Trace) -> float:
-    """Host time of the steps after the first, without what disturbed it, ns."""
+def host_ns(trace: Trace) -> float:
+    """Host time of the steps after the first, ns."""
     steps = trace.steps()
-    return float(steadied([trace])[0].columns["host_ns"][steps[1].start : steps[-1].stop].astype(np.int64).sum())
+    return float(trace.columns["host_ns"][steps[1].start : steps[-1].stop].astype(np.int64).sum())
 
 
 def program(trace: Trace) -> tuple[object, ...]:
@@ -42,28 +45,53 @@ def program(trace: Trace) -> tuple[object, ...]:
     return script, manifest.gpu, manifest.world_size, manifest.gpus_per_node, manifest.rank, launches, len(steps)
 
 
+def apart_table(programs: Mapping[tuple[object, ...], Collection[Times]]) -> str:
+    """How far captures of one program are apart, by how far that was without known stretches.
+
+    Raises:
+        InputError: no program was captured twice.
+    """
+    pairs = [pair for times in programs.values() for pair in itertools.combinations(sorted(times), 2)]
+    if not pairs:
+        raise InputError("no program was captured twice; give folders of captures that were made at different times")
+    apart = np.abs(np.log([np.divide(*pair) for pair in pairs]))  # [pair, how it is counted]
+    rows = []
+    for least, most in itertools.pairwise(BOUNDS):
+        some = apart[(apart[:, 1] >= least) & (apart[:, 1] < most)]
+        if len(some):
+            figures = [f"{value:.2f}" for share in (50, 90) for value in np.percentile(some, share, axis=0)]
+            rows.append((f"{least:g} to {most:g}", str(len(some)), *figures))
+    whole = [f"{value:.2f}" for value in np.sqrt((apart**2).mean(axis=0))]
+    rows.append(("all, root of the mean square", str(len(apart)), *whole, "", "", ""))
+    counted = ("as it came", "without", "with")
+    heads = [f"{share} {how}" for share in ("median", "nine in ten") for how in counted]
+    return markdown(("apart without", "pairs", *heads), rows)
+
+
+def disturbed_table(disturbed: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """How much more host time came than is left of it, by recipe; and what share of the machine others had."""
+    rows = []
+    for recipe, captures in sorted(disturbed.items()):
+        ratios, shares = zip(*captures, strict=True)
+        low, middle, high = np.percentile(ratios, (10, 50, 90))
+        rows.append((recipe, str(len(ratios)), f"{np.median(shares):.1f}", f"{middle:.2f}", f"{low:.2f} to {high:.2f}"))
+    return markdown(("recipe", "captures", "others had", "as it came over what is left", "eight of ten"), rows)
+
+
 def main() -> None:
     """Read, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
-    programs: dict[tuple[object, ...], dict[float, float]] = defaultdict(dict)
+    programs: dict[tuple[object, ...], set[Times]] = defaultdict(set)
+    disturbed: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for job in jobs(parser.parse_args().folders):
         trace = next(iter(store.load(job).traces.values()))
         if trace.manifest.reference_host and len(trace.steps()) > 1:
-            programs[program(trace)][steady_ns(trace)] = steady_ns(alone(trace))
-    pairs = [pair for times in programs.values() for pair in itertools.combinations(times.items(), 2)]
-    if not pairs:
-        raise InputError("no program was captured twice; give folders of captures that were made at different times")
-    apart = np.abs(np.log([(one[0] / other[0], one[1] / other[1]) for one, other in pairs]))
-    rows = []
-    for least, most in itertools.pairwise(BOUNDS):
-        some = apart[(apart[:, 0] >= least) & (apart[:, 0] < most)]
-        if len(some):
-            figures = [f"{value:.2f}" for share in (50, 90) for value in np.percentile(some, share, axis=0)]
-            rows.append((f"{least:g} to {most:g}", str(len(some)), *figures))
-    whole = np.sqrt((apart**2).mean(axis=0))
-    rows.append(("all, root of the mean square", str(len(apart)), f"{whole[0]:.2f}", f"{whole[1]:.2f}", "", ""))
-    print(markdown(("apart without", "pairs", "median without", "with", "nine in ten without", "with"), rows))
+            times = host_ns(trace), host_ns(steadied([trace])[0]), host_ns(steadied([alone(trace)])[0])
+            programs[program(trace)].add(times)
+            recipe = Path(trace.manifest.script.split(" ")[0]).name
+            disturbed[recipe].append((times[0] / times[1], trace.manifest.neighbours))
+    print(disturbed_table(disturbed), apart_table(programs), sep="\n")
 
 
 if __name__ == "__main__":
