@@ -25,11 +25,21 @@ from presim.validation.summary import markdown
 
 STATED = 0.8
 GRID = [
-    Spread(together, clusters, slower)
-    for together, clusters, slower in itertools.product(
-        (0.0, 0.25, 0.5, 0.75), (0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12), (1.4, 1.6, 2.0, 3.0, 4.0)
+    Spread(together, clusters, experts, slower)
+    for together, clusters, experts, slower in itertools.product(
+        (0.0, 0.25, 0.5, 0.75), (0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12), (0.0, 0.08, 0.12, 0.16), (1.4, 1.6, 2.0, 3.0)
     )
 ]
+
+
+TRIED = (  # beside those in use
+    Spread(experts=0.0, host_slower=1.6),
+    Spread(experts=0.0),
+    Spread(experts=0.1),
+    SPREAD,
+    Spread(host_slower=1.5),
+    Spread(clusters=0.07),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +113,27 @@ def main() -> None:
     lines.append(["all", str(len(whole)), f"{coverage(whole, SPREAD):.0%}", "", ""])
     print(f"In use: {_said(SPREAD)}. Fitted to all of these: {_said(fit(by_source))}.\n")
     print(markdown(["source", "runs", "holds", "holds if fitted to the others", "fitted to the others"], lines))
+    print(compared(whole))
+
+
+def compared(found: Sequence[Run]) -> str:
+    """How other figures hold, on runs whose tokens reach experts of other ranks and on the others."""
+    parts = {
+        "with experts": [run for run in found if run.doubts.experts],
+        "without": [run for run in found if not run.doubts.experts],
+        "all": found,
+    }
+    parts = {f"{name} ({len(runs)})": runs for name, runs in parts.items() if runs}
+    lines = [
+        [_said(spread), *(f"{coverage(runs, spread):.0%}" for runs in parts.values()), f"{score(found, spread):.3f}"]
+        for spread in TRIED
+    ]
+    return markdown(["figures", *parts, "mean score"], lines)
 
 
 def _said(spread: Spread) -> str:
-    return f"together {spread.together:g}, clusters {spread.clusters:g}, host slower {spread.host_slower:g}"
+    figures = (f"{name.replace('_', ' ')} {value:g}" for name, value in dataclasses.asdict(spread).items())
+    return ", ".join(figures)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 
@@ -26,18 +27,25 @@ class Spread:
 
     together: float = 0.25  # of the prices' own doubt: shapes of one class are wrong each for itself, for most of it
     clusters: float = 0.08  # of the step, by which two clusters of one description differ
-    host_slower: float = 1.6  # the target's host may need so many times the CPU time that is expected of it
+    experts: float = (
+        0.12  # of the step, where tokens go to other ranks' experts: how many to each, and how they get there
+    )
+    host_slower: float = 1.4  # the target's host may need so many times the CPU time that is expected of it
 
 
 SPREAD = Spread()
 METHOD = (
     "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
     f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with 60 % "
-    f"of what contention adds and {SPREAD.clusters:.0%} of the step by which clusters differ. The host may need "
+    f"of what contention adds, {SPREAD.clusters:.0%} of the step by which clusters differ and, where tokens go to "
+    f"experts of other ranks, {SPREAD.experts:.0%} of it by which their loads and exchanges do. The host may need "
     f"{HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times its CPU time: where that is longer than the step it "
     "widens the upper end. Not covered: hidden communication that would show if it took longer, and whatever is listed "
     "as not modelled."
 )
+
+
+_OF_EXPERTS = re.compile(r"expert|(^|[^a-z])ep([^a-z]|$)")  # names of groups: EXPERT_MODEL_PARALLEL_GROUP, mesh_ep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +57,7 @@ class Doubts:
     contention: float
     host_bound: float  # the device waits for the host
     host: float  # CPU time that the host spends on the step, whether the device waits for it or not
+    experts: bool = False  # tokens go to the experts of other ranks
 
     @classmethod
     def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
@@ -60,15 +69,24 @@ class Doubts:
             by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
         prices = math.hypot(*by_class.values())
         host_bound = breakdown.spent_ns[Instant.HOST_BOUND]
-        return cls(step_ns, prices, breakdown.contention_ns, host_bound, host_ns)
+        experts = reaches_experts(priced.trace)
+        return cls(step_ns, prices, breakdown.contention_ns, host_bound, host_ns, experts)
 
     def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
         """The 80 % interval of the step time, ns."""
         contention = CONTENTION_UNCERTAINTY * self.contention
-        around = math.hypot(spread.together * self.prices, contention, spread.clusters * self.step)
+        loads = spread.experts * self.step if self.experts else 0.0
+        around = math.hypot(spread.together * self.prices, contention, spread.clusters * self.step, loads)
         shorter = math.hypot(around, HOST_UNCERTAINTY * self.host_bound)
         longer = math.hypot(around, max(0.0, spread.host_slower * self.host - self.step))
         return max(self.step - shorter, 0.0), self.step + longer
+
+
+def reaches_experts(trace: Trace) -> bool:
+    """Whether tokens go to experts of other ranks: by a library, in parts that differ, or in a group named for them."""
+    named = {index for index, group in enumerate(trace.manifest.groups) if _OF_EXPERTS.search(group.name.lower())}
+    calls = (signature for signature in trace.signatures if isinstance(signature, Collective))
+    return any(call.routed or call.splits or (call.kind == "all_to_all" and call.group in named) for call in calls)
 
 
 def host_ns(trace: Trace, entries: slice, factor: float, calls: CallCosts) -> float:
