@@ -24,6 +24,7 @@ ARGUMENTS = {  # of each benchmark, in the order in which they run
     "world_size": [],
     "differing_ranks": [],
     "capture_step": [],
+    "learned_prices": [],
 }
 PACKAGES = ("torch", "torchtitan", "megatron-core", "transformer_engine", "transformers")
 _MEASURED = re.compile(r"^20\d\d-\d\d-\d\d, .*?(?=\n\n)", re.MULTILINE | re.DOTALL)
@@ -64,7 +65,10 @@ def main() -> None:
     """Runs those that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ARGUMENTS))
-    for name in parser.parse_args().names or ARGUMENTS:
+    names = parser.parse_args().names or list(ARGUMENTS)
+    if unknown := set(names) - set(ARGUMENTS):
+        parser.error(f"{min(unknown)} is none of {', '.join(ARGUMENTS)}; any other script is run by itself")
+    for name in names:
         measured = machine()
         print(f"{name}: {measured}", flush=True)
         command = [sys.executable, str(HERE / f"{name}.py"), *ARGUMENTS[name]]

@@ -93,6 +93,8 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{' or '.join(ROWS)}; all where none is named")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"there is no row {min(unknown)}; there are {', '.join(ROWS)}")
     print("| command | goal | median wall, s | CPU, s | load |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for row in options.rows or ROWS:

@@ -50,7 +50,10 @@ def main() -> None:
     """One row a command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="*", metavar="PAGE")
-    pages = parser.parse_args().pages or sorted(page.stem for page in GUIDE.glob("*.md"))
+    known = sorted(page.stem for page in GUIDE.glob("*.md"))
+    pages = parser.parse_args().pages or known
+    if unknown := set(pages) - set(known):
+        parser.error(f"there is no page {min(unknown)}; there are {', '.join(known)}")
     print("| command | ended with | step time | memory |\n|---|---|---|---|")
     for page in pages:
         for command in commands(GUIDE / f"{page}.md"):
