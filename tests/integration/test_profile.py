@@ -43,6 +43,13 @@ WORK: list[Signature] = [
     Gemm(512, 512, 512, 1, "float32"),
     Gemm(512, 512, 512, 1, "float32", compute="tf32"),
     Gemm(512, 1024, 256, 1, "bfloat16", layout="TN", accumulate=True),
+    *(Gemm(512, 1024, 256, 1, "bfloat16", epilogue=fused) for fused in ("bias", "gelu_bias", "relu_bias")),
+    *(
+        Gemm(512, 1024, 256, batch, "bfloat16", out_dtype="float32", layout="TN", accumulate=accumulate)
+        for batch, accumulate in itertools.product((1, 4), (False, True))
+    ),
+    Gemm(512, 1024, 256, 1, "int8", compute="int32", out_dtype="int32", layout="NT"),
+    msgspec.structs.replace(FP8, epilogue="bias", sums="fast"),
     *(msgspec.structs.replace(FP8, sums=sums) for sums in ("fast", "precise")),
     msgspec.structs.replace(FP8, dtype="float8_e5m2", b_dtype="float8_e4m3fn", sums="precise"),
     msgspec.structs.replace(FP8, out_dtype="float32", sums="fast"),
@@ -95,7 +102,7 @@ def test_the_standard_sweep_is_run_as_it_says(tmp_path: Path) -> None:
 def samples(kind: type[MemoryBound], operator: str) -> Iterator[MemoryBound]:
     """Two signatures of an operator, by trying what its operands and results may come to."""
     count, row, found = 1 << 16, 256, 0
-    lists = 4 if operator == "aten::cat" or kind is Optimizer else 1
+    lists = 4 if operator in ("aten::cat", "aten::_chunk_cat") or kind is Optimizer else 1
     rows = {"row": 0 if "nll" in operator else row} if kind in (Normalization, Softmax) else {}
     for dtype, size in (("bfloat16", 2), ("float32", 4), ("bool", 1), ("int64", 8)):
         large, small, statistics = size * count, size * row, 4 * count // row

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import msgspec
 import torch
 
 from presim.profile import kernels
+from presim.profile.times import row
 from presim.trace.signatures import Signature
 
 _WARM_UP_S = 2.0  # of products, until the power limit has set the clocks
@@ -33,9 +33,6 @@ _RUNS_S = 0.25  # spent on one signature
 _FLUSH = 2.0  # sizes of L2
 _AHEAD = 2.0  # times as long as the host took for it the last time
 _MOST_AHEAD_S = 0.5
-_MOST_APART = (
-    0.3  # of their middle: the slowest of the calls with one signature may take 1.9 times as long as the fastest
-)
 _ATTEMPTS = 3  # at having queued all runs before the first begins
 
 
@@ -100,7 +97,7 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
     """Median and spread of one signature, or why there are none."""
     try:
         with kernels.prepared(signature) as runs:
-            return _row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
+            return row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
     except (RuntimeError, ValueError, NotImplementedError) as error:
         torch.cuda.empty_cache()
         return {"error": str(error).splitlines()[0][:200]}
@@ -114,23 +111,6 @@ def _timed(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[floa
     once = _elapsed(marks)[-1]
     count = int(min(max(_RUNS_S * 1e3 / max(once, 1e-3), _LEAST_RUNS), _MOST_RUNS))
     return _times(run, flush, busy, count, host_s / 3 * count)
-
-
-def _row(calls: list[list[float]]) -> dict[str, Any]:
-    """Of several calls with this signature the middle between the fastest and the slowest, and what they differ by.
-
-    Raises:
-        ValueError: they differ by so much that no figure stands for all of them.
-    """
-    middles = [statistics.median(times) for times in calls]
-    least, most = min(middles), max(middles)
-    middle = (least + most) / 2
-    quartiles = [statistics.quantiles(times, n=4) for times in calls]
-    own = max((third - first) / 2 for first, _, third in quartiles)
-    if (most - least) / 2 > _MOST_APART * middle:
-        raise ValueError(f"calls with these bytes take from {least * 1e3:.1f} to {most * 1e3:.1f} us")
-    spread = max(own, (most - least) / 2) / middle
-    return {"duration_ns": middle * 1e6, "spread": spread, "samples": sum(map(len, calls))}
 
 
 def _times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy, count: int, host_s: float) -> list[float]:

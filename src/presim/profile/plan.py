@@ -23,6 +23,7 @@ from presim.trace.signatures import (
 )
 
 _BACKENDS = ("flash", "cudnn", "efficient")
+_EPILOGUES = ("", "bias", "gelu_bias", "relu_bias")
 _FP8 = ("float8_e4m3fn", "float8_e5m2")
 _FP8_RESULTS = {"": ("bfloat16", "float16", "float32"), "outer": ("bfloat16",)}  # types, by the operands' factors
 _FP8_SINCE = (8, 9)  # compute capability
@@ -72,16 +73,29 @@ def obstacle(signature: Signature, gpu: Gpu) -> str:
 
 
 def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
-    types = signature.dtype, signature.b_dtype or signature.dtype
-    out = signature.out_dtype or signature.dtype
-    if signature.dtype in FLOATS:
-        return "" if types[1] == out == signature.dtype else "products of mixed types"
-    if not set(types) <= set(_FP8):
-        return f"products of {signature.dtype}"
+    if signature.epilogue not in _EPILOGUES or (signature.epilogue and (signature.batch > 1 or signature.accumulate)):
+        return f"products with more fused behind them than PyTorch has: {signature.epilogue}"
+    if signature.dtype in _FP8:
+        return _fp8_obstacle(signature, gpu)
+    out, alone = signature.out_dtype or signature.dtype, not (signature.accumulate or signature.epilogue)
+    if signature.b_dtype not in ("", signature.dtype):
+        return "products of mixed types"
+    if signature.dtype == "int8":
+        plain = alone and signature.layout == "NT" and signature.batch == 1 and out == "int32" and signature.m > 16
+        return "" if plain and signature.n % 8 == signature.k % 8 == 0 else "products of int8 other than PyTorch's own"
+    if signature.dtype not in FLOATS or signature.compute not in ("float32", "tf32"):
+        return f"products of {signature.dtype} that add in {signature.compute}"
+    wider = out == "float32" and not signature.epilogue
+    return "" if out == signature.dtype or wider else f"products of {signature.dtype} that give {out}"
+
+
+def _fp8_obstacle(signature: Gemm, gpu: Gpu) -> str:
     if (gpu.compute_major, gpu.compute_minor) < _FP8_SINCE:
         return "FP8 products, which this card has not"
-    bare = signature.batch == 1 and not signature.accumulate and not signature.epilogue and signature.layout == "NT"
-    whole = signature.k % 16 == signature.n % 16 == 0 and types != ("float8_e5m2", "float8_e5m2")
+    types, out = {signature.dtype, signature.b_dtype or signature.dtype}, signature.out_dtype or signature.dtype
+    bare = signature.batch == 1 and not signature.accumulate and signature.layout == "NT"
+    bare = bare and signature.epilogue in ("", "bias") and (not signature.epilogue or out == "bfloat16")
+    whole = signature.k % 16 == signature.n % 16 == 0 and types <= {*_FP8} and types != {"float8_e5m2"}
     plain = bare and whole and signature.scaling in ("", "outer") and out in _FP8_RESULTS[signature.scaling]
     return "" if plain else "FP8 products other than PyTorch's own: by blocks, added to something, in another layout"
 

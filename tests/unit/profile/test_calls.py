@@ -113,6 +113,14 @@ def test_a_share_of_several_launches_is_met_but_for_its_rounding() -> None:
     assert calls(Optimizer(1173303850, 879977819, 146662966, "bfloat16", 6, "aten::_fused_adamw_")) == ()
 
 
+def test_what_fsdp_copies_is_set_up_for_few_ranks_and_for_many() -> None:
+    gathered = calls(Elementwise(SIZE, SIZE, COUNT, "float32", operator="aten::split_with_sizes_copy"))
+    assert [tensors(call) for call in gathered] == [[("float32", (8, COUNT // 8))], [("float32", (64, COUNT // 64))]]
+    reduced = calls(Elementwise(SIZE // 2, SIZE, COUNT, "bfloat16", 4, "aten::_chunk_cat"))
+    sent = [dict(call.options)["out"] for call in reduced]
+    assert sent == [Tensor("float32", (8, COUNT // 8)), Tensor("float32", (64, COUNT // 64))]
+
+
 def test_each_kernel_of_a_norms_gradients_is_asked_for_alone() -> None:
     read = 2 * SIZE + 8 * 1024 + 2 * 4096
     norm = "aten::native_layer_norm_backward"

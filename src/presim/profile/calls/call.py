@@ -79,7 +79,7 @@ class Call:
     @property
     def inputs(self) -> Iterator[Tensor | Tensors]:
         """The tensors that it is given; empty lists are none."""
-        for argument in (*self.arguments, *(value for _, value in self.options)):
+        for argument in (*self.arguments, *(value for name, value in self.options if name != "out")):
             if isinstance(argument, Tensor) or (isinstance(argument, Tensors) and argument.shapes):
                 yield argument
 

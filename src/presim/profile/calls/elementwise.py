@@ -1,4 +1,4 @@
-"""Arithmetic, activations, comparisons, masks, casts, fills and concatenation.
+"""Arithmetic, activations, comparisons, masks, casts and fills.
 
 What the bytes leave beside the first operand is the second: none is a number, as many elements are a tensor as large
 (of another type where the bytes say so), one is a number on the GPU, and fewer are spread over rows or columns.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from presim.profile.calls.call import FLOATS, Argument, Call, Scalar, Tensor, Tensors
+from presim.profile.calls.call import FLOATS, Call, Scalar, Tensor
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Elementwise
 
 CAST = "aten::copy_"
-CAT = "aten::cat"
 _UNARY: dict[str, tuple[Scalar, ...]] = {  # numbers behind the tensor
     "gelu": (), "silu": (), "neg": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log1p": (), "log2": (),
     "tanh": (), "sigmoid": (), "sqrt": (), "rsqrt": (), "abs": (), "reciprocal": (), "cos": (), "sin": (), "erf": (),
@@ -33,17 +32,16 @@ _TERNARY = ("addcmul", "addcdiv", "lerp", "where")
 _ONLY_NEW = ("where", "erf", "abs", "maximum", "minimum", *_COMPARISONS, *_LOGIC, "logical_not")  # results
 _ONLY_IN_PLACE = ("fill", "masked_fill")
 _WHOLE = ("int64", "int32")
-_OF_WHOLE = ("add", "sub", "mul", "remainder", "neg", "fill", "cat", "masked_fill", *_COMPARISONS)
-_OF_COMPLEX = ("add", "sub", "mul", "fill", "cat")
+_OF_WHOLE = ("add", "sub", "mul", "remainder", "neg", "fill", "masked_fill", *_COMPARISONS)
+_OF_COMPLEX = ("add", "sub", "mul", "fill")
 _POSITIVE = ("sqrt", "rsqrt", "log", "reciprocal", "pow", "div", "remainder", "log1p", "log2")
 _PLAIN = frozenset((*_UNARY, *_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED, *_TERNARY))
 OPERATORS = frozenset(
     {f"aten::{name}" for name in _PLAIN - {*_ONLY_IN_PLACE} | {*_GRADIENTS}}
     | {f"aten::{name}_" for name in _PLAIN - {*_ONLY_NEW}}
-    | {CAST, CAT}
+    | {CAST}
 )
 _SOURCES = {8: ("float64", "int64"), 4: ("float32", "int32"), 2: ("bfloat16",), 1: ("bool",)}  # of casts, by bytes
-_PIECE = 64  # elements of a row of what is concatenated row by row: half of a head
 
 
 def proposed(signature: Elementwise) -> Iterator[Call]:
@@ -53,8 +51,6 @@ def proposed(signature: Elementwise) -> Iterator[Call]:
         return
     if signature.operator == CAST:
         yield from _casts(signature)
-    elif signature.operator == CAT:
-        yield from _joined(signature)
     elif name in _TERNARY:
         yield from _ternary(signature, name)
     elif name in _GRADIENTS:
@@ -68,7 +64,7 @@ def proposed(signature: Elementwise) -> Iterator[Call]:
 
 def _takes(name: str, dtype: str) -> bool:
     """Whether there are kernels of the operator for a type."""
-    if name in ("copy", "cat"):
+    if name == "copy":
         return True
     if dtype == "bool":
         return name in ("logical_not", "bitwise_not", *_LOGIC, "fill", "where")
@@ -154,11 +150,3 @@ def _casts(signature: Elementwise) -> Iterator[Call]:
         return
     for source in _SOURCES.get(each, ())[:1] if "int" not in signature.dtype else _SOURCES.get(each, ())[-1:]:
         yield Call(CAST, (target, Tensor(source, target.shape)), (target,))
-
-
-def _joined(signature: Elementwise) -> Iterator[Call]:
-    """Equal pieces one after another, and row by row."""
-    count, pieces = signature.elements, signature.fused_tensors
-    for shape, axis in (((count // pieces,), 0), ((count // pieces // _PIECE, _PIECE), 1)):
-        argument: tuple[Argument, ...] = (Tensors(signature.dtype, (shape,) * pieces), axis)
-        yield Call(CAT, argument, (Tensor(signature.dtype, (count,)),))

@@ -28,15 +28,19 @@ def backend(signature: Attention) -> AbstractContextManager[None]:
 
 
 def attention(signature: Attention) -> Callable[[], Any]:
-    """Forward, or backward of a forward that was run before."""
+    """Forward, or backward of a forward that was run before, on heads beside each other, as products leave them.
+
+    Flash attention's backward copies what lies otherwise. What it launches before and after its main kernel (sums of
+    rows, gradients in float32, heads that share keys) is in its time, too.
+    """
     backward = signature.direction == "backward"
     sizes = (
-        (signature.heads, signature.q_len, signature.head_dim),
-        (signature.kv_heads, signature.kv_len, signature.head_dim),
-        (signature.kv_heads, signature.kv_len, signature.v_head_dim),
+        (signature.q_len, signature.heads, signature.head_dim),
+        (signature.kv_len, signature.kv_heads, signature.head_dim),
+        (signature.kv_len, signature.kv_heads, signature.v_head_dim),
     )
     query, key, value = (
-        random(signature.batch, *size, dtype=signature.dtype, requires_grad=backward) for size in sizes
+        random(signature.batch, *size, dtype=signature.dtype).transpose(1, 2).requires_grad_(backward) for size in sizes
     )
     dropout = _DROPPED if signature.dropout else 0.0
     shared = signature.heads != signature.kv_heads

@@ -1,4 +1,4 @@
-"""Matrix products: plain ones, FP8 with factors, and groups of them."""
+"""Matrix products: of one type, with sums and results in a wider one, FP8 with factors, and groups of them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,36 @@ import torch
 from presim.profile.kernels.tensors import random
 from presim.trace.signatures import Gemm, GroupedGemm
 
+_ACTIVATED = {"gelu_bias": True, "relu_bias": False}  # whether it is GELU, of what is fused behind a product
+
 
 def product(signature: Gemm) -> Callable[[], Any]:
-    """Of two matrices of one type, into memory that is there or, with a bias, new."""
-    m, n, k, batch = signature.m, signature.n, signature.k, signature.batch
-    left = _operand(batch, m, k, signature.dtype, signature.layout[0] == "T")
-    right = _operand(batch, k, n, signature.dtype, signature.layout[-1] == "T")
+    """Of two matrices of one type; the result is new memory where something is fused behind it."""
+    m, n, k, batch, dtype = signature.m, signature.n, signature.k, signature.batch, signature.dtype
+    if dtype == "int8":
+        return functools.partial(torch._int_mm, _bytes(m, k), _bytes(n, k).t())
+    left = _operand(batch, m, k, dtype, signature.layout[0] == "T")
+    right = _operand(batch, k, n, dtype, signature.layout[-1] == "T")
     if batch == 1:
         left, right = left[0], right[0]
+    if signature.epilogue:
+        bias = random(n, dtype=dtype)
+        if signature.epilogue in _ACTIVATED:
+            gelu = _ACTIVATED[signature.epilogue]
+            return functools.partial(torch._addmm_activation, bias, left, right, use_gelu=gelu)
+        return functools.partial(torch.addmm, bias, left, right)
+    wide = signature.out_dtype or dtype
+    total = random(*left.shape[:-1], n, dtype=wide)
+    options = {} if wide == dtype else {"out_dtype": getattr(torch, wide)}
     if signature.accumulate:
-        total = random(*left.shape[:-1], n, dtype=signature.dtype)
         add = torch.addmm if batch == 1 else torch.baddbmm
-        return lambda: add(total, left, right, out=total)
-    if signature.epilogue == "bias" and batch == 1:
-        bias = random(n, dtype=signature.dtype)
-        return lambda: torch.addmm(bias, left, right)
-    out = torch.empty(*left.shape[:-1], n, device="cuda", dtype=left.dtype)
-    return lambda: torch.matmul(left, right, out=out)
+        return lambda: add(total, left, right, out=total, **options)
+    multiply = torch.mm if batch == 1 else torch.bmm
+    return lambda: multiply(left, right, out=total, **options)
+
+
+def _bytes(rows: int, columns: int) -> torch.Tensor:
+    return torch.randint(-128, 128, (rows, columns), dtype=torch.int8, device="cuda")
 
 
 def _operand(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> torch.Tensor:
@@ -39,7 +52,8 @@ def _operand(batch: int, rows: int, columns: int, dtype: str, transposed: bool) 
 def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
     """FP8 operands, the right one by columns as the tensor cores take it, with factors of one.
 
-    How sums are kept is set as the signature says; where it does not, which is so of factors a row, both ways are.
+    A bias is in bf16. How sums are kept is set as the signature says; where it does not, which is so of factors a row,
+    both ways are.
     """
     m, n, k = signature.m, signature.n, signature.k
     left = random(m, k, dtype=signature.dtype)
@@ -47,8 +61,11 @@ def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
     outer = signature.scaling == "outer"
     of_left, of_right = (torch.ones(shape if outer else (), device="cuda") for shape in ((m, 1), (1, n)))
     out = getattr(torch, signature.out_dtype or signature.dtype)
+    bias = random(n, dtype="bfloat16") if signature.epilogue else None
     for fast in {"fast": (True,), "precise": (False,)}.get(signature.sums, (True, False)):
-        yield functools.partial(torch._scaled_mm, left, right, of_left, of_right, out_dtype=out, use_fast_accum=fast)
+        yield functools.partial(
+            torch._scaled_mm, left, right, of_left, of_right, bias=bias, out_dtype=out, use_fast_accum=fast
+        )
 
 
 def grouped_products(signature: GroupedGemm) -> Iterator[Callable[[], Any]]:
@@ -61,7 +78,7 @@ def grouped_products(signature: GroupedGemm) -> Iterator[Callable[[], Any]]:
     if m >= groups:
         stack = random(groups, n, k, dtype=signature.dtype).transpose(1, 2)
         yield _grouped(random(m, k, dtype=signature.dtype), stack, _ends(m, groups))
-    if m % groups == 0 and k % 8 == 0:
+    if m % (8 * groups) == 0:
         left = random(k * groups, m // groups, dtype=signature.dtype).t()
         yield _grouped(left, random(k * groups, n, dtype=signature.dtype), _ends(k * groups, groups))
 

@@ -1,0 +1,59 @@
+"""Many tensors into one, and one into many: concatenation, and what FSDP does around its collectives.
+
+In how many rows tensors lie there is told by nothing: cat is measured of pieces one after another and row by row, the
+other two for few ranks and for many. PyTorch sends the pointers of theirs to the GPU first, which is in their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.profile.calls.call import FLOATS, Call, Tensor, Tensors
+from presim.trace.signatures import Elementwise
+
+_CAT = "aten::cat"
+_SPLIT = "aten::split_with_sizes_copy"
+_CHUNKED = "aten::_chunk_cat"
+OPERATORS = frozenset((_CAT, _SPLIT, _CHUNKED))
+_PIECE = 64  # elements of a row of what is concatenated row by row: half of a head
+_RANKS = (8, 64)
+_PARAMETERS = 9  # of a layer of Llama, whose parameters are gathered together
+
+
+def proposed(signature: Elementwise) -> Iterator[Call]:
+    """Pieces of equal size."""
+    if signature.operator == _CAT:
+        yield from _joined(signature)
+    elif signature.dtype in FLOATS:
+        for ranks in _RANKS:
+            yield from (_split if signature.operator == _SPLIT else _chunked)(signature, ranks)
+
+
+def _joined(signature: Elementwise) -> Iterator[Call]:
+    count, pieces = signature.elements, signature.fused_tensors
+    for shape, axis in (((count // pieces,), 0), ((count // pieces // _PIECE, _PIECE), 1)):
+        yield Call(_CAT, (Tensors(signature.dtype, (shape,) * pieces), axis), (Tensor(signature.dtype, (count,)),))
+
+
+def _split(signature: Elementwise, ranks: int) -> Iterator[Call]:
+    """Each rank's part of each parameter, next to those of the other ranks."""
+    width = signature.elements // ranks
+    if width < _PARAMETERS or signature.elements % ranks:
+        return
+    sizes = [width // _PARAMETERS] * _PARAMETERS
+    sizes[-1] += width - sum(sizes)
+    gathered = Tensor(signature.dtype, (ranks, width))
+    parts = Tensors(signature.dtype, tuple((ranks, size) for size in sizes))
+    yield Call(_SPLIT, (gathered, tuple(sizes), 1), (parts,), (("out", parts),))
+
+
+def _chunked(signature: Elementwise, ranks: int) -> Iterator[Call]:
+    """Gradients by what each rank is to have of them, cast where they are added in a wider type."""
+    rows, pieces = ranks, signature.fused_tensors
+    width, left = divmod(signature.elements, rows * pieces)
+    if left or not width:
+        return
+    gradients = Tensors(signature.dtype, ((rows, width),) * pieces)
+    for dtype in dict.fromkeys((signature.dtype, "float32")):
+        sent = Tensor(dtype, (rows, width * pieces))
+        yield Call(_CHUNKED, (gradients, 0, rows), (sent,), (("out", sent),))
