@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -103,7 +104,14 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
         return {"error": str(error).splitlines()[0][:200]}
 
 
-def _timed(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
+def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
+    """Times in ms, without what PyTorch launches in front."""
+    whole = _taken(run.whole, flush, busy)
+    front = statistics.median(_taken(run.front, flush, busy)) if run.front else 0.0
+    return [time - front for time in whole]
+
+
+def _taken(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
     """Times of one call, in ms; what it allocates is freed at once, and the next run is given it again."""
     _queued(run, flush, 3)  # loads kernels, lets libraries choose
     torch.cuda.synchronize()

@@ -14,11 +14,13 @@ def row(calls: Sequence[Sequence[float]]) -> dict[str, float]:
     ``spread`` is relative: half the distance of the quartiles, or of the calls where that is more.
 
     Raises:
-        ValueError: the calls differ by so much that no figure stands for all of them.
+        ValueError: nothing is left of a call, or the calls differ by so much that no figure stands for all of them.
     """
     medians = [statistics.median(times) for times in calls]
     least, most = min(medians), max(medians)
     middle = (least + most) / 2
+    if least <= 0:
+        raise ValueError("what is launched in front takes as long as the whole")
     if (most - least) / 2 > _MOST_APART * middle:
         raise ValueError(f"calls with these bytes take from {least * 1e3:.1f} to {most * 1e3:.1f} us")
     quartiles = [statistics.quantiles(times, n=4) for times in calls]

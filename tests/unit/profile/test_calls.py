@@ -60,6 +60,12 @@ def tensors(call: Call) -> list[tuple[str, tuple[int, ...]]]:
             Index(SIZE // 16 + 8 * 128, SIZE // 16, COUNT, "float32", operator="aten::gather"),
             [[("float32", (2048, 512)), ("int64", (128,))]],
         ),
+        (
+            Index(
+                SIZE // 2 + 8 * 1024, SIZE // 2, COUNT // 2, "int64", operator="aten::gather"
+            ),  # smaller than its rows
+            [[("float32", (512, 512)), ("int64", (1024,))], [("float32", (128, 512)), ("int64", (1024,))]],
+        ),
         (Random(SIZE, SIZE + COUNT, COUNT, "float32", operator="aten::native_dropout"), [[("float32", (COUNT,))]]),
         (
             Softmax(1024 * 12, 8, COUNT, "float32", operator="aten::nll_loss_forward"),
@@ -119,6 +125,14 @@ def test_what_fsdp_copies_is_set_up_for_few_ranks_and_for_many() -> None:
     reduced = calls(Elementwise(SIZE // 2, SIZE, COUNT, "bfloat16", 4, "aten::_chunk_cat"))
     sent = [dict(call.options)["out"] for call in reduced]
     assert sent == [Tensor("float32", (8, COUNT // 8)), Tensor("float32", (64, COUNT // 64))]
+
+
+def test_what_softmax_launches_in_front_of_its_gradient_is_named() -> None:
+    (call,) = calls(Softmax(2 * SIZE, SIZE, COUNT, "float32", operator="aten::_softmax_backward_data", row=1024))
+    assert call.first is not None
+    assert call.first.operator == "aten::mul"
+    (log,) = calls(Softmax(2 * SIZE, SIZE, COUNT, "float32", operator="aten::_log_softmax_backward_data", row=1024))
+    assert log.first is None
 
 
 def test_each_kernel_of_a_norms_gradients_is_asked_for_alone() -> None:

@@ -18,3 +18,9 @@ def test_of_two_calls_the_middle_and_what_they_differ_by() -> None:
 def test_calls_that_have_little_in_common_are_no_row() -> None:
     with pytest.raises(ValueError, match=r"^calls with these bytes take from 10\.0 to 20\.0 us$"):
         row([[0.01] * 7, [0.02] * 7])
+
+
+def test_a_call_of_which_nothing_is_left_is_no_row() -> None:
+    """What PyTorch launched in front was taken off."""
+    with pytest.raises(ValueError, match=r"^what is launched in front takes as long as the whole$"):
+        row([[-0.001] * 7])

@@ -11,7 +11,7 @@ import msgspec
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
-from presim.trace.signatures import MemoryBound, Signature
+from presim.trace.signatures import MemoryBound, Optimizer, Signature
 
 FLOATS = ("bfloat16", "float16", "float32")
 _ROUNDED = 16  # bytes: half of one in each of the tensors and counters of an element, of what launches share
@@ -66,7 +66,7 @@ Argument: TypeAlias = "Tensor | Tensors | Scalar | tuple[Scalar, ...]"
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """``operator(*arguments, **options)``, with what it writes; all is of the one kernel that it launches."""
+    """``operator(*arguments, **options)``, with what it writes; all is of the kernel that is asked for."""
 
     operator: str  # as a capture names it: aten::add
     arguments: tuple[Argument, ...]
@@ -74,6 +74,7 @@ class Call:
     options: tuple[tuple[str, Argument], ...] = ()
     kernel: str = ""  # where an operator launches several, part of the name of the one that runs here
     expanded: int = 1  # of a gather: elements of a row for which the operator sees the index once each
+    first: Call | None = None  # a kernel's worth that PyTorch launches in front by itself, to be taken off
     through: str = ""  # what is called, where that hands its work on to the operator
 
     @property
@@ -95,7 +96,8 @@ def gives(call: Call, signature: MemoryBound) -> bool:
     names = ("bytes_read", "bytes_written", "elements")
     apart = max(abs(getattr(made, name) - getattr(signature, name)) for name in names)
     equal = msgspec.structs.replace(made, **{name: getattr(signature, name) for name in names}) == signature
-    return equal and signature.fused_tensors > 1 and apart <= _ROUNDED
+    shared = isinstance(signature, Optimizer) or signature.fused_tensors > 1
+    return equal and shared and apart <= _ROUNDED
 
 
 def _signature(call: Call) -> Signature:

@@ -1,4 +1,4 @@
-"""Rows that are looked up, gathered, or written where an index says.
+"""Rows that are looked up, gathered, added or written where an index says.
 
 Indices are random and even over the table. That is what a step on random tokens has; text names few rows often, which
 caches then hold, and an order of rows that is sorted is faster. Where the table is smaller than what is looked up, its
@@ -14,10 +14,11 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Index
 
 _GATHER = "aten::gather"  # of rows, too: embedding and index_select hand their work on to it
-_INDEX = "aten::index"
+_ADDED = "aten::scatter_add_"  # of rows, too: index_add_ hands its work on to it, but for one that scales
+_SCALED = "aten::index_add_"
 _WRITTEN = "aten::index_copy_"
-_SINGLE = "aten::scatter_add_"
-OPERATORS = frozenset((_GATHER, _INDEX, _SINGLE, _WRITTEN))
+_INDEX = "aten::index"
+OPERATORS = frozenset((_GATHER, _ADDED, _SCALED, _WRITTEN, _INDEX))
 _SMALLER = (2, 8)
 _BY_BYTES = {4: "float32", 2: "bfloat16"}
 
@@ -25,30 +26,33 @@ _BY_BYTES = {4: "float32", 2: "bfloat16"}
 def proposed(signature: Index) -> Iterator[Call]:
     """By the addresses: an index for each row that moves, or for each element; of 8 bytes unless that leaves a rest."""
     dtype, moved = signature.dtype, signature.bytes_written // dtype_bytes(signature.dtype)
-    if (
-        signature.operator == _GATHER and dtype == "int64"
-    ):  # the index counts as large as the rows, the table is smaller
+    if dtype == "int64" and signature.operator in (_GATHER, _ADDED):
+        # Of a smaller table the index counts as the largest: it is shown once for each element of a row.
         dtype, moved = _BY_BYTES.get(signature.bytes_written // max(signature.elements, 1), ""), signature.elements
     for address in ("int64", "int32"):
         indices, left = divmod(signature.bytes_read - signature.bytes_written, dtype_bytes(address))
         if dtype and not left and indices > 0 and moved and moved % indices == 0:
-            yield from _calls(signature, dtype, address, indices, moved // indices)
+            if moved == indices and signature.operator in (_GATHER, _ADDED):
+                yield _single(signature, address, indices)
+            else:
+                yield from _rows(signature, dtype, address, indices, moved // indices)
             return
 
 
-def _calls(signature: Index, dtype: str, address: str, indices: int, width: int) -> Iterator[Call]:
-    if signature.operator == _SINGLE or (signature.operator == _GATHER and width == 1):
-        yield from _single(signature, address, indices)
-        return
+def _rows(signature: Index, dtype: str, address: str, indices: int, width: int) -> Iterator[Call]:
+    name = signature.operator
     for rows in _tables(signature, width, indices):
         table, moved = Tensor(dtype, (rows, width)), Tensor(dtype, (indices, width))
         index = Tensor(address, (indices,), below=rows)
-        if signature.operator == _WRITTEN:
-            yield Call(signature.operator, (table, 0, index, moved), (table,))
-        elif signature.operator == _INDEX:
-            yield Call(_INDEX, (table, Tensors(address, (index.shape,), below=rows)), (moved,))
+        if name == _INDEX:
+            yield Call(name, (table, Tensors(address, (index.shape,), below=rows)), (moved,))
+        elif name == _GATHER:
+            yield Call(name, (table, index), (moved,), expanded=width, through="aten::embedding")
+        elif name == _ADDED:
+            yield Call(name, (table, 0, index, moved), (table,), expanded=width, through=_SCALED)
         else:
-            yield Call(_GATHER, (table, index), (moved,), expanded=width, through="aten::embedding")
+            scaled = (("alpha", -0.1),) if name == _SCALED else ()
+            yield Call(name, (table, 0, index, moved), (table,), scaled)
 
 
 def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
@@ -59,12 +63,11 @@ def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
         yield from (max(1, indices // part) for part in _SMALLER)
 
 
-def _single(signature: Index, address: str, indices: int) -> Iterator[Call]:
+def _single(signature: Index, address: str, indices: int) -> Call:
     """One of each row: the table's rows are as many as there are indices."""
     width = max(signature.elements // indices, 1)
     table, one = Tensor(signature.dtype, (indices, width)), Tensor(signature.dtype, (indices, 1))
     index = Tensor(address, one.shape, below=width)
     if signature.operator == _GATHER:
-        yield Call(_GATHER, (table, 1, index), (one,))
-    else:
-        yield Call(signature.operator, (table, 1, index, one), (table,))
+        return Call(_GATHER, (table, 1, index), (one,))
+    return Call(_ADDED, (table, 1, index, one), (table,))

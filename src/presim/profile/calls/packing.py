@@ -21,7 +21,7 @@ _PARAMETERS = 9  # of a layer of Llama, whose parameters are gathered together
 
 
 def proposed(signature: Elementwise) -> Iterator[Call]:
-    """Pieces of equal size."""
+    """Pieces of equal size, but for what is left over."""
     if signature.operator == _CAT:
         yield from _joined(signature)
     elif signature.dtype in FLOATS:
@@ -31,8 +31,11 @@ def proposed(signature: Elementwise) -> Iterator[Call]:
 
 def _joined(signature: Elementwise) -> Iterator[Call]:
     count, pieces = signature.elements, signature.fused_tensors
-    for shape, axis in (((count // pieces,), 0), ((count // pieces // _PIECE, _PIECE), 1)):
-        yield Call(_CAT, (Tensors(signature.dtype, (shape,) * pieces), axis), (Tensor(signature.dtype, (count,)),))
+    joined, size = Tensor(signature.dtype, (count,)), count // pieces
+    one_after_another = ((size,),) * (pieces - 1) + ((count - size * (pieces - 1),),)
+    yield Call(_CAT, (Tensors(signature.dtype, one_after_another), 0), (joined,))
+    if count % (pieces * _PIECE) == 0:
+        yield Call(_CAT, (Tensors(signature.dtype, ((size // _PIECE, _PIECE),) * pieces), 1), (joined,))
 
 
 def _split(signature: Elementwise, ranks: int) -> Iterator[Call]:

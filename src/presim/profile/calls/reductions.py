@@ -22,7 +22,7 @@ _RESULTS = {"any": "bool", "all": "bool", "argmax": "int64", "argmin": "int64"}
 def proposed(signature: Reduction) -> Iterator[Call]:
     """Calls over one tensor of the signature's type; results have that type first, and then a wider one."""
     name, count = signature.operator.removeprefix("aten::"), signature.elements
-    if not (signature.dtype in FLOATS or (signature.dtype == "bool" and name in ("any", "all"))):
+    if not (signature.dtype in (*FLOATS, "float64") or (signature.dtype == "bool" and name in ("any", "all"))):
         return  # sums of truth values and integers are cast first, by a kernel of its own
     own = _RESULTS.get(name, signature.dtype)
     for dtype in (own, "float32") if name in _WIDENED else (own,):

@@ -9,9 +9,10 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Softmax
 
 _FORWARD = ("aten::_softmax", "aten::_log_softmax")
-_BACKWARD = "aten::_log_softmax_backward_data"  # that of softmax multiplies first, by a kernel of its own
-_LOSS = "aten::nll_loss_forward"  # backward zeroes a tensor first, which would be in its time
-OPERATORS = frozenset((*_FORWARD, _BACKWARD, _LOSS))
+_BACKWARD = tuple(f"{name}_backward_data" for name in _FORWARD)
+_MULTIPLIES = _BACKWARD[0]  # gradients by results first, with a kernel of its own
+_LOSS = "aten::nll_loss_forward"  # backward zeroes a tensor first, which would be most of its time
+OPERATORS = frozenset((*_FORWARD, *_BACKWARD, _LOSS))
 _MEAN, _IGNORED = 1, -100  # of a loss: how it is reduced, which label counts for nothing
 
 
@@ -28,9 +29,10 @@ def proposed(signature: Softmax) -> Iterator[Call]:
 
 
 def _softmax(operator: str, tensor: Tensor) -> Iterator[Call]:
-    if operator == _BACKWARD:
+    if operator in _BACKWARD:
         result = Tensor(tensor.dtype, tensor.shape, "positive")
-        yield Call(operator, (tensor, result, -1, f"torch.{tensor.dtype}"), (tensor,))
+        first = Call("aten::mul", (tensor, result), (tensor,)) if operator == _MULTIPLIES else None
+        yield Call(operator, (tensor, result, -1, f"torch.{tensor.dtype}"), (tensor,), first=first)
         return
     yield Call(operator, (tensor, -1, False), (tensor,))
     if tensor.dtype == "float16":  # the only type that PyTorch makes a wider one of at once

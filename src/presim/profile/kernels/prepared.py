@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,7 +16,12 @@ from presim.profile.kernels.operators import called
 from presim.profile.kernels.products import grouped_products, product, scaled_products
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, MemoryBound, Signature
 
-Run: TypeAlias = Callable[[], Any]
+
+class Run(NamedTuple):
+    """What does the work once, and what of it is other work that PyTorch launches in front by itself."""
+
+    whole: Callable[[], Any]
+    front: Callable[[], Any] | None = None
 
 
 @contextlib.contextmanager
@@ -35,6 +40,14 @@ def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
 
 
 def _runs(signature: Signature) -> Iterator[Run]:
+    if isinstance(signature, MemoryBound) and (known := calls(signature)):
+        for call in known:
+            yield Run(called(call), called(call.first) if call.first else None)
+    else:
+        yield from map(Run, _alone(signature))
+
+
+def _alone(signature: Signature) -> Iterator[Callable[[], Any]]:
     if isinstance(signature, Gemm):
         yield from scaled_products(signature) if "float8" in signature.dtype else [product(signature)]
     elif isinstance(signature, GroupedGemm):
@@ -45,8 +58,6 @@ def _runs(signature: Signature) -> Iterator[Run]:
         yield convolution(signature)
     elif isinstance(signature, Copy):
         yield copy(signature)
-    elif isinstance(signature, MemoryBound) and (known := calls(signature)):
-        yield from map(called, known)
     else:
         raise NotImplementedError(f"no way to set up {type(signature).__name__}")
 
