@@ -99,7 +99,8 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
     try:
         with kernels.prepared(signature) as runs:
             return row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
-    except (RuntimeError, ValueError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
+        # The last two are of a PyTorch that lacks the call, or an argument of it.
         torch.cuda.empty_cache()
         return {"error": str(error).splitlines()[0][:200]}
 

@@ -21,11 +21,12 @@ def called(call: Call) -> Callable[[], Any]:
 
     Raises:
         RuntimeError: no overload takes these arguments on this device.
+        AttributeError: this PyTorch does not have the operator.
     """
     arguments = [_argument(each) for each in call.arguments]
     options = {name: _argument(value) for name, value in call.options}
     operator = getattr(torch.ops.aten, (call.through or call.operator).removeprefix("aten::"))
-    refused = f"PyTorch {torch.__version__} has no such operator: {call.operator}"
+    refused = f"no overload of {call.operator}"
     for name in operator.overloads():
         overload: Callable[..., Any] = getattr(operator, name)
         try:
