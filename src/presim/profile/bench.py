@@ -102,14 +102,14 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
     except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
         # The last two are of a PyTorch that lacks the call, or an argument of it.
         torch.cuda.empty_cache()
-        return {"error": str(error).splitlines()[0][:200]}
+        return {"error": (str(error).splitlines() or [type(error).__name__])[0][:200]}
 
 
 def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
     """Times in ms, without what PyTorch launches in front."""
     whole = _taken(run.whole, flush, busy)
     front = statistics.median(_taken(run.front, flush, busy)) if run.front else 0.0
-    return [time - front for time in whole]
+    return [each - front for each in whole]
 
 
 def _taken(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:

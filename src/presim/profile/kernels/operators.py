@@ -32,7 +32,7 @@ def called(call: Call) -> Callable[[], Any]:
         try:
             overload(*arguments, **options)
         except (RuntimeError, TypeError) as error:
-            refused = str(error).splitlines()[0]
+            refused = str(error)
             continue
         return lambda: overload(*arguments, **options)
     raise RuntimeError(refused)
