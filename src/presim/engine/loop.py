@@ -51,7 +51,7 @@ from presim.engine.state import (
     Program,
     State,
 )
-from presim.engine.streams import advance, finish, give
+from presim.engine.streams import advance, finish, give, postpone
 
 __all__ = [
     "COMPUTE",
@@ -92,7 +92,10 @@ def run(p: Program, s: State) -> None:
             else:
                 s.pending[item] = 0
                 advance(p, s, item, now)
-        # Only now is it known who wants what at this moment.
+        # Only now is it known who wants what at this moment; unless a host that was blocked until now may ask for more.
         while s.counters[CALLS] > 0:
             s.counters[CALLS] -= 1
-            give(p, s, s.called[s.counters[CALLS]], now)
+            if now < s.horizon[0]:
+                give(p, s, s.called[s.counters[CALLS]], now)
+            else:
+                postpone(p, s, s.called[s.counters[CALLS]], now)

@@ -92,6 +92,17 @@ def give(p: Program, s: State, resource: int, now: int) -> None:
     begin(p, s, op, now, p.duration[op])
 
 
+def postpone(p: Program, s: State, resource: int, now: int) -> None:
+    """Who queues for a free resource asks again, once it is known who else wants it at this moment."""
+    s.is_called[resource] = 0
+    rank = resource // EXCLUSIVE
+    for slot in range(p.slot_first_of[rank], p.slot_end[rank], p.stride[0]):
+        if s.head_state[slot] == QUEUED and p.resource[s.head[slot]] == resource % EXCLUSIVE:
+            s.head_state[slot] = OPEN
+            s.queued[resource] -= 1
+            wake(s, slot, now)
+
+
 def arrive(p: Program, s: State, op: int, now: int) -> None:
     """A collective is at the head of its stream: it starts together with the last of its members."""
     match = p.match[op]
