@@ -12,18 +12,22 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.validation.summary import COMPUTED, ablation, in_short, source, summary
+from presim.validation.groups import GROUPS, in_order
+from presim.validation.summary import COMPUTED, ablation, in_short, summary
 from presim.validation.tables import read_table
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "validation.md"
-PICTURE = ROOT / "docs" / "pictures" / "validation.svg"
+PICTURES = {  # by what runs are told apart
+    title: ROOT / "docs" / "pictures" / f"validation-{title.lower().replace(' ', '-')}.svg" for title in GROUPS
+}
+_MOST = 20  # groups with a look of their own; the smallest others share one
 RESULTS = ROOT / "validation" / "results"
 COLUMNS = (
     *("id", "source", "framework", "model", "gpu", "n_gpus", "precision", "tp", "pp", "vp", "cp", "ep", "dp"),
@@ -71,8 +75,8 @@ def write_predictions(rows: Sequence[Row], path: Path) -> None:
         writer.writerows(sorted(rows, key=lambda row: row["id"]))
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Predicted over measured, a point a case: step times on the left, memory on the right."""
+def draw(rows: Sequence[Row], key: Callable[[Row], str], path: Path) -> None:
+    """Predicted over measured, a point a case, by groups: step times on the left, memory on the right."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -80,18 +84,31 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
-    _scatter(times, rows, "step_time_s", "predicted_step_time_s", "step time, s")
-    _scatter(memory, rows, "peak_mem_gib", "predicted_peak_mem_gib", "peak memory, GiB")
+    pairs = {name: (name, f"predicted_{name}") for name in ("step_time_s", "peak_mem_gib")}
+    groups = _groups([row for row in rows if any(row[x] and row[y] for x, y in pairs.values())], key)
+    _scatter(times, groups, *pairs["step_time_s"], "step time, s")
+    _scatter(memory, groups, *pairs["peak_mem_gib"], "peak memory, GiB")
     handles, labels = times.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
 
 
-def _scatter(axes, rows: Sequence[Row], measured: str, predicted: str, title: str) -> None:
+def _groups(rows: Sequence[Row], key: Callable[[Row], str]) -> Mapping[str, Sequence[Row]]:
+    """Rows by group, the smallest ones together where there are too many to tell apart."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    large = sorted(found, key=lambda name: (-len(found[name]), name))[:_MOST]
+    groups = {name: found[name] for name in sorted(large, key=in_order)}
+    others = [row for name, group in found.items() if name not in groups for row in group]
+    return {**groups, "others": others} if others else groups
+
+
+def _scatter(axes, groups: Mapping[str, Sequence[Row]], measured: str, predicted: str, title: str) -> None:
     ends: list[float] = []
-    for index, name in enumerate(sorted({source(row) for row in rows})):
-        points = [(row[measured], row[predicted]) for row in rows if source(row) == name]
-        both = [(float(x), float(y)) for x, y in points if x and y]
+    for index, (name, rows) in enumerate(groups.items()):
+        both = [(float(row[measured]), float(row[predicted])) for row in rows if row[measured] and row[predicted]]
         style = {
             "color": f"C{index % 10}",
             "marker": "o^s"[index // 10],
@@ -129,10 +146,12 @@ def main() -> None:
         raise InputError(f"{', '.join(options.runs)}: no row is of a run that was measured")
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
     compared = ablation({"as released": rows, **runs}) if runs else ""
-    title, tables = summary(rows).split("\n", 1)
-    picture = f"![Predicted over measured step times and memory](pictures/{PICTURE.name})\n"
+    (first, picture), *others = ((name, f"pictures/{path.name}") for name, path in PICTURES.items())
+    title, tables = summary(rows, dict(others)).split("\n", 1)
+    picture = f"![Predicted over measured step times and memory, by {first}]({picture})\n"
     notes = _as_seen_from_docs((RESULTS / "misses.md").read_text())
-    draw(rows, PICTURE)
+    for name, path in PICTURES.items():
+        draw(rows, GROUPS[name], path)
     write_predictions(everything, RESULTS / "predictions.csv")
     README.write_text(with_figures(README.read_text(), rows))
     PAGE.write_text(f"{_NOTICE}{title}\n\n{picture}\n{notes}\n{compared}{tables}")

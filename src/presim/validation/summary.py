@@ -1,12 +1,14 @@
-"""The output table in a few lines: errors by source, GPU and kind of parallelism, and the worst cases by name."""
+"""The output table in a few lines: errors by source, GPU, parallelism and size, and the worst cases by name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from presim.files import write_file
+from presim.validation.groups import GROUPS, in_order, source
 
 Row = Mapping[str, str]
 # Called measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
@@ -21,11 +23,12 @@ def write_summary(rows: Sequence[Row], path: Path) -> None:
     write_file(path, summary(rows).encode())
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """Tables of errors, then what was not predicted and why."""
+def summary(rows: Sequence[Row], pictures: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Tables of errors, then what was not predicted and why; ``pictures``: paths, by the title of the table below."""
     parts = ["# Predicted beside measured\n", _coverage(rows)]
-    for title, key in (("source", source), ("GPU", lambda row: row["gpu"]), ("parallelism", parallelism)):
-        parts += [f"## By {title}\n", _table(rows, title, key)]
+    for title, key in GROUPS.items():
+        picture = [f"![Predicted over measured, by {title}]({pictures[title]})\n"] if title in pictures else []
+        parts += [f"## By {title}\n", *picture, _table(rows, title, key)]
     parts += ["## By model\n", _models(rows)]
     parts += ["## Largest errors\n", _worst(rows)]
     if any(row["reason"] for row in rows):
@@ -82,19 +85,6 @@ def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
         chosen = [row for row in rows if row["id"] in common]
         lines.append([name, *_statistics(chosen)[:6]])
     return "## What buys accuracy\n\n" + markdown(["prices", *_HEADINGS[:6]], lines) + "\n"
-
-
-def source(row: Row) -> str:
-    """Where the case comes from: the first part of its source, without line numbers; of a repository its name."""
-    text = row.get("source", "") or row["framework"]
-    repository = re.match(r"github:[^:# ]+", text)
-    return repository[0] if repository else re.split(r"[#]| row | line ", text)[0].strip()
-
-
-def parallelism(row: Row) -> str:
-    """The axes with more than one member, without their sizes."""
-    axes = [axis for axis in ("tp", "pp", "cp", "ep", "dp") if _number(row.get(axis, "")) not in (None, 0.0, 1.0)]
-    return " + ".join(axes).upper() or "one GPU"
 
 
 def _number(text: str) -> float | None:
@@ -164,7 +154,7 @@ def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
     for row in rows:
         if _number(row["error"]) is not None or _number(row["memory_error"]) is not None:
             groups.setdefault(key(row), []).append(row)
-    lines = [[name, *_statistics(groups[name])] for name in sorted(groups)]
+    lines = [[name, *_statistics(groups[name])] for name in sorted(groups, key=in_order)]
     lines.append(["all", *_statistics([row for group in groups.values() for row in group])])
     return markdown([title, *_HEADINGS], lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.summary import in_short, parallelism, quantile, source, summary
+from presim.validation.summary import in_short, quantile, summary
 
 ROW = {
     "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",
@@ -18,12 +18,6 @@ def test_quantiles_are_values_that_occurred(share: float, value: float) -> None:
     assert quantile([4.0, 1.0, 3.0, 2.0], share) == value
 
 
-def test_rows_are_grouped_by_repository_and_by_axes() -> None:
-    assert source(ROW) == "github:o/r"
-    assert parallelism(ROW) == "TP"
-    assert parallelism({"tp": "1"}) == "one GPU"
-
-
 def test_misses_and_reasons_are_shown() -> None:
     miss = {**ROW, "id": "bad", "error": "1.5", "predicted_step_time_s": "2.5"}
     none = {**ROW, "id": "none", "error": "", "outcome": "", "reason": "12 GPUs do not fill nodes of 8"}
@@ -32,6 +26,14 @@ def test_misses_and_reasons_are_shown() -> None:
     assert "| bad |" in text
     assert "| 1 | N GPUs do not fill nodes of N |" in text
     assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
+
+
+def test_each_table_has_its_picture_where_there_is_one() -> None:
+    text = summary([{**ROW, "n_gpus": "8"}], {"number of GPUs": "sizes.svg"})
+    headed = "## By number of GPUs\n\n![Predicted over measured, by number of GPUs](sizes.svg)\n\n| number of GPUs |"
+    assert headed in text
+    assert text.count("![") == 1
+    assert "| 2 to 8 | 1 |" in text
 
 
 def test_what_does_not_fit_is_counted_and_what_ran_all_the_same() -> None:
