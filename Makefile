@@ -18,6 +18,7 @@ TORCH := $(VENV)/.torch
 PACKAGES := $(VENV)/.packages
 PRESIM := $(VENV)/.presim
 FRAMEWORKS := $(VENV)/.frameworks
+TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
@@ -52,7 +53,7 @@ $(PRESIM): pyproject.toml $(PACKAGES)
 		--editable '.[dev,examples]'
 	@touch $@
 
-frameworks: $(FRAMEWORKS)  ## DeepSpeed, Lightning, PEFT and what else examples and tests run
+frameworks: $(FRAMEWORKS) $(TRANSFORMER_ENGINE)  ## DeepSpeed, Lightning, PEFT, Transformer Engine and what else examples and tests run
 
 # Without the CUDA parts of those that have some. Mamba's two import PyTorch to be built, which needs CUDA's libraries.
 $(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH) | $(LIBRARIES)
@@ -62,11 +63,15 @@ $(FRAMEWORKS): requirements/frameworks.txt $(PRESIM) $(TORCH) | $(LIBRARIES)
 		$(PIP) install --no-deps --no-build-isolation --requirement requirements/frameworks.txt
 	@touch $@
 
-# Its half for PyTorch is compiled here, a quarter of an hour on two cores; the wheel is kept in the user's cache.
-transformer-engine: $(FRAMEWORKS) $(LIBRARIES)  ## Transformer Engine, which is built once for this PyTorch
+transformer-engine: $(TRANSFORMER_ENGINE)  ## Transformer Engine alone, and what it needs
+
+# Its half for PyTorch is compiled here, three minutes on two cores; the wheel is kept in the user's cache.
+$(TRANSFORMER_ENGINE): requirements/transformer-engine.txt $(FRAMEWORKS) | $(LIBRARIES)
+	@echo "installing Transformer Engine; its half for PyTorch is compiled the first time"
 	@$(PIP) install --no-deps --requirement requirements/transformer-engine.txt
-	@$(BIN)/python -m presim.capture.setup.build_transformer_engine >build/transformer-engine.log
+	@mkdir -p build && $(BIN)/python -m presim.capture.setup.build_transformer_engine >build/transformer-engine.log
 	@$(PIP) install --no-deps --force-reinstall "$$(tail -n 1 build/transformer-engine.log)"
+	@touch $@
 
 vllm: $(FRAMEWORKS)  ## vLLM, without its CUDA packages
 	@echo "installing vLLM"

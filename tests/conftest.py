@@ -18,10 +18,7 @@ MARKERS = {
     "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
     "slow": "takes more than ten seconds; left out by `make quick`",
 }
-OWN_TARGET = {  # too large, or too long in building, to be asked of every machine
-    "vllm": "make vllm",
-    "transformer_engine": "make transformer-engine",
-}
+TOO_LARGE = {"vllm": "make vllm"}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
@@ -70,8 +67,8 @@ def _is_installed(package: str) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that lacks something is skipped, or fails where nothing may be missing."""
     package = missing_package(item)
-    if package in OWN_TARGET:
-        pytest.skip(f"{package} is not installed: {OWN_TARGET[package]}")
+    if package in TOO_LARGE:
+        pytest.skip(f"{package} is not installed: {TOO_LARGE[package]}")
     lacks = f"{package} is not installed: make frameworks" if package else None
     if item.get_closest_marker("torch_cuda"):
         lacks = missing_part() or lacks

@@ -87,10 +87,10 @@ def only_one(case: Case, *axes: str) -> None:
             raise CannotBuildError(f"the recipe has no {axis.upper()}, and the case has {axis} = {case.text(axis)}")
 
 
-def needs_installed(package: str, command: str | None = None) -> None:
-    """Raise where what the recipe imports is not there; ``command`` installs it, if not pip does by that name."""
+def needs_installed(package: str) -> None:
+    """Raise where what the recipe imports is not there."""
     if importlib.util.find_spec(package) is None:
-        raise CannotBuildError(f"{package} is not installed: {command or f'pip install --no-deps {package}'}")
+        raise CannotBuildError(f"{package} is not installed: make frameworks")
 
 
 def accumulation(case: Case, data_parallel: int) -> int:

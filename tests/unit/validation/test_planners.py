@@ -90,7 +90,7 @@ def test_fp8_of_llm_foundry_needs_transformer_engine(installed: set[str]) -> Non
     row |= {"global_batch": "128"}
     assert "--fp8" in plan(Case(row)).args
     installed.discard("transformer_engine")
-    assert refusal(row) == "transformer_engine is not installed: make transformer-engine"
+    assert refusal(row) == "transformer_engine is not installed: make frameworks"
 
 
 def test_a_run_of_early_2025_has_the_attention_of_its_time() -> None:

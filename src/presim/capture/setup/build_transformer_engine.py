@@ -1,9 +1,10 @@
 """``python -m presim.capture.setup.build_transformer_engine``: a wheel of Transformer Engine for the installed PyTorch.
 
 PyPI has Transformer Engine's core ready made, and its half for PyTorch (``transformer-engine-torch``) as source only:
-33 C++ files against PyTorch's headers, a quarter of an hour on two cores. It is built once per version of PyTorch, kept
-in the user's cache, and installed from there. No GPU and no CUDA toolkit are needed: CUDA's headers come from NVIDIA's
-packages, whose libraries (2.6 GB) are thrown away at once; presim's emulated libraries let the build import PyTorch.
+33 C++ files, each of which takes a compiler 20 seconds for PyTorch's headers alone. They are compiled joined, a part
+for each compiler that runs at a time (``joined.py``). It is built once per version of PyTorch, kept in the user's
+cache, and installed from there. No GPU and no CUDA toolkit are needed: CUDA's headers come from NVIDIA's packages,
+whose libraries (2.6 GB) are thrown away at once; presim's emulated libraries let the build import PyTorch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
+from presim.capture.setup import joined
 from presim.capture.setup.environment import Torch, find_compiler, require_torch
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
@@ -26,6 +28,7 @@ from presim.errors import CaptureError
 TRANSFORMER_ENGINE = "2.20.2"  # what the tests run with
 # What PyTorch's and Transformer Engine's headers include.
 TOOLKIT_PARTS = "cccl,crt,cublas,cudart,curand,cusolver,cusparse,nvrtc,nvtx"
+MOST_PARTS = 4  # of its C++ files, joined: each part costs the headers once more
 HEADER_PACKAGES = ("cuda-toolkit", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
 
 
@@ -55,10 +58,12 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
     with tempfile.TemporaryDirectory(prefix="presim-transformer-engine-") as folder:
         headers = Path(folder) / "headers"
         _fetch_headers(headers)
+        environment = _build_environment(headers, libraries, jobs)
+        source = _fetch_source(Path(folder), version, environment)
+        joined.join(source / "csrc", parts=min(jobs, MOST_PARTS))
         _pip(
-            *("wheel", "--no-deps", "--no-build-isolation", "--no-binary", "transformer-engine-torch"),
-            *("--wheel-dir", folder, f"transformer-engine-torch=={version}"),
-            environment=_build_environment(headers, libraries, jobs),
+            *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(source)),
+            environment=environment,
         )
         built = next(Path(folder).glob("transformer_engine_torch-*.whl"))
         temporary = target / f".{built.name}.{os.getpid()}"
@@ -87,6 +92,17 @@ def _fetch_headers(target: Path) -> None:
             path.unlink()
 
 
+def _fetch_source(folder: Path, version: str, environment: dict[str, str]) -> Path:
+    _pip(
+        *("download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", "transformer-engine-torch"),
+        *("--dest", str(folder), f"transformer-engine-torch=={version}"),
+        environment=environment,
+    )
+    archive = next(folder.glob("transformer_engine_torch-*.tar.gz"))
+    shutil.unpack_archive(archive, folder)
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
 def _build_environment(headers: Path, libraries: Path, jobs: int) -> dict[str, str]:
     return {
         **os.environ,
@@ -112,7 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m presim.capture.setup.build_transformer_engine", description=__doc__
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time, each up to 2 GB")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time, each up to 3 GB")
     parser.add_argument("--force", action="store_true", help="build even where the cache has a wheel")
     options = parser.parse_args()
     try:

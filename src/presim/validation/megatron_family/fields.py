@@ -45,25 +45,22 @@ def split_of_layers(shapes: Shapes, stages: int) -> dict[str, object]:
 
 
 def engine_of(case: Case) -> str:
-    """Transformer Engine where the case used it or needs it, if it is installed here.
+    """Transformer Engine where the case used it or needs it.
 
     Raises:
-        CannotBuildError: the case cannot be built without it, and it is not installed.
+        CannotBuildError: it is not installed here.
     """
     used = flags_of(case).get("transformer-impl") == "transformer_engine" or "TE" in case.text("framework")
     needs = {
         "FP8": _fp8(case),
         "context parallelism": case.count("cp", 1) > 1,
         "experts": case.text("n_experts") not in ("", "0", "1") or case.count("ep", 1) > 1,
+        "its layers": used or tuned.is_tuned(case),
     }
     needed = next((name for name, needed in needs.items() if needed), None)
-    if importlib.util.find_spec("transformer_engine") is not None:
-        return "te" if used or needed or tuned.is_tuned(case) else "local"
-    if needed:
-        raise CannotBuildError(
-            f"the case has {needed}, which Megatron computes with Transformer Engine, and that is not installed"
-        )
-    return "local"
+    if needed and importlib.util.find_spec("transformer_engine") is None:
+        raise CannotBuildError(f"the case has {needed} by Transformer Engine, which is not installed: make frameworks")
+    return "te" if needed else "local"
 
 
 def _fp8(case: Case) -> bool:

@@ -201,7 +201,7 @@ def recipe_of(case: Case, gpu: str) -> tuple[str, tuple[str, ...]] | None:
     if pattern is None:
         return None
     for package in ("mamba_ssm", "causal_conv1d"):
-        needs_installed(package, f"the recipe {RECIPE} says how")
+        needs_installed(package)
     layers, predictors = _parts(pattern)
     if not predictors and "fp4" not in case.precision():
         return RECIPE, options(pattern=layers)

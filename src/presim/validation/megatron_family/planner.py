@@ -56,7 +56,7 @@ def plan_megatron(case: Case) -> Plan:
     case = encoders.completed(functional_tests.completed(selene.completed(case)))
     recipe, own = recipe_of(case)
     refuse_other_families(case, recipe)
-    needs_installed("megatron", "pip install --no-deps megatron-core")
+    needs_installed("megatron")
     case.count("n_gpus")  # partial rows lack it: how many replicas share the optimizer is then not known
     refuse_unknown(flags_of(case))
     stages = case.count("pp", 1)

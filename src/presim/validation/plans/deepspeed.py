@@ -50,7 +50,7 @@ def plan_deepspeed(case: Case) -> Plan:
         raise CannotBuildError(f"the recipe's optimizer is Adam, and the case's is {case.text('optimizer')}")
     model, shapes = _model_of(case)
     for package in ("deepspeed", "peft") if adapters else ("deepspeed",):
-        needs_installed(package, "make frameworks")
+        needs_installed(package)
     cluster = cluster_of(case)
     micro_batches = accumulation(case, cluster.world_size)
     chosen = ",".join(f"{name}={value}" for name, value in _OPTIONS.findall(case.text("other").lower()))

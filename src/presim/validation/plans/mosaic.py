@@ -36,7 +36,7 @@ def plan_mosaic(case: Case) -> Plan:
         raise CannotBuildError(f"the recipe builds MPT, and the case's model is {case.text('model')!r}")
     in_fp8 = "fp8" in precision
     if in_fp8:
-        needs_installed("transformer_engine", "make transformer-engine")
+        needs_installed("transformer_engine")
     cluster = cluster_of(case)
     micro_batches = accumulation(case, cluster.world_size)
     shapes = decoder_shapes(case)

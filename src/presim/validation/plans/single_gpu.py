@@ -95,7 +95,7 @@ def plan_single_gpu(case: Case) -> Plan:
     tuning += options(accumulate=micro_batches if micro_batches > 1 else None)
     if not tuning:
         return Plan("single_gpu.py", plain, cluster_of(case))
-    needs_installed("peft", "make frameworks")
+    needs_installed("peft")
     return Plan("single_gpu_finetune.py", plain + tuning, cluster_of(case), steps=steps_for(micro_batches))
 
 

@@ -66,7 +66,7 @@ class Trainer:
 
 def plan_trainer(model: Model, trainer: Trainer, cluster: Cluster, repeats: Repeats | None = None) -> Plan:
     """One rank of each pipeline stage runs the recipe."""
-    needs_installed("torchtitan", "make frameworks")
+    needs_installed("torchtitan")
     replica = (trainer.tensor_parallel or 1) * (trainer.pipeline_parallel or 1) * (trainer.context_parallel or 1)
     if cluster.world_size % replica:
         raise CannotBuildError(f"{cluster.world_size} GPUs are no multiple of tp x pp x cp = {replica}")

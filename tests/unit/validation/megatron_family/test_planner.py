@@ -31,14 +31,14 @@ def test_a_pipeline_of_megatron_captures_one_rank_a_stage() -> None:
         ({"cp": "2"}, "context parallelism"),
         ({"precision": "FP8", "framework": "NeMo"}, "FP8"),
         ({"n_experts": "8"}, "experts"),
+        ({"other": "transformer-impl=transformer_engine"}, "its layers"),
+        ({"framework": "Megatron-Bridge"}, "its layers"),
     ],
 )
-def test_what_only_transformer_engine_computes_needs_it(
-    installed: set[str], change: dict[str, str], reason: str
-) -> None:
+def test_what_transformer_engine_computed_needs_it(installed: set[str], change: dict[str, str], reason: str) -> None:
     installed.discard("transformer_engine")
     assert refusal({**MEGATRON, **change}) == (
-        f"the case has {reason}, which Megatron computes with Transformer Engine, and that is not installed"
+        f"the case has {reason} by Transformer Engine, which is not installed: make frameworks"
     )
 
 
