@@ -117,9 +117,9 @@ PARTS = {"operators": operators, "steps": steps, "overlap": overlap}
 def main() -> None:
     """Run the parts in their order until the time is used up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=540.0)
-    parser.add_argument("--parts", default="steps,overlap,operators")
+    parser.add_argument("--out", type=Path, required=True, help="folder of what was measured; a call goes on there")
+    parser.add_argument("--seconds", type=float, default=540.0, help="budget of this call (default: %(default)s)")
+    parser.add_argument("--parts", default="steps,overlap,operators", help="in this order (default: %(default)s)")
     options = parser.parse_args()
     parts = options.parts.split(",")
     if unknown := [name for name in parts if name not in PARTS]:

@@ -67,6 +67,8 @@ def _described(path: Path) -> dict[str, Any]:
     for key in _TABLES:
         if not isinstance(table.get(key, {}), dict):
             raise InputError(f"{path}: {key} = {table[key]!r} must be a table; see {GUIDE}.")
+    if foreign := [name for name in table.get("nccl", {}) if not name.startswith("NCCL_")]:
+        raise InputError(f"{path}: [nccl] has {foreign[0]}, which is no variable of NCCL's (NCCL_…); correct it.")
     for key in ("gpu", "node", "fabric"):
         if isinstance(table.get(key), str) and table[key].endswith(".toml"):
             table[key] = str(path.parent / table[key])

@@ -25,6 +25,9 @@ SOURCE = "presim profile"
 _RESULTS = "results.jsonl"
 _NO_GPU = 3  # exit code of the measuring process
 _GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
+_NO_LIBRARIES = (
+    ", and there a PyTorch with NVIDIA's libraries, which `make venv` leaves out: pip install torch in another venv"
+)
 _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
 
 
@@ -55,7 +58,10 @@ def gpu_named(name: str, why: str = "") -> Gpu:
     """The catalogue's entry for the name that the driver gives a card; ``why`` there is none, in PyTorch's words."""
     if not name:
         because = f" ({why})" if why else ""
-        raise InputError(f"there is no GPU here that PyTorch can use{because}; presim profile needs a machine with one")
+        hint = _NO_LIBRARIES if ".so" in why else ""
+        raise InputError(
+            f"there is no GPU here that PyTorch can use{because}; presim profile needs a machine with one{hint}"
+        )
     found = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
     if found is None:
         raise InputError(

@@ -213,8 +213,7 @@ class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
     block: tuple[int, int, int]
     bytes: int = 0  # bytes of the tensors its operator touches, where known
     operator: str = ""
-
-    flops: ClassVar[int] = 0
+    flops: int = 0  # where they are known all the same: of a solver's call
 
 
 Signature: TypeAlias = (

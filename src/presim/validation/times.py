@@ -85,8 +85,9 @@ def _without(reason: str) -> dict[str, str]:
 def _cells(case: Case, price_of: Callable[[Case], Price]) -> dict[str, str]:
     try:
         measured = case.number("time_us")
-        if not measured:
-            raise CannotBuildError("time_us is not given")
+        if measured is None:
+            said = case.said("time_us")
+            raise CannotBuildError(f"time_us = {said!r} is no number" if said else "time_us is not given")
         if not 0 < measured < math.inf:
             raise CannotBuildError(f"time_us = {measured:g} is no duration")
         price = price_of(case)

@@ -178,6 +178,7 @@ def test_options_override_a_cluster_file(cluster_file: Path) -> None:
         ),
         ('gpu = "h100"\nnodes = 0', "nodes = 0 must be a whole number of at least 1; correct it."),
         ("gpu = 100", "gpu = 100 must be a name, a path or a table; correct it."),
+        ('[nccl]\nALGO = "Ring"', "[nccl] has ALGO, which is no variable of NCCL's (NCCL_…); correct it."),
     ],
 )
 def test_a_bad_cluster_file_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:

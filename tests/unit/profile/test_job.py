@@ -151,3 +151,5 @@ def test_a_card_is_known_by_its_drivers_name() -> None:
         InputError, match=r"that PyTorch can use \(ModuleNotFoundError: No module named 'torch'\); presim"
     ):
         job.gpu_named("", "ModuleNotFoundError: No module named 'torch'")
+    with pytest.raises(InputError, match="a PyTorch with NVIDIA's libraries, which `make venv` leaves out"):
+        job.gpu_named("", "ImportError: libcudnn.so.9: cannot open shared object file")

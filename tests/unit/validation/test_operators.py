@@ -45,6 +45,7 @@ def test_a_row_is_priced_with_its_interval() -> None:
     ("change", "reason"),
     [
         ({"time_us": ""}, "time_us is not given"),
+        ({"time_us": "fast"}, "time_us = 'fast' is no number"),
         ({"time_us": "-1600"}, "time_us = -1600 is no duration"),
         ({"time_us": "900"}, "left out: faster than the datasheet's peak allows"),
         ({"time_us": "1.6e9"}, "left out: a duration outside 0.2 us to 10 min: another unit?"),

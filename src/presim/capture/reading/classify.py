@@ -11,7 +11,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from presim.capture.reading import compute_kernels, extension_kernels, library_calls, norm_kernels, quantised_kernels
+from presim.capture.reading import (
+    compute_kernels,
+    extension_kernels,
+    library_calls,
+    norm_kernels,
+    quantised_kernels,
+    solver_calls,
+)
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
 from presim.capture.reading.traffic import traffic
@@ -112,7 +119,7 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
     if operator.name.startswith("triton::"):
         return _triton_kernel(work, operator, share)
     special = compute_kernels.signature(work, operator) or extension_kernels.signature(work, operator)
-    special = special or quantised_kernels.signature(work, operator)
+    special = special or quantised_kernels.signature(work, operator) or solver_calls.signature(work, operator)
     if special is None and memory_family(operator.base_name) is Normalization:
         special = norm_kernels.signature(work, operator)
     return special or _memory_bound(operator, share)

@@ -11,6 +11,8 @@ from presim.cost.collectives.statistical import Statistical, parameters_of
 from presim.errors import InputError
 from presim.hardware import Cluster
 
+_KEYS = ("model", "measured", "link", "fabric", "statistical")
+
 
 def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -> tuple[CollectiveModel, ...]:
     """What the cluster's file brings, then the white-box model, which covers everything.
@@ -19,6 +21,8 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
     ``nccl``: NCCL's variables in the script; measurements stand as they were made, whatever it says.
     """
     said = cluster.collectives
+    if unknown := [key for key in said if key not in _KEYS]:
+        raise InputError(f"the cluster's [collectives] has no key {unknown[0]}; there are {', '.join(_KEYS)}")
     models: list[CollectiveModel] = []
     if rows := rows_of(said):
         models.append(Measured(rows))

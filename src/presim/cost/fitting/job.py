@@ -12,7 +12,7 @@ from presim.cost.fitting.sample import by_class
 from presim.cost.fitting.split import least_rows
 from presim.cost.learned import schema
 from presim.cost.learned.schema import Model, Source
-from presim.cost.measured.importers.find import commit, digest, reader_of
+from presim.cost.measured.importers.find import commit, digest, located, reader_of
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
@@ -37,7 +37,7 @@ def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> t
     """
     rows: list[Measurement] = []
     sources: list[Source] = []
-    for folder in folders:
+    for folder in map(located, folders):
         name, reader = reader_of(folder)
         say(f"reading {folder}")
         intake = Intake().take(reader.read(folder, limit))

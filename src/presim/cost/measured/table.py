@@ -129,10 +129,13 @@ def _row(row: dict[str, Any]) -> Measurement | str:
     numbers = (row["duration_ns"], row["spread"], row["samples"])
     if any(number is None for number in numbers) or not row["gpu"] or not row["source"]:
         return "an empty cell"
-    duration, spread, samples = numbers
+    try:
+        duration, spread, samples = float(numbers[0]), float(numbers[1]), int(numbers[2])
+    except (ValueError, TypeError, OverflowError):
+        return "a cell that should be a number and is none"
     return Measurement(
-        gpu=row["gpu"], signature=signature, duration_ns=float(duration), source=row["source"],
-        spread=float(spread), samples=int(samples),
+        gpu=str(row["gpu"]), signature=signature, duration_ns=duration, source=str(row["source"]),
+        spread=spread, samples=samples,
     )  # fmt: skip
 
 

@@ -150,6 +150,29 @@ def test_a_kernel_of_an_unknown_operator_keeps_its_launch() -> None:
     assert launched(operator("c10d::barrier")) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1), operator="c10d::barrier")
 
 
+@pytest.mark.parametrize(
+    ("call", "flops"),
+    [
+        ("name=cusolverDnXgeqrf m=300 n=300", 36_000_000),  # 4/3 n^3
+        ("name=cusolverDnXgeqrf m=600 n=300", 90_000_000),  # 2 m n^2 - 2/3 n^3
+        ("name=cusolverDnSgetrf m=300 n=300", 18_000_000),  # 2/3 n^3
+        ("name=cusolverDnSorgqr m=300 n=300 k=300", 36_000_000),
+        ("name=cusolverDnXpotrf n=300", 9_000_000),
+        ("name=cusolverDnXsyevBatched n=300 batch=2", 2 * 243_000_000),
+        ("name=cusolverDnDgesvdj m=300 n=300", 567_000_000),
+        ("name=cublasStrsm_v2 m=300 n=300", 27_000_000),
+        ("name=cusolverDnNewRoutine", 0),
+    ],
+)
+def test_a_solver_is_no_pass_over_memory(call: str, flops: int) -> None:
+    """Its time is a guess, which is listed: nothing that is known of bytes tells it."""
+    by = operator("aten::linalg_qr", "Float[300;300]", "Float[300;300]")
+    name = call.split()[0].removeprefix("name=")
+    assert launched(by, f"kernel {call} grid=0,0,0 block=0,0,0") == Kernel(
+        name, (1, 1, 1), (1, 1, 1), bytes=720_000, operator="aten::linalg_qr", flops=flops
+    )
+
+
 def test_a_library_call_speaks_for_itself_whatever_its_operator_is() -> None:
     gemm = "gemm m=4 n=2 k=3 batch=1 a=bf16 b=bf16 d=bf16 compute=f32 transa=N transb=N beta=0 epilogue=none"
     assert isinstance(launched(operator("aten::addmm", "BFloat16[2;3]"), gemm), Gemm)

@@ -16,6 +16,12 @@ def test_bytes_count_where_they_are_known() -> None:
     assert (price.estimator, price.uncertainty, price.bound) == ("guess", UNCERTAINTY, "memory")
 
 
+def test_arithmetic_that_is_known_counts_too() -> None:
+    """An eigensolver reads its matrix once, and computes on it ever so often."""
+    solver = Kernel("cusolverDnXsyevd", (1, 1, 1), (1, 1, 1), bytes=1 << 24, flops=9 * 2048**3)
+    assert guess(solver, H100).duration_ns > 9 * 2048**3 / H100.peak("fp32") * 1e9 > 1e6
+
+
 def test_else_the_launch_geometry_counts() -> None:
     small, large = (guess(Kernel("k", (blocks, 1, 1), (256, 1, 1)), H100) for blocks in (1, 1 << 20))
     assert small.duration_ns < 3_000

@@ -94,3 +94,4 @@ def test_what_nccl_would_not_take_is_refused_in_a_sentence(name: str, value: str
 
 def test_variables_that_change_speed_and_are_not_modelled_are_named() -> None:
     assert unread({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
+    assert unread({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]

@@ -72,6 +72,7 @@ def test_a_cluster_s_table_comes_before_the_model() -> None:
             {"measured": [{"kind": "all_reduce", "ranks": 2, "nodes": 4, "bytes": 8, "us": 1.0}]},
             "has an impossible row: .*; correct or drop it",
         ),
+        ({"modle": "statistical"}, "has no key modle; there are model, measured, link, fabric, statistical"),
         ({"model": "guess"}, 'has model = "guess"; there are "white-box" and "statistical"'),
         ({"model": "statistical"}, "statistical] cannot be used: Expected `object`, got `null`; make it anew with"),
     ],

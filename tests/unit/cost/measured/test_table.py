@@ -94,6 +94,17 @@ def test_rows_of_another_shape_are_counted(tmp_path: Path) -> None:
     assert table.read([path]).rejected == {"a signature that is none": 1, "an empty cell": 1}
 
 
+def test_cells_that_should_be_numbers_are_counted(tmp_path: Path) -> None:
+    path = saved(tmp_path, ROW)
+    whole = pq.read_table(path)
+    columns = {name: whole[name].to_pylist() * 2 for name in whole.column_names}
+    columns["duration_ns"] = ["12.5 us", "900000"]
+    pq.write_table(pa.table(columns).replace_schema_metadata(whole.schema.metadata), path)
+    found = table.read([path])
+    assert found.rejected == {"a cell that should be a number and is none": 1}
+    assert [row.duration_ns for row in found.rows] == [900000]
+
+
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no")
     with pytest.raises(InputError, match="text cannot be read as Parquet"):

@@ -94,8 +94,8 @@ def _device_name(trace: dict[str, Any]) -> str:
 
 
 def _gpu(trace: dict[str, Any]) -> str | None:
-    """The catalogue's id by the name that the driver gives the card."""
-    name = _device_name(trace)
+    """The catalogue's id by the name that the driver gives the card, or a virtual machine's part of it (AMD)."""
+    name = _device_name(trace).removesuffix(" VF")
     return next((gpu.id for gpu in catalogue.gpus() if gpu.name == name), None)
 
 

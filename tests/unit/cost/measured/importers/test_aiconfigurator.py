@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from presim.cost.fitting.job import gather
 from presim.cost.measured.importers import aiconfigurator, find
 from presim.cost.measured.importers.find import reader_of
 from presim.cost.measured.rows import Measurement
@@ -76,6 +77,8 @@ def test_the_installed_package_is_found_by_its_name(tmp_path: Path, monkeypatch:
     importlib.invalidate_caches()
     assert find.located(Path("aiconfigurator")) == package
     assert find.commit(package) == "0.12.0"
+    (read,) = gather([Path("aiconfigurator")], 0, lambda text: None)[1]
+    assert read.commit == "0.12.0"
 
 
 @pytest.mark.parametrize(("framework", "paged"), [("vllm", True), ("sglang", False)])

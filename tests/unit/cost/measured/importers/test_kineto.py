@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from presim.cost.measured.importers import kineto
-from presim.cost.measured.rows import Intake
+from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Softmax
 
@@ -100,6 +100,12 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
 def test_a_card_that_the_catalogue_lacks_is_counted(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.json.gz", gpu="Some Card")
     assert list(kineto.trace_rows(path)) == ["a GPU that the catalogue does not have: Some Card"]
+
+
+def test_a_virtual_machines_part_of_a_card_is_that_card(tmp_path: Path) -> None:
+    product = operator(1, "aten::mm", [[512, 4096], [4096, 4096]], **{"Input Strides": [[4096, 1], [4096, 1]]})
+    path = saved(tmp_path / "a.json.gz", product, kernel(1, 500.0), gpu="AMD Instinct MI300X VF")
+    assert [row.gpu for row in kineto.trace_rows(path) if isinstance(row, Measurement)] == ["mi300x"]
 
 
 @pytest.mark.parametrize("text", ["no", "[]", '{"traceEvents": 3}'])

@@ -1,0 +1,65 @@
+"""Factorisations and solvers of cuSOLVER and cuBLAS: a name, sizes, and the FLOPs that are usually counted for them.
+
+What sets their time is how few columns they work on at once, which no formula here knows: they stay `Kernel`s.
+FLOPs: LAPACK Working Note 41, appendix C; eigenvalues and singular values with vectors: Golub and Van Loan, "Matrix
+Computations", sections 7.5, 8.3 and 8.6. Of Jacobi's methods the same, for want of the number of their sweeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from presim.capture.reading.log import Descriptor
+from presim.capture.reading.operators import Operator
+from presim.trace.signatures import Kernel
+
+_CALL = re.compile(
+    r"(?:cusolverDnX?[SDCZ]?|cublas[SDCZ])"
+    r"(trsm|trmm|getr[fsi]|matinv|potr[fsi]|sytrf|geqrf|gels|(?:or|un)gqr|(?:or|un)mqr|gebrd|(?:sy|he)ev|geev|gesvd)"
+)
+_Count = Callable[[int, int, int], float]  # of m, n and k, where k is also the number of right-hand sides
+
+
+def _eliminated(m: int, n: int, k: int) -> float:
+    """One product and one sum for each element of what is left of a matrix, over k columns."""
+    return 2 * m * n * k - (m + n) * k**2 + 2 / 3 * k**3
+
+
+_FLOPS: dict[str, _Count] = {
+    "trsm": lambda m, n, k: m * m * n,
+    "trmm": lambda m, n, k: m * m * n,
+    "getrf": lambda m, n, k: _eliminated(m, n, min(m, n)),
+    "getrs": lambda m, n, k: 2 * n * n * k,
+    "getri": lambda m, n, k: 4 / 3 * n**3,
+    "matinv": lambda m, n, k: 2 * n**3,
+    "potrf": lambda m, n, k: n**3 / 3,
+    "potrs": lambda m, n, k: 2 * n * n * k,
+    "potri": lambda m, n, k: 2 / 3 * n**3,
+    "sytrf": lambda m, n, k: n**3 / 3,
+    "geqrf": lambda m, n, k: 2 * _eliminated(m, n, min(m, n)),
+    "gels": lambda m, n, k: 2 * m * n * n + 4 * m * n * k,
+    "orgqr": lambda m, n, k: 2 * _eliminated(m, n, k),
+    "ormqr": lambda m, n, k: 4 * m * n * k - 2 * n * k * k,
+    "gebrd": lambda m, n, k: 8 / 3 * max(m, n) * min(m, n) ** 2,
+    "syev": lambda m, n, k: 9 * n**3,
+    "geev": lambda m, n, k: 25 * n**3,
+    "gesvd": lambda m, n, k: 4 * max(m, n) ** 2 * min(m, n) + 8 * max(m, n) * min(m, n) ** 2 + 9 * min(m, n) ** 3,
+}
+
+
+def signature(work: Descriptor, operator: Operator) -> Kernel | None:
+    """The call by its name, the bytes of its operator's tensors and its FLOPs; None for any other launch."""
+    name = work.fields.get("name", "")
+    called = _CALL.match(name)
+    if called is None and not name.startswith("cusolver"):
+        return None
+    touched = sum(operand.bytes for operand in operator.inputs + operator.outputs)
+    return Kernel(name, (1, 1, 1), (1, 1, 1), touched, operator.name, flops=_flops(called[1], work) if called else 0)
+
+
+def _flops(routine: str, work: Descriptor) -> int:
+    count = _FLOPS[routine.replace("ungqr", "orgqr").replace("unmqr", "ormqr").replace("heev", "syev")]
+    n = work.number("n")
+    each = count(work.number("m", n), n, work.number("nrhs") or work.number("k"))
+    return round(each) * max(1, work.number("batch", 1))
