@@ -21,6 +21,9 @@ import click
     "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, where the logs' name for it is unknown."
 )
 @click.option(
+    "--node", default="", metavar="ID", help="With --nccl-tests: the node type, where not the GPU's usual one."
+)
+@click.option(
     "--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, where not the node's usual one."
 )
 @click.option(
@@ -38,6 +41,7 @@ def command(
     update: Path | None,
     out: Path,
     gpu: str,
+    node: str,
     fabric: str,
     rows: int,
     quiet: bool,
@@ -52,7 +56,8 @@ def command(
     With --nccl-tests a cluster's file is made of logs of nccl-tests, for --cluster of the other verbs: constants of the
     model of collectives, fitted to the logs, and the measurements themselves. Each log is of one collective on so many
     ranks; give logs of one node and of several, as many as there are. Half of the sizes are kept aside to say how well
-    the constants hold.
+    the constants hold. Folders of logs (*.log) are read, too, and tables of collectives by aiconfigurator, vTrain,
+    vidur and Frontier.
 
     With --update the statistical model of such a file is moved towards the collectives that PyTorch's profiler saw on
     two or more ranks of a job: the shortest time of all ranks is the collective's own, the rest is late ranks.
@@ -62,16 +67,16 @@ def command(
     if update:
         lines = _updated(data, update, out)
     else:
-        lines = _cluster(data, out, gpu, fabric) if nccl_tests else _operators(data, out, rows, quiet)
+        lines = _cluster(data, out, gpu, fabric, node) if nccl_tests else _operators(data, out, rows, quiet)
     if not quiet:
         for line in lines:
             click.echo(line)
 
 
-def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str) -> list[str]:
+def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
     from presim.cost.collectives.cluster_file import described, write_cluster
 
-    return list(described(write_cluster(data, out, gpu, fabric)))
+    return list(described(write_cluster(data, out, gpu, fabric, node)))
 
 
 def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:

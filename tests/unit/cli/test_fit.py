@@ -49,6 +49,38 @@ def test_logs_become_a_cluster_s_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert price.duration_ns == pytest.approx(Hierarchical().price(unknown, everyone, slow()).duration_ns, rel=0.1)
 
 
+def test_parts_of_ones_own_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written where the files are, wherever the cluster's file goes."""
+    monkeypatch.chdir(tmp_path)
+    log = nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)
+    Path("gpu.toml").write_text('base = "h100-sxm"\nname = "Our H100"\n')
+    Path("node.toml").write_text('base = "hgx-h100"\nnics = 4\n')
+    command = [
+        "fit",
+        "--nccl-tests",
+        str(log),
+        "--out",
+        "there/c.toml",
+        "--gpu",
+        "gpu.toml",
+        "--node",
+        "node.toml",
+        "-q",
+    ]
+    Path("there").mkdir()
+    assert main.run(command) == 0
+    found = hardware.choose_cluster(cluster="there/c.toml")
+    assert (found.gpu.name, found.node.nics) == ("Our H100", 4)
+    assert found.collectives["measured"]
+
+
+def test_one_thread_for_all_gpus_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)
+    log.write_text("# nThread 1 nGpus 8 minBytes 8 maxBytes 1073741824 step: 2(factor)\n" + log.read_text())
+    assert main.run(["fit", "--nccl-tests", str(log), "--out", str(tmp_path / "cluster.toml")]) == 0
+    assert "28 sizes; one thread launched for 8 GPUs, which hides" in capsys.readouterr().out
+
+
 def test_the_same_logs_give_the_same_file(tmp_path: Path) -> None:
     log = str(nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1))
     for name in ("one.toml", "two.toml"):

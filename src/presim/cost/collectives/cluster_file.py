@@ -6,20 +6,17 @@ What a job's profiler saw later moves the statistical model of such a file.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from presim.cost.collectives import seen
-from presim.cost.collectives.constants import FabricConstants, LinkConstants
+from presim.cost.collectives import public_tables, seen
+from presim.cost.collectives.cluster_text import constants_of, file_name, statistical_tables, text
 from presim.cost.collectives.fit import FABRIC, FEWEST, LINK, SWITCH, Fitted, Point, fit
-from presim.cost.collectives.measured import Row
-from presim.cost.collectives.nccl_tests import Log, read
+from presim.cost.collectives.nccl_tests import Log
 from presim.cost.collectives.statistical import (
-    Curve,
     Parameters,
     Statistical,
     fit_statistical,
@@ -45,13 +42,13 @@ class ClusterFit:
     logs: tuple[Log, ...]
 
 
-def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit:
+def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "") -> ClusterFit:
     """Fit the constants within a node to the logs of one node, those between nodes to the others.
 
     Raises:
         InputError: the logs are of different GPUs, of unevenly filled nodes, or too few.
     """
-    cluster = _cluster(logs, gpu, fabric)
+    cluster = _cluster(logs, gpu, fabric, node)
     logs = usable(logs, cluster)
     points = [point for log in logs for point in points_of(log, cluster)]
     near = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
@@ -67,12 +64,13 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "") -> ClusterFit
     fitted = _with(cluster, link)
     between = fit([dataclasses.replace(p, cluster=fitted) for p in far], fabric=FABRIC) if len(far) >= FEWEST else None
     parameters = fit_statistical(points)
-    return ClusterFit(_text(cluster, logs, link, between, parameters), link, between, tuple(logs))
+    parts = _parts(cluster, gpu, node, fabric)
+    return ClusterFit(text(cluster, parts, logs, link, between, parameters), link, between, tuple(logs))
 
 
-def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "") -> ClusterFit:
+def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "", node: str = "") -> ClusterFit:
     """Fit to these logs and write the file, whole or not at all."""
-    fitted = fit_logs([read(path) for path in paths], gpu, fabric)
+    fitted = fit_logs([log for path in paths for log in public_tables.logs(path)], gpu, fabric, node)
     write_file(out, fitted.text.encode())
     return fitted
 
@@ -100,7 +98,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     moved = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
     moved = with_stragglers(moved, [(len(each.ranks), each.bytes, each.late) for each in fits])
     kept = _without_statistical(file.read_text())
-    write_file(out, ("\n".join([kept, *_statistical(moved)]) + "\n").encode())
+    write_file(out, ("\n".join([kept, *statistical_tables(moved)]) + "\n").encode())
     ratio = sorted(each.late for each in fits)[len(fits) // 2]
     before, now = _error(parameters, points), _error(moved, points)
     worse = "" if now <= before else ": no nearer, so keep the old file, or fit to logs that have these sizes"
@@ -127,13 +125,20 @@ def _without_statistical(text: str) -> str:
     return "".join(part for part in parts if not part.startswith("[collectives.statistical")).rstrip("\n")
 
 
+def _described(log: Log, name: str) -> str:
+    nodes = f"{log.nodes} node{'s' if log.nodes > 1 else ''}"
+    left = "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
+    launches = (
+        f"; one thread launched for {log.thread_gpus} GPUs, which hides what small sizes take: measure with a process "
+        "for each (mpirun … -g 1)"
+    )
+    more = launches if log.thread_gpus > 1 and log.rows else ""
+    return f"{name}: {log.kind} of {log.ranks} ranks on {nodes}, {len(log.rows)} sizes{left}{more}"
+
+
 def described(fitted: ClusterFit) -> list[str]:
     """What was fitted and how well it holds, as lines for a terminal."""
-    lines = [
-        f"{log.path.name}: {log.kind} of {log.ranks} ranks on {log.nodes} node{'s' if log.nodes > 1 else ''}, "
-        f"{len(log.rows)} sizes" + "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
-        for log in fitted.logs
-    ]
+    lines = [_described(log, file_name(log, fitted.logs)) for log in fitted.logs]
     for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):
         if part is None:
             lines.append(f"{name}: nothing fitted, the catalogue's constants stay")
@@ -143,11 +148,13 @@ def described(fitted: ClusterFit) -> list[str]:
     return lines
 
 
-def _cluster(logs: Sequence[Log], gpu: str, fabric: str) -> Cluster:
+def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
     names = sorted({log.gpu for log in logs})
     if len(names) > 1:
         raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind by itself")
-    chosen = choose_cluster(gpu=gpu or names[0], nodes=max(log.nodes for log in logs), fabric=fabric or None)
+    chosen = choose_cluster(
+        gpu=gpu or names[0], node=node or None, nodes=max(log.nodes for log in logs), fabric=fabric or None
+    )
     for log in logs:
         if log.ranks % log.nodes or log.ranks // log.nodes > chosen.gpus_per_node:
             raise InputError(
@@ -157,72 +164,13 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str) -> Cluster:
     return chosen
 
 
+def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]:
+    """What the file calls the cluster's parts: by id, or where the user's own description is."""
+    said = {"gpu": (gpu, cluster.gpu.id), "node": (node, cluster.node.id), "fabric": (fabric, cluster.fabric.id)}
+    return {key: str(Path(name).resolve()) if name.endswith(".toml") else part for key, (name, part) in said.items()}
+
+
 def _with(cluster: Cluster, link: Fitted | None) -> Cluster:
     if link is None:
         return cluster
-    return msgspec.structs.replace(cluster, collectives={"link": _constants(link.link)})
-
-
-def _constants(constants: LinkConstants | FabricConstants) -> dict[str, object]:
-    return {name: getattr(constants, name) for name in constants.__struct_fields__}
-
-
-def _text(
-    cluster: Cluster, logs: Sequence[Log], link: Fitted | None, between: Fitted | None, parameters: Parameters
-) -> str:
-    names = ", ".join(log.path.name for log in logs)
-    lines = [
-        f"# Made by `presim fit --nccl-tests` of {names}.",
-        "# The measurements are used where they fit exactly, and between their sizes; the constants elsewhere.",
-        f"gpu = {json.dumps(cluster.gpu.id)}",
-        f"node = {json.dumps(cluster.node.id)}",
-        f"fabric = {json.dumps(cluster.fabric.id)}",
-        f"nodes = {cluster.nodes}",
-        f"gpus_per_node = {cluster.gpus_per_node}",
-        "",
-        "[collectives]",
-        'model = "white-box"  # or "statistical": TorchSim\'s model, fitted to the same logs',
-        *_rows(logs),
-    ]
-    if link:
-        lines += _table("collectives.link", _fitted(link, link.link, names))
-    if between:
-        lines += _table("collectives.fabric", _fitted(between, between.fabric, names))
-    return "\n".join([*lines, *_statistical(parameters)]) + "\n"
-
-
-def _statistical(parameters: Parameters) -> list[str]:
-    return [
-        *_table("collectives.statistical", {"straggler": parameters.straggler, "uncertainty": parameters.uncertainty}),
-        *_table("collectives.statistical.within", _figures(parameters.within)),
-        *_table("collectives.statistical.between", _figures(parameters.between)),
-        *_table("collectives.statistical.minimum", dict(parameters.minimum)),
-    ]
-
-
-def _fitted(fitted: Fitted, constants: LinkConstants | FabricConstants, names: str) -> dict[str, object]:
-    table = _constants(constants)
-    width = round(min(max(fitted.held_out_p80, 0.05), 0.9), 3)
-    return table | {
-        "source": f"nccl-tests: {names}",
-        "points": fitted.points,
-        "held_out_median": round(fitted.held_out_median, 4),
-        "uncertainty": width,
-    }
-
-
-def _figures(curve: Curve) -> dict[str, object]:
-    return {name: float(f"{getattr(curve, name):.6g}") for name in curve.__struct_fields__}
-
-
-def _table(name: str, values: dict[str, object]) -> list[str]:
-    return ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-
-
-def _rows(logs: Sequence[Log]) -> list[str]:
-    """The measurements, one a line."""
-    rows = [Row(log.kind, log.ranks, log.nodes, size, us) for log in logs for size, us in log.rows]
-    inline = (
-        ", ".join(f"{key} = {json.dumps(value)}" for key, value in msgspec.structs.asdict(row).items()) for row in rows
-    )
-    return ["measured = [", *(f"    {{ {row} }}," for row in inline), "]"]
+    return msgspec.structs.replace(cluster, collectives={"link": constants_of(link.link)})

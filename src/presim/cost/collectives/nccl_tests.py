@@ -26,6 +26,7 @@ _PROGRAM = re.compile(
 )
 _NAMED = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv)", re.IGNORECASE)
 _DEVICE = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)")
+_SHAPE = re.compile(r"^#\s+nThread \d+ nGpus (\d+) ")
 _LINE = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s+[a-z]\w*\s+\S")  # size, count, type, redop, …
 _PREFIX = re.compile(r"^\[[^\]]*\]<std(?:out|err)>:\s?")
 
@@ -41,6 +42,7 @@ class Log:
     gpu: str  # as the driver calls it
     rows: tuple[tuple[int, float], ...]  # bytes, us
     rejected: dict[str, int]  # reason -> lines
+    thread_gpus: int = 1  # GPUs that one thread launches for, in turn
 
 
 def read(path: Path) -> Log:
@@ -76,6 +78,7 @@ def read(path: Path) -> Log:
         gpu=devices[0][3].strip(),
         rows=tuple(rows),
         rejected=rejected,
+        thread_gpus=next((int(shape[1]) for line in lines if (shape := _SHAPE.search(line))), 1),
     )
 
 

@@ -46,6 +46,11 @@ def _data(root: Path) -> Path:
     return inside if inside.is_dir() else root / "data"
 
 
+def gpu_of(folder: str) -> str:
+    """The catalogue's id of a system by the name of its folder; empty where it has none."""
+    return (_GPUS | _IMPORTED).get(folder, "")
+
+
 def files(root: Path) -> list[Path]:
     """The tables that are read."""
     found = (_data(root) / folder for folder in _GPUS)
