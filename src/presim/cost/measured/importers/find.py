@@ -66,8 +66,8 @@ def reader_of(root: Path) -> tuple[str, ModuleType]:
             return name, module
     raise InputError(
         f"{root} is none of the datasets presim reads: {_KNOWN}; or a folder that presim profile wrote, or a trace of "
-        "PyTorch's profiler (.json, .json.gz). Give the top of a dataset's checkout; logs and tables of collectives go to "
-        "`presim fit --nccl-tests`"
+        "PyTorch's profiler (.json, .json.gz). Give the top of a dataset's checkout; logs and tables of collectives go "
+        "to `presim fit --nccl-tests`"
     )
 
 
