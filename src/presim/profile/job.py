@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 
 from presim.cost.measured import table
-from presim.cost.measured.rows import Intake, Measurement
+from presim.cost.measured.rows import PROFILE, Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
 from presim.hardware import Gpu, catalogue
 from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
 
-SOURCE = "presim profile"
 _RESULTS = "results.jsonl"
 _NO_GPU = 3  # exit code of the measuring process
 _GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
@@ -144,5 +143,5 @@ def row_of(line: dict[str, Any], gpu: str) -> Measurement | str:
         return f"PyTorch: {line['error']}"
     return Measurement(
         gpu=gpu, signature=msgspec.convert(line["signature"], Signature), duration_ns=float(line["duration_ns"]),
-        source=SOURCE, spread=float(line["spread"]), samples=int(line["samples"]),
+        source=PROFILE, spread=float(line["spread"]), samples=int(line["samples"]),
     )  # fmt: skip

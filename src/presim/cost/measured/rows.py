@@ -15,6 +15,8 @@ from presim.cost.bounds import datasheet_ns
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Copy, Kernel, Signature
 
+PROFILE = "presim profile"
+AT_WORK = (PROFILE, "kineto")  # sources of times at the clocks of a GPU in the midst of a job; those of others rest
 _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the timer make up for the rest
 _LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
 _SHORTEST_NS = 200.0  # shorter than any launch: likewise

@@ -13,8 +13,10 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.fitting.job import fit
 from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.learned.schema import read
+from presim.cost.measured import table
+from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
-from presim.trace.signatures import Elementwise
+from presim.trace.signatures import Elementwise, Gemm
 
 pytest.importorskip("lightgbm")
 DEVICE = "Tesla V100-PCIE-32GB"
@@ -52,6 +54,25 @@ def test_a_fit_finds_what_the_measurements_say(tmp_path: Path) -> None:
     assert price is not None
     assert formula is not None
     assert price.duration_ns == pytest.approx(SLOWER * formula.duration_ns, rel=0.02)
+
+
+@pytest.mark.parametrize(("source", "burst"), [(PROFILE, False), ("someone", True)])
+def test_times_of_a_gpu_at_work_are_no_times_of_one_that_rests(tmp_path: Path, source: str, burst: bool) -> None:
+    """Each source's card takes 1.2 times the formula of its regime, so that a step's products take that, too."""
+    gpu = hardware.gpu("h100-sxm")
+    work = [Gemm(256 * m, 512 * n, 4096, 1, "bfloat16", layout="NT") for m in range(1, 25) for n in range(1, 25)]
+    resting, working = (AnalyticEstimator(gpu, burst=burst).price(work) for burst in (burst, False))
+    rows = [
+        Measurement(gpu=gpu.id, signature=each, duration_ns=1.2 * price.duration_ns, source=source)
+        for each, price in zip(work, resting)
+        if price
+    ]
+    (tmp_path / "data").mkdir()
+    table.write(rows, tmp_path / "data/h100-sxm.measured.parquet", {})
+    fit([tmp_path / "data"], tmp_path / "out", 0)
+    found = LearnedEstimator(gpu, (tmp_path / "out",)).price(work)
+    ratios = [mine.duration_ns / formula.duration_ns for mine, formula in zip(found, working) if mine and formula]
+    assert np.median(ratios) == pytest.approx(1.2, rel=0.03)
 
 
 def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
