@@ -12,7 +12,7 @@ from typing import NamedTuple
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.measured.axes import Key, axes
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.rows import AS_AT_WORK, Measurement
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
 from presim.trace.signatures import Signature
@@ -32,6 +32,10 @@ class MeasuredEstimator:
 
     Several rows of one signature (of several sources) count as their median. Between two rows the ratio to the
     analytic price is interpolated, so that what the formula knows of the shape between them is kept.
+
+    Prices are of a GPU at work. What a table of a resting one says (all but `rows.AS_AT_WORK`) is longer by what the
+    formula says that the clocks take, and half of that is doubted, as with learned prices
+    (docs/decisions/sustained-clocks.md).
     """
 
     name = "measured"
@@ -43,14 +47,16 @@ class MeasuredEstimator:
         for row in rows:
             if row.gpu == gpu.id and not row.beside:
                 found[row.signature].append(row)
-        self.exact = {signature: _median(members) for signature, members in found.items()}
-        self.lines = self._lines()
+        known = list(found)
+        bases = self.analytic.price(known)
+        slower = _slower(gpu, found, bases)
+        self.exact = {key: _median(found[key], factor) for key, factor in zip(known, slower)}
+        self.lines = self._lines(known, bases)
 
-    def _lines(self) -> dict[Key, list[_Point]]:
+    def _lines(self, known: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
         """Points along every axis, ascending."""
         lines: dict[Key, list[_Point]] = collections.defaultdict(list)
-        known = list(self.exact)
-        for signature, base in zip(known, self.analytic.price(known)):
+        for signature, base in zip(known, bases):
             duration, doubt = self.exact[signature]
             if base is not None:
                 for key, size in axes(signature):
@@ -101,9 +107,19 @@ def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
     return log_ratio, math.hypot(max(low.doubt, high.doubt), jump, _LEAST_DOUBT)
 
 
-def _median(rows: list[Measurement]) -> tuple[float, float]:
-    """Duration in ns and doubt: the rows' own spread, or what the rows differ by."""
-    durations = [row.duration_ns for row in rows]
+def _slower(gpu: Gpu, found: dict[Signature, list[Measurement]], working: list[Price | None]) -> list[float]:
+    """What work takes of a GPU at work over what it takes of one that rests, by the formula."""
+    if all(row.source in AS_AT_WORK for rows in found.values() for row in rows):
+        return [1.0] * len(found)
+    resting = AnalyticEstimator(gpu, burst=True).price(list(found))
+    return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]
+
+
+def _median(rows: list[Measurement], slower: float) -> tuple[float, float]:
+    """Duration in ns and doubt: the rows' own spread, what the rows differ by, or half of what clocks make of them."""
+    durations = [row.duration_ns * (1.0 if row.source in AS_AT_WORK else slower) for row in rows]
     middle = statistics.median(durations)
     apart = (max(durations) - min(durations)) / 2 / middle
-    return middle, max(apart, *(row.spread for row in rows), _LEAST_DOUBT)
+    doubt = max(apart, *(row.spread for row in rows), _LEAST_DOUBT)
+    rests = any(row.source not in AS_AT_WORK for row in rows)
+    return middle, math.hypot(doubt, abs(math.log(slower)) / 2) if rests else doubt

@@ -17,6 +17,7 @@ from presim.trace.signatures import Copy, Kernel, Signature
 
 PROFILE = "presim profile"
 AT_WORK = (PROFILE, "kineto")  # sources of times at the clocks of a GPU in the midst of a job; those of others rest
+AS_AT_WORK = (*AT_WORK, "simumax")  # its products on B200 take as long as in its own runs, a fifth longer than others'
 _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the timer make up for the rest
 _LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
 _SHORTEST_NS = 200.0  # shorter than any launch: likewise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.measured.estimator import MeasuredEstimator
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin
 from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Signature
 
@@ -22,7 +24,7 @@ def measured(signature: Signature, factor: float = 1.2, **more: object) -> Measu
     """A row that says ``factor`` times what the formula says."""
     (price,) = AnalyticEstimator(GPU).price([signature])
     assert price is not None
-    fields = {"gpu": GPU.id, "signature": signature, "duration_ns": factor * price.duration_ns, "source": "test"}
+    fields = {"gpu": GPU.id, "signature": signature, "duration_ns": factor * price.duration_ns, "source": PROFILE}
     return Measurement(**{**fields, **more})
 
 
@@ -39,11 +41,24 @@ def test_what_was_measured_costs_what_was_measured() -> None:
 
 
 def test_sources_that_disagree_count_as_their_median_and_widen_the_doubt() -> None:
-    rows = [measured(GEMM, factor, source=f"{factor}") for factor in (1.1, 1.2, 1.5)]
+    rows = [measured(GEMM, factor, source=source) for factor, source in zip((1.1, 1.2, 1.5), AS_AT_WORK, strict=True)]
     (price,) = MeasuredEstimator(GPU, rows).price([GEMM])
     assert price is not None
     assert price.duration_ns == pytest.approx(rows[1].duration_ns, abs=1)
     assert price.uncertainty == pytest.approx(0.2 / 1.2)
+
+
+def test_what_was_measured_on_a_resting_gpu_takes_one_at_work_longer() -> None:
+    """As much longer as the formula says, which is doubted by half."""
+    (resting,), (working,) = (AnalyticEstimator(GPU, burst=burst).price([GEMM]) for burst in (True, False))
+    assert resting is not None
+    assert working is not None
+    row = Measurement(gpu=GPU.id, signature=GEMM, duration_ns=1.1 * resting.duration_ns, source="aiconfigurator/vllm")
+    (price,) = MeasuredEstimator(GPU, [row]).price([GEMM])
+    assert price is not None
+    assert price.duration_ns == pytest.approx(1.1 * working.duration_ns, abs=2)
+    assert working.duration_ns > 1.1 * resting.duration_ns
+    assert price.uncertainty > math.log(working.duration_ns / resting.duration_ns) / 2
 
 
 @settings(max_examples=40, deadline=None)
