@@ -16,9 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ran import at_least_one, run
+
+from presim.capture.launchers.launch import Launch
+from presim.capture.ranks.selection import Selection
 from presim.capture.ranks.variables import environment
 from presim.capture.run import Request, capture
 from presim.capture.setup.shim import require_shim
+from presim.cli.script import sentences
+from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.hardware.device_config import device_config
 from presim.trace.schema import Kind
@@ -32,10 +38,10 @@ def bare() -> float:
     with tempfile.TemporaryDirectory() as name:
         device, out = Path(name) / "device", Path(name) / "seconds"
         device.write_text(device_config(CLUSTER.gpu, 1))
-        variables = environment(require_shim(), device, Path(name), rank=0, world_size=1, per_node=1, port=1)
+        variables = environment(require_shim(), device, Path(name), {})
         del variables["PRESIM_LOG_DIR"]
         variables["PRESIM_BENCHMARK_OUT"] = str(out)
-        subprocess.run([sys.executable, str(SCRIPT)], env=variables, check=True, stdout=subprocess.DEVNULL)
+        run([sys.executable, SCRIPT], env=variables)
         return float(out.read_text())
 
 
@@ -44,7 +50,10 @@ def captured() -> float:
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "seconds"
         os.environ["PRESIM_BENCHMARK_OUT"] = str(out)
-        trace = capture(Request(str(SCRIPT), steps=0, script_stdout=subprocess.DEVNULL), CLUSTER)
+        request = Request(Launch(str(SCRIPT), ()), Selection((0,)), steps=0, script_stdout=subprocess.DEVNULL)
+        (trace,) = capture(request, CLUSTER).traces
+        if trace.manifest.exit != "ok":
+            raise InputError(f"{SCRIPT} did not end well under presim: {trace.manifest.error}")
         steps = [int((trace.columns["kind"][step] == Kind.WORK).sum()) for step in trace.steps()]
         assert len(steps) == 10, steps
         assert steps[3] == steps[-1] > 1000, steps
@@ -55,7 +64,7 @@ def captured() -> float:
 def main() -> None:
     """Prints one row per pair and the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=at_least_one("times"), default=3, metavar="N")
     pairs = [(bare(), captured()) for _ in range(parser.parse_args().pairs)]
     print("| bare, ms | captured, ms | ratio |\n|---|---|---|")
     for plain, recorded in pairs:
@@ -65,4 +74,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -8,49 +8,45 @@ is CPU time over cores where nothing else runs.
 
 from __future__ import annotations
 
+import argparse
 import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+
+from ran import Ran, presim
+
+from presim.cli.script import sentences
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "llama_fsdp2.py"
 COUNTS = (1, 2, 4, 8)
 
 
-def measure(ranks: int, report: Path) -> tuple[float, float]:
-    """Wall and CPU seconds; the result has to hold as many ranks and a step time."""
+def measure(ranks: int, report: Path) -> Ran:
+    """A run of the example; the result has to hold as many ranks and a step time."""
     chosen = ",".join(str(8 * number) for number in range(ranks))
-    command = [sys.executable, "-m", "presim", "run", "--gpu", "h100-sxm", "--nodes", "16", "--gpus-per-node", "8"]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
-        [*command, "--ranks", chosen, "--quiet", "--json", report, EXAMPLE],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cluster = ("--gpu", "h100-sxm", "--nodes", "16", "--gpus-per-node", "8")
+    ran = presim("run", *cluster, "--ranks", chosen, "--quiet", "--json", report, EXAMPLE)
     result = json.loads(report.read_text())
     assert len(result["ranks"]) == ranks
     assert result["step_time_s"] > 0
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return ran
 
 
 def main() -> None:
     """Prints a table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| ranks | wall, s | CPU, s | CPU, s, of each after the first | times one |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "result.json"
         measure(1, report)  # warms the caches
         one = 0.0
         for ranks in COUNTS:
-            wall, cpu = measure(ranks, report)
-            one = one or cpu
-            more = f"{(cpu - one) / (ranks - 1):.2f}" if ranks > 1 else ""
-            print(f"| {ranks} | {wall:.1f} | {cpu:.1f} | {more} | {cpu / one:.1f} |", flush=True)
+            ran = measure(ranks, report)
+            one = one or ran.cpu_s
+            more = f"{(ran.cpu_s - one) / (ranks - 1):.2f}" if ranks > 1 else ""
+            print(f"| {ranks} | {ran.wall_s:.1f} | {ran.cpu_s:.1f} | {more} | {ran.cpu_s / one:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

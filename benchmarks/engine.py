@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import importlib.util
 import os
 import pathlib
 import platform
@@ -21,6 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from presim.cli.script import sentences
 from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
@@ -29,6 +31,8 @@ from presim.engine.compiled import compiled_run
 from presim.engine.options import Options
 from presim.engine.program import build_program, initial_state
 from presim.engine.simulate import simulate, simulate_job
+from presim.errors import InputError
+from presim.files import check_writable, write_file
 from presim.trace import store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
@@ -192,6 +196,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS}")
     options = parser.parse_args()
+    if importlib.util.find_spec("golden") is None:
+        raise InputError("the scenarios of the tests cannot be imported; run it with PYTHONPATH=src:tests")
+    if options.write:
+        check_writable(RESULTS)
     check()
     load = os.getloadavg()[0]
     rows = [*loop_rates(), *start_up(), *store_rates()]
@@ -205,7 +213,7 @@ def main() -> None:
     )
     sys.stdout.write(text)
     if options.write:
-        RESULTS.write_text(text)
+        write_file(RESULTS, text.encode())
 
 
 def _processor() -> str:
@@ -214,4 +222,5 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -17,6 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ran import failure
+
+from presim.cli.script import sentences
+
 HERE = Path(__file__).parent
 ARGUMENTS = {  # of each benchmark, in the order in which they run
     "commands": ["--runs", "3"],
@@ -57,7 +61,7 @@ def run(command: list[str]) -> str:
             print(line, end="", flush=True)
             printed += line
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
+        raise failure(command, process.returncode)
     return printed
 
 
@@ -82,4 +86,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -14,36 +14,32 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from ran import at_least_one, presim, run
+
+from presim.cli.script import sentences
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def presim(folder: Path, *args: str) -> tuple[float, float]:
+def measure(folder: Path, *args: str | Path) -> tuple[float, float]:
     """Wall and CPU seconds of `presim run`, its children included; the result has to hold a step time."""
     out = folder / "result.json"
-    entry = [sys.executable, "-c", "from presim.cli.main import main; main()"]
-    command = [*entry, "run", "--quiet", "--json", str(out), "--gpu", "h100-sxm", *args]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    assert os.waitstatus_to_exitcode(status) == 0, command
+    ran = presim("run", "--quiet", "--json", out, "--gpu", "h100-sxm", *args, cwd=folder)
     assert json.loads(out.read_text())["step_time_s"] > 0
-    return seconds, usage.ru_utime + usage.ru_stime
+    return ran.wall_s, ran.cpu_s
 
 
 def torchtitan(folder: Path, runs: int) -> None:
     """The whole command, and a steady step."""
-    subprocess.run([sys.executable, EXAMPLES / "torchtitan_assets.py", str(folder)], check=True)
+    run([sys.executable, EXAMPLES / "torchtitan_assets.py", folder])
 
     def command(steps: int, ranks: str = "0") -> tuple[float, float]:
-        return presim(
+        return measure(
             folder,
             *("--ranks", ranks, "--steps", str(steps), "--", "torchrun", "--nnodes", "16", "--nproc-per-node", "8"),
             *("-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b"),
@@ -67,7 +63,7 @@ def megatron(folder: Path, runs: int) -> None:
     """All twelve stages, captured and simulated."""
 
     def command() -> tuple[float, float]:
-        return presim(
+        return measure(
             folder,
             *("--nodes", "12", "--gpus-per-node", "8", "--steps", "1", "--check", "0"),
             *(str(EXAMPLES / "megatron_gpt.py"), "--model", "175b", "--tensor-parallel", "8"),
@@ -91,7 +87,7 @@ def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{' or '.join(ROWS)}; all where none is named")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=at_least_one("times"), default=3, metavar="N")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"there is no row {min(unknown)}; there are {', '.join(ROWS)}")
@@ -102,4 +98,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

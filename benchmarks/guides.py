@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+
+from presim.cli.script import sentences
+from presim.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
@@ -54,6 +58,8 @@ def main() -> None:
     pages = parser.parse_args().pages or known
     if unknown := set(pages) - set(known):
         parser.error(f"there is no page {min(unknown)}; there are {', '.join(known)}")
+    if shutil.which("presim") is None:
+        raise InputError("presim is not on the path; source .venv/bin/activate puts it there")
     print("| command | ended with | step time | memory |\n|---|---|---|---|")
     for page in pages:
         for command in commands(GUIDE / f"{page}.md"):
@@ -61,4 +67,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

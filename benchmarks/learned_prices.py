@@ -8,11 +8,13 @@ several runs, without the import of numpy.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from presim import hardware
+from presim.cli.script import sentences
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
 from presim.cost.learned.schema import read
@@ -63,10 +65,12 @@ def rows() -> Iterator[str]:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| GPU | trees | leaves of one | kB | reading, s | a product by the formula, ms | learned, ms |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     print(*rows(), sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -13,11 +13,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+
+from ran import Ran, at_least_one, presim
+
+from presim.cli.script import sentences
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 LLAMA = ["--nodes", "16", "--gpus-per-node", "8", str(EXAMPLES / "llama_fsdp2.py"), "--log"]
@@ -26,47 +27,39 @@ ROWS = (("Llama-8B, FSDP2 on 128 GPUs", LLAMA, 3, 23), ("eight small layers, one
 LONG = 2000
 
 
-def presim(folder: Path, command: list[str], steps: int, live: bool) -> tuple[float, float, str]:
-    """Wall and CPU seconds of a run, its children included, and what it printed."""
+def measure(folder: Path, command: list[str], steps: int, live: bool) -> Ran:
+    """One run of so many steps; it has to end well."""
     out = folder / "result.json"
-    entry = [sys.executable, "-c", "from presim.cli.main import main; main()", "run", "--quiet", "--json", str(out)]
-    ours = ["--gpu", "h100-sxm", "--steps", "0", "--ranks", "0", *(["--live"] if live else [])]
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        [*entry, *ours, *command, "--steps", str(steps)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    printed = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    assert os.waitstatus_to_exitcode(status) == 0, printed
-    assert json.loads(out.read_text())["exit"] == "ok"
-    return seconds, usage.ru_utime + usage.ru_stime, printed
+    ours = ["--quiet", "--json", out, "--gpu", "h100-sxm", "--steps", "0", "--ranks", "0"]
+    ran = presim("run", *ours, *(["--live"] if live else []), *command, "--steps", str(steps))
+    assert json.loads(out.read_text())["exit"] == "ok", ran.printed
+    return ran
 
 
 def per_step(folder: Path, command: list[str], few: int, many: int, live: bool) -> tuple[float, float]:
     """Wall and CPU milliseconds of one step."""
-    short, long = (presim(folder, command, steps, live) for steps in (few, many))
+    short, long = (measure(folder, command, steps, live) for steps in (few, many))
     each_ms = 1e3 / (many - few)
-    return (long[0] - short[0]) * each_ms, (long[1] - short[1]) * each_ms
+    return (long.wall_s - short.wall_s) * each_ms, (long.cpu_s - short.cpu_s) * each_ms
 
 
 def main() -> None:
     """Prints a table, and the memory of a long run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=at_least_one("times"), default=3, metavar="N")
     runs = parser.parse_args().runs
     print("| a step of | wall, ms | with `--live` | CPU, ms | with `--live` | load |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        presim(Path(folder), LLAMA, 3, live=False)  # warms the caches
+        measure(Path(folder), LLAMA, 3, live=False)  # warms the caches
         for name, command, few, many in ROWS:
             found = [[per_step(Path(folder), command, few, many, live) for live in (False, True)] for _ in range(runs)]
             wall, cpu = ([statistics.median(run[live][i] for run in found) for live in (0, 1)] for i in (0, 1))
             load = f"{os.getloadavg()[0]:.0f}"
             print(f"| {name} | {wall[0]:.1f} | {wall[1]:.1f} | {cpu[0]:.1f} | {cpu[1]:.1f} | {load} |", flush=True)
-        _, _, printed = presim(Path(folder), SMALL, LONG, live=True)
+        printed = measure(Path(folder), SMALL, LONG, live=True).printed
     print("\n" + "\n".join(line for line in printed.splitlines() if line.startswith("| ")))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -17,14 +17,17 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ran import at_least_one, presim, run
+
+from presim.cli.script import sentences
+from presim.errors import InputError
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PRESIM = [sys.executable, "-c", "from presim.cli.main import main; main()"]
 STEPS, SETTLED = 9, 3
 TOKENS = 8192  # of a rank's step, in the first row
 
@@ -32,7 +35,7 @@ TOKENS = 8192  # of a rank's step, in the first row
 def torchtitan(folder: Path) -> tuple[list[str], Callable[[str], list[float]]]:
     """The command behind presim's options, and the step times (s) in its log."""
     if not (folder / "tokenizer").exists():
-        subprocess.run([sys.executable, EXAMPLES / "torchtitan_assets.py", str(folder)], check=True)
+        run([sys.executable, EXAMPLES / "torchtitan_assets.py", folder])
     command = [
         *("--gpu", "h100-sxm", "--ranks", "0", "--steps", str(STEPS), "--", "torchrun", "--nnodes", "16"),
         *("--nproc-per-node", "8", "-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b"),
@@ -69,23 +72,18 @@ def step_s(path: Path) -> float:
     return statistics.median(json.loads(path.read_text())["steps"]["times_s"][SETTLED:])
 
 
-def presim(folder: Path, *options: str) -> str:
-    """What it prints; it has to end well."""
-    done = subprocess.run([*PRESIM, *options], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def row(name: str, runs: int, host: list[str], folder: Path) -> None:
     """One line of the table a run."""
     command, read = ROWS[name](folder)
-    for run in range(runs):
-        job = folder / f"{name}{run}{len(host)}"
+    for number in range(runs):
+        job = folder / f"{name}{number}{len(host)}"
         live, again, apart = (folder / f"{kind}.json" for kind in ("live", "again", "apart"))
         ours = ("run", "--quiet", *host)
-        logged = read(presim(folder, *ours, "--live", "--save", str(job), "--json", str(live), *command))
-        presim(folder, "simulate", str(job), "--quiet", *host, "--json", str(again))
-        presim(folder, *ours, "--json", str(apart), *command)
+        logged = read(presim(*ours, "--live", "--save", job, "--json", live, *command, cwd=folder).printed)
+        if len(logged) <= SETTLED:
+            raise InputError(f"{name} logged {len(logged)} steps; its first {SETTLED} do not count")
+        presim("simulate", job, "--quiet", *host, "--json", again, cwd=folder)
+        presim(*ours, "--json", apart, *command, cwd=folder)
         printed = statistics.median(logged[SETTLED:])
         cells = [f"{100 * (step / printed - 1):+.3f} %" for step in (step_s(live), step_s(again), step_s(apart))]
         load = f"{os.getloadavg()[0]:.0f}"
@@ -96,7 +94,7 @@ def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{' or '.join(ROWS)}; all where none is named")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=at_least_one("times"), default=3, metavar="N")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"there is no row {min(unknown)}; there are {', '.join(ROWS)}")
@@ -109,4 +107,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

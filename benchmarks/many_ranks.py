@@ -16,10 +16,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from ran import PRESIM, at_least_one, failure
+
+from presim.cli.script import sentences
+from presim.errors import InputError
 
 LEFT = 2 << 30  # bytes of the machine's memory
 PAUSE = 8.0  # seconds
@@ -88,7 +92,7 @@ def measure(ranks: int, imported: str, folder: Path) -> tuple[dict[str, int], fl
     script, report = folder / "train.py", folder / "result.json"
     script.write_text(f"import {imported}\n{SCRIPT}")
     options = ["--gpu", "h100-sxm", "--world-size", str(ranks), "--ranks", "all", "--steps", "1", "--quiet"]
-    command = [sys.executable, "-m", "presim", "run", *options, "--json", str(report), str(script)]
+    command = [*PRESIM, "run", *options, "--json", str(report), str(script)]
     before = number(Path("/proc/meminfo").read_text(), "Committed_AS")
     peaks = dict.fromkeys(MEASURES, 0)
     start = time.perf_counter()
@@ -99,10 +103,13 @@ def measure(ranks: int, imported: str, folder: Path) -> tuple[dict[str, int], fl
         if number(Path("/proc/meminfo").read_text(), "MemAvailable") < LEFT:
             process.send_signal(signal.SIGINT)
             process.wait()
-            raise SystemExit(f"stopped: less than {LEFT >> 30} GiB of memory were left; peaks so far {peaks}")
+            raise InputError(
+                f"stopped: less than {LEFT >> 30} GiB of memory were left; peaks so far {peaks}; give fewer --ranks"
+            )
         time.sleep(PAUSE)
     seconds = time.perf_counter() - start
-    assert process.returncode == 0, process.returncode
+    if process.returncode:
+        raise failure(command, process.returncode)
     result = json.loads(report.read_text())
     assert len(result["ranks"]) == ranks, len(result["ranks"])
     peaks["committed"] -= before
@@ -112,7 +119,7 @@ def measure(ranks: int, imported: str, folder: Path) -> tuple[dict[str, int], fl
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--ranks", type=at_least_one("ranks"), default=64, metavar="N")
     parser.add_argument("--import", dest="imported", default="torch", metavar="MODULE", help="what else it imports")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -125,4 +132,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

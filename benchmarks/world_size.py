@@ -8,13 +8,14 @@ PyTorch, here as on a cluster (docs/guide/troubleshooting.md). Every run has to 
 
 from __future__ import annotations
 
+import argparse
 import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+
+from ran import presim
+
+from presim.cli.script import sentences
 
 WORLDS = (1_024, 16_384, 100_000)
 SCRIPT = """
@@ -44,18 +45,15 @@ def measure(world: int, folder: Path) -> str:
     script, report, saved = folder / "train.py", folder / "result.json", folder / f"saved-{world}"
     script.write_text(SCRIPT)
     options = ["--gpu", "h100-sxm", "--nodes", str(world // 8), "--gpus-per-node", "8", "--ranks", "0", "--quiet"]
-    command = [sys.executable, "-m", "presim", "run", *options, "--save", saved, "--json", report, script]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True)
-    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    ran = presim("run", *options, "--save", saved, "--json", report, script)
     assert json.loads(report.read_text())["step_time_s"] > 0
     size = sum(path.stat().st_size for path in saved.iterdir())
-    return f"| {world:,} | {seconds:.1f} | {cpu:.1f} | {size / 1e3:.0f} | {report.stat().st_size / 1e3:.0f} |"
+    return f"| {world:,} | {ran.wall_s:.1f} | {ran.cpu_s:.1f} | {size / 1e3:.0f} | {report.stat().st_size / 1e3:.0f} |"
 
 
 def main() -> None:
     """Prints a table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| GPUs | wall, s | CPU, s | trace, kB | result, kB |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for world in WORLDS:
@@ -63,4 +61,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+
+from presim.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 CASES = "validation/papers/torchsim.csv"
@@ -97,6 +101,21 @@ BAD = [
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),
+    *(
+        (f"benchmarks/{name}", (*rest, "--runs", runs), f"error: argument --runs: {runs} is no number of times; give 1")
+        for name, rest in (("commands", ()), ("frameworks", ("megatron",)), ("live", ()), ("live_agreement", ("tiny",)))
+        for runs in ("0", "-1", "x")
+    ),
+    ("benchmarks/capture_step", ("--pairs", "0"), "error: argument --pairs: 0 is no number of times; give 1 or more"),
+    ("benchmarks/many_ranks", ("--ranks", "0"), "error: argument --ranks: 0 is no number of ranks; give 1 or more"),
+    ("benchmarks/frameworks", ("no",), "error: there is no row no; there are torchtitan, megatron"),
+    ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
+    ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
+    ("benchmarks/guides", ("no",), "error: there is no page no; there are deepspeed"),
+    *(
+        (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
+        for name in ("differing_ranks", "engine", "learned_prices", "world_size")
+    ),
     ("docs/validation", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("docs/validation", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
 ]
@@ -132,8 +151,27 @@ def test_a_machine_without_a_gpu_measures_nothing(
 
 def test_every_script_is_tried() -> None:
     """Those that can be called, by what they begin with at their ends."""
-    callable_ = {path for path in (ROOT / "validation").rglob("*.py") if "with sentences():" in path.read_text()}
+    scripts = [*(ROOT / "validation").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    callable_ = {path for path in scripts if "with sentences():" in path.read_text()}
     tried = {ROOT / f"{script}.py" for script, *_ in BAD} | {
         ROOT / "validation" / "gpu" / f"{name}.py" for name in ("steps", "overlap")
     }
     assert callable_ <= tried
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    """How benchmarks run the commands that they time."""
+    return cast(Callable[..., Any], runpy.run_path(str(ROOT / "benchmarks" / "ran.py"))["run"])
+
+
+def test_a_command_that_fails_under_a_benchmark_is_quoted(run: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match=r"` ended with code 3: no such model$"):
+        run([sys.executable, "-c", "print('loading'); print('no such model'); raise SystemExit(3)"])
+
+
+def test_the_memory_of_a_command_is_not_that_of_one_before_it(run: Callable[..., Any]) -> None:
+    """That of what it starts is: the larger of the two here holds 300 MB in a process below it."""
+    large = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'bytearray(300_000_000).count(1)'])"
+    assert run([sys.executable, "-c", large]).peak_bytes > 300_000_000
+    assert run([sys.executable, "-c", ""]).peak_bytes < 300_000_000
