@@ -19,7 +19,7 @@ from presim.analysis.operators import by_collective, by_family, by_operator
 from presim.analysis.phases import by_phase
 from presim.analysis.provenance import Doubts, host_ns, provenance
 from presim.analysis.read_backs import policies_note, ranges, read_backs
-from presim.analysis.steps import Step, Steps, find_steps
+from presim.analysis.steps import Steps, find_steps
 from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
@@ -49,20 +49,34 @@ class Device:
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
 
 
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What all analyses start from: one rank, and where its steady step's time went."""
+
+    priced: PricedTrace
+    timeline: Timeline
+    device: Device
+    steps: Steps
+    parts: Breakdown  # of the steady step
+
+    @classmethod
+    def of(cls, priced: PricedTrace, timeline: Timeline, device: Device) -> _Run:
+        steps = find_steps(priced.trace, timeline)
+        parts = break_down(priced.trace, timeline, steps.steady, launch_latency_ns=device.launch_latency_ns)
+        return cls(priced, timeline, device, steps, parts)
+
+
 def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace] = ()) -> Result:
     """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others."""
-    trace = priced.trace
-    manifests = [each.manifest for each in job or (trace,)]
-    reads = read_backs(manifests)
-    steps = find_steps(trace, timeline)
-    step = steps.steady
-    parts = break_down(trace, timeline, step, launch_latency_ns=device.launch_latency_ns)
+    run, trace = _Run.of(priced, timeline, device), priced.trace
+    step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step.entries), device)
     collectives = by_collective(trace, timeline, step, parts)
-    memory = _memory(priced, timeline, steps, device)
-    step_time_s = _step_time_s(steps, trace.manifest)
-    connected = connecting(trace, timeline, steps.steps[0])
-    low_s, high_s = _interval_s(priced, parts, step, device) if step_time_s is not None else (None, None)
+    memory = _memory(priced, timeline, run.steps, device)
+    step_time_s = _step_time_s(run.steps, trace.manifest)
+    low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
+    connected = connecting(trace, timeline, run.steps.steps[0])
+    manifests = [each.manifest for each in job or (trace,)]
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
@@ -73,13 +87,13 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         step_time_s=step_time_s,
         step_time_low_s=low_s,
         step_time_high_s=high_s,
-        first_step_time_s=_first_step_s(steps, connected),
-        throughput=throughput(trace, step_time_s if steps.counted else None),
+        first_step_time_s=_first_step_s(run.steps, connected),
+        throughput=throughput(trace, step_time_s if run.steps.counted else None),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
         hfu=utilisation(flops.executed, step_time_s, flops.peak_per_s),
         flops=flops,
-        steps=_steps(steps, connected),
-        time=_time(priced, steps, parts),
+        steps=_steps(run.steps, connected),
+        time=_time(run),
         memory=memory,
         collectives=collectives,
         operators=by_operator(trace, timeline, step, parts),
@@ -87,27 +101,32 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
-        read_backs=reads,
+        read_backs=read_backs(manifests),
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
-        notes=[
-            *policies_note(reads, ranges(sorted(manifest.rank for manifest in manifests))),
-            *reader_notes(trace, steps, flops, memory),
-            *connecting_note(connected),
-            *_host_notes(trace.manifest, parts, step, device),
-        ],
+        notes=_notes(run, manifests, flops, memory, connected),
     )
 
 
-def _interval_s(priced: PricedTrace, parts: Breakdown, step: Step, device: Device) -> tuple[float, float]:
-    host = host_ns(priced.trace, step.entries, device.host_factor, device.calls)
-    low_ns, high_ns = Doubts.of(priced, parts, step.duration_ns, host).interval()
+def _interval_s(run: _Run) -> tuple[float, float]:
+    step, device = run.steps.steady, run.device
+    host = host_ns(run.priced.trace, step.entries, device.host_factor, device.calls)
+    low_ns, high_ns = Doubts.of(run.priced, run.parts, step.duration_ns, host).interval()
     return low_ns / 1e9, high_ns / 1e9
 
 
-def _host_notes(manifest: Manifest, parts: Breakdown, step: Step, device: Device) -> list[str]:
-    busy = busy_note(parts, step, manifest.neighbours, device.slowdown) if device.host_factor else ()
-    return [*host_note(parts, step, device.host_factor, device.host), *busy]
+def _notes(
+    run: _Run, manifests: Sequence[Manifest], flops: Flops, memory: Memory, connected: Connecting | None
+) -> list[str]:
+    """What a reader should know, in the order in which it is shown; ``manifests``: of all captured ranks."""
+    step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
+    return [
+        *policies_note(read_backs(manifests), ranges(sorted(each.rank for each in manifests))),
+        *reader_notes(run.priced.trace, run.steps, flops, memory),
+        *connecting_note(connected),
+        *host_note(parts, step, device.host_factor, device.host),
+        *(busy_note(parts, step, manifest.neighbours, device.slowdown) if device.host_factor else ()),
+    ]
 
 
 def _with_peak(flops: Flops, device: Device) -> Flops:
@@ -155,7 +174,8 @@ def _steps(steps: Steps, connected: Connecting | None) -> StepFigures:
     )
 
 
-def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
+def _time(run: _Run) -> Time:
+    parts = run.parts
     spent = {kind: value / 1e9 for kind, value in parts.spent_ns.items()}
     return Time(
         compute_s=spent[Instant.COMPUTE],
@@ -168,7 +188,7 @@ def _time(priced: PricedTrace, steps: Steps, parts: Breakdown) -> Time:
         idle_s=spent[Instant.IDLE],
         contention_s=parts.contention_ns / 1e9,
         compute_streams=list(parts.compute_streams),
-        by_phase=by_phase(priced.trace, parts, steps.steady),
+        by_phase=by_phase(run.priced.trace, parts, run.steps.steady),
     )
 
 

@@ -20,52 +20,58 @@ _GRACE_S = 3.0  # for the others to fail by themselves where one has failed
 _LEFT_S = 1.0  # for what a rank has started and left to end when it is told to
 
 
+class Watch:
+    """What is asked and told while processes run; this one asks nothing and keeps nothing."""
+
+    def started(self, processes: Mapping[int, int]) -> None:
+        """All of them run: their ids by rank."""
+
+    def progress(self) -> None:
+        """Called now and then."""
+
+    def ended(self, rank: int, code: int) -> bool:
+        """A process has ended by itself or was killed. True: the others shall end at once."""
+        return False
+
+    def waits(self, rank: int) -> bool:
+        """Whether a rank cannot go on before another does: where the limit has passed another one is to blame."""
+        return False
+
+
 def supervise(
     starts: Sequence[Start],
+    watch: Watch | None = None,
     *,
     limit_s: float,
     start: Callable[[Start], Process] = execute,
-    progress: Callable[[], None] = lambda: None,
-    ended: Callable[[int, int], bool] = lambda rank, code: False,
-    started: Callable[[list[int]], None] = lambda pids: None,
     optional: Collection[int] = (),
-    waits: Callable[[int], bool] = lambda rank: False,
 ) -> dict[int, int]:
     """Run processes to their end and return their exit codes by rank; negative: the signal that ended one.
 
-    Each process gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, when
-    ``limit_s`` seconds have passed, and where it ends by itself. Where one fails, the others have a moment to fail by
-    themselves, then are ended.
-
-    Args:
-        starts: the processes.
-        limit_s: seconds for all of them together.
-        start: starts one.
-        progress: called now and then.
-        ended: called with the rank and exit code of each process that ends; True: the others shall end at once.
-        started: called with the ids of the processes.
-        optional: ranks whose failure is no reason to end the others.
-        waits: whether a rank cannot go on before another does: where the limit has passed another one is to blame.
+    Each gets a group of its own, so that whatever it starts ends with it: on Ctrl-C, on an error here, when ``limit_s``
+    seconds have passed for all together, and where it ends by itself. Where one fails that is not ``optional``, the
+    others have a moment to fail by themselves, then are ended. ``start`` starts one.
 
     Raises:
         CaptureError: the limit has passed.
     """
+    watch = watch or Watch()
     deadline = time.monotonic() + limit_s
     codes: dict[int, int] = {}
     with _processes(starts, start) as running:
-        started([process.pid for process in running.values()])
+        watch.started({rank: process.pid for rank, process in running.items()})
         while running:
             for rank in _wait(running):
                 codes[rank] = _code(running.pop(rank))
-                if ended(rank, codes[rank]):
+                if watch.ended(rank, codes[rank]):
                     return codes | _end_all(running)
                 if codes[rank] != 0 and rank not in optional:
                     deadline = min(deadline, time.monotonic() + _GRACE_S)
-            progress()
+            watch.progress()
             if running and time.monotonic() > deadline:
                 if any(code for rank, code in codes.items() if rank not in optional):
                     return codes | _end_all(running)
-                raise _too_long(starts, running, limit_s, waits)
+                raise _too_long(starts, running, limit_s, watch)
     return codes
 
 
@@ -85,10 +91,8 @@ def _code(process: Process) -> int:
     return -signal.SIGKILL if code is None else code
 
 
-def _too_long(
-    starts: Sequence[Start], running: Mapping[int, Process], limit_s: float, waits: Callable[[int], bool]
-) -> CaptureError:
-    free = [rank for rank in running if not waits(rank)]
+def _too_long(starts: Sequence[Start], running: Mapping[int, Process], limit_s: float, watch: Watch) -> CaptureError:
+    free = [rank for rank in running if not watch.waits(rank)]
     rank = (free or list(running))[0]
     line = ask(running[rank].pid, next(start.control.parent for start in starts if start.rank == rank))
     place = f" and is at {line}" if line else ""

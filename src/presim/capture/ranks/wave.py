@@ -16,7 +16,7 @@ from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import PEERS, STOPPED, Captured, read_outcome
 from presim.capture.ranks.presence import Presence
 from presim.capture.ranks.process import Start
-from presim.capture.ranks.processes import supervise
+from presim.capture.ranks.processes import Watch, supervise
 from presim.capture.ranks.quiet import Quiet
 from presim.capture.ranks.rendezvous import RendezvousServer
 from presim.capture.ranks.setting import Setting, Simulator, Wave
@@ -43,35 +43,45 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
     with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(presence) as store:
         directory = Path(name)
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
-        alone: set[int] = set()  # ranks that ended by themselves
-
-        def ended(rank: int, code: int) -> bool:
-            alone.add(rank)
-            store.keys.left(rank)
-            return wave.is_scout and code == 0 and read_outcome(directory / str(rank), code).exit == PEERS
-
-        blocked = Blocked(directory / _EXCHANGE, store.keys.waiting.copy)
-
-        def started(processes: list[int]) -> None:
-            quiet.watch(processes)
-            blocked.watch(dict(zip(wave.ranks, processes)))
-
+        watch = _Watch(wave, directory, store, quiet, progress)
         with contextlib.ExitStack() as files:
-            simulator = files.enter_context(setting.simulator(blocked)) if setting.simulator else None
-            if simulator:
-                starts = [_timed(start, simulator, wave) for start in starts]
+            if setting.simulator:
+                watch.simulator = files.enter_context(setting.simulator(watch.blocked))
+                starts = [_timed(start, watch.simulator, wave) for start in starts]
             starts = [_hidden(start, files) if start.rank in wave.hidden else start for start in starts]
-            codes = supervise(
-                starts,
-                limit_s=setting.limit_s,
-                start=setting.forks.starter(starts),
-                optional=wave.brief,
-                progress=lambda: _watch(progress, simulator),
-                ended=ended,
-                started=started,
-                waits=blocked,
-            )
-        yield _left(directory, wave, codes, alone)
+            starter = setting.forks.starter(starts)
+            codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.brief)
+        yield _left(directory, wave, codes, watch.alone)
+
+
+class _Watch(Watch):
+    """A wave's: tells those who have to know what its processes do."""
+
+    def __init__(
+        self, wave: Wave, directory: Path, store: RendezvousServer, quiet: Quiet, progress: Callable[[], None]
+    ) -> None:
+        self.wave, self.directory, self.store, self.quiet = wave, directory, store, quiet
+        self.blocked = Blocked(directory / _EXCHANGE, store.keys.waiting.copy)
+        self.simulator: Simulator | None = None
+        self.alone: set[int] = set()  # ranks that ended by themselves
+        self._progress = progress
+
+    def started(self, processes: Mapping[int, int]) -> None:
+        self.quiet.watch(list(processes.values()))
+        self.blocked.watch(processes)
+
+    def progress(self) -> None:
+        self._progress()
+        if self.simulator:
+            self.simulator.check()
+
+    def ended(self, rank: int, code: int) -> bool:
+        self.alone.add(rank)
+        self.store.keys.left(rank)
+        return self.wave.is_scout and code == 0 and read_outcome(self.directory / str(rank), code).exit == PEERS
+
+    def waits(self, rank: int) -> bool:
+        return self.blocked(rank)
 
 
 def _left(directory: Path, wave: Wave, codes: Mapping[int, int], alone: Collection[int]) -> list[Captured]:
@@ -92,12 +102,6 @@ def _timed(start: Start, simulator: Simulator, wave: Wave) -> Start:
     others = wave.stands_for.get(start.rank, ()) if wave.are_alike else ()
     more = simulator.add(start.rank, start.control.parent, others)
     return dataclasses.replace(start, variables={**start.variables, **more})
-
-
-def _watch(progress: Callable[[], None], simulator: Simulator | None) -> None:
-    progress()
-    if simulator:
-        simulator.check()
 
 
 def _hidden(start: Start, files: contextlib.ExitStack) -> Start:

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from presim.capture.ranks import processes
 from presim.capture.ranks.process import Executed, Start
-from presim.capture.ranks.processes import supervise
+from presim.capture.ranks.processes import Watch, supervise
 from presim.errors import CaptureError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -20,6 +21,23 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
 
 def start(control: Path, rank: int = 0) -> Start:
     return Start(rank, control, ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Told(Watch):
+    """Hands on what has ended; None ends nobody."""
+
+    def __init__(
+        self,
+        ended: Callable[[int, int], bool | None] = lambda rank, code: None,
+        waits: Callable[[int], bool] = lambda rank: False,
+    ) -> None:
+        self._ended, self._waits = ended, waits
+
+    def ended(self, rank: int, code: int) -> bool:
+        return bool(self._ended(rank, code))
+
+    def waits(self, rank: int) -> bool:
+        return self._waits(rank)
 
 
 @pytest.fixture
@@ -32,12 +50,8 @@ def waiting(tmp_path: Path) -> Path:
 def test_the_exit_codes_of_the_processes_are_returned(tmp_path: Path) -> None:
     """A control file that is not there ends the runner."""
     seen: list[tuple[int, int]] = []
-
-    def ended(rank: int, code: int) -> bool:
-        seen.append((rank, code))
-        return False
-
-    assert supervise([start(tmp_path / "a", 3), start(tmp_path / "b", 5)], limit_s=60, ended=ended) == {3: 1, 5: 1}
+    starts = [start(tmp_path / "a", 3), start(tmp_path / "b", 5)]
+    assert supervise(starts, Told(lambda *one: seen.append(one)), limit_s=60) == {3: 1, 5: 1}
     assert sorted(seen) == [(3, 1), (5, 1)]
 
 
@@ -51,21 +65,17 @@ def test_a_rank_that_fails_takes_the_others_with_it(
 def test_what_an_optional_rank_does_is_its_own_affair(tmp_path: Path, waiting: Path) -> None:
     """The other one ends by itself, of what it is given to read after the first has failed."""
 
-    def ended(rank: int, code: int) -> bool:
+    def ended(rank: int, code: int) -> None:
         if rank == 0:
             waiting.write_text("no control file")
-        return False
 
-    assert supervise([start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60, optional=[0], ended=ended) == {
-        0: 1,
-        1: 1,
-    }
+    starts = [start(tmp_path / "absent", 0), start(waiting, 1)]
+    assert supervise(starts, Told(ended), limit_s=60, optional=[0]) == {0: 1, 1: 1}
 
 
 def test_the_end_of_one_can_be_the_end_of_all(tmp_path: Path, waiting: Path) -> None:
-    codes = supervise(
-        [start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60, ended=lambda rank, code: rank == 0
-    )
+    starts = [start(tmp_path / "absent", 0), start(waiting, 1)]
+    codes = supervise(starts, Told(lambda rank, code: rank == 0), limit_s=60)
     assert codes == {0: 1, 1: -signal.SIGTERM}
 
 
@@ -80,7 +90,7 @@ def test_of_several_ranks_the_one_is_named_that_the_others_wait_for(tmp_path: Pa
         os.mkfifo(tmp_path / str(rank))
         starts.append(start(tmp_path / str(rank), rank))
     with pytest.raises(CaptureError, match=r"^rank 1, which the others wait for, had not ended after 0 s; it may"):
-        supervise(starts, limit_s=0, waits=lambda rank: rank != 1)
+        supervise(starts, Told(waits=lambda rank: rank != 1), limit_s=0)
     with pytest.raises(CaptureError, match=r"^rank 0 had not ended after 0 s; it may"):
         supervise(starts, limit_s=0)
 
