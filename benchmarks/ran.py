@@ -27,7 +27,7 @@ class Ran:
 
     wall_s: float
     cpu_s: float
-    peak_bytes: int  # resident, of the largest of its processes
+    peak_bytes: int  # resident, of the largest of its processes; no less than what the benchmark itself holds
     printed: str
 
 

@@ -12,7 +12,7 @@ from presim.cost.chain import price_trace
 from presim.cost.given import estimators
 from presim.cost.learned.estimator import PACKAGED
 from presim.cost.measured import table
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.rows import PROFILE, Measurement
 from presim.cost.price import Origin
 from presim.errors import InputError
 from presim.trace.builder import TraceBuilder
@@ -22,7 +22,7 @@ GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16", layout="NT")
 
 
 def folder_with(path: Path, *gpus: str, duration_ns: float = 3e5) -> Path:
-    rows = [Measurement(gpu=gpu, signature=GEMM, duration_ns=duration_ns, source="test") for gpu in gpus]
+    rows = [Measurement(gpu=gpu, signature=GEMM, duration_ns=duration_ns, source=PROFILE) for gpu in gpus]
     table.write(rows, path / f"mine{table.SUFFIX}", {})
     return path
 
