@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.options import RunOptions
+from presim.trace.routing import distinct
 from presim.trace.signatures import Collective
 from presim.verbs import run_and_evaluate
 from support.captured import SCRIPTS
@@ -26,4 +27,7 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
         (kind, library, 4, 24) for kind in ("combine", "dispatch") for library in ("deepep", "hybridep")
     ]
     assert {size for _, _, size in routed} == {512 * 1024 * 2}
+    spread = {how.library: how.spread for _, how, _ in routed}
+    assert spread["hybridep"] == ()
+    assert spread["deepep"] == pytest.approx([distinct(places, 32, 4) for places in (8, 4, 2, 1)], rel=0.05)
     assert any(note.startswith("DeepEP was stood in for") for note in evaluation.result.notes)

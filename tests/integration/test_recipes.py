@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, Kernel, Optimizer, Softmax
+from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, GroupedGemm, Kernel, Optimizer, Softmax
 from support.captured import ROOT, Job, run
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -193,3 +195,34 @@ def test_of_adapters_deepspeed_reduces_and_updates_no_other_weights() -> None:
     updates = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
     assert [one.elements for one in updates if one.operator == "aten::_fused_adamw_"] == [adapters // ranks]
     assert sum(one.bytes for one in job.collectives() if one.kind == "all_reduce" and one.bytes > 8) == 2 * adapters
+
+
+@pytest.mark.needs("nemo_automodel", "transformer_engine")
+def test_automodel_s_experts_get_tokens_in_turn() -> None:
+    """Two layers on four ranks with four experts each, of which a token has three next to each other."""
+    tokens, hidden, ffn, layers, experts, top, ranks = 2 * 128, 256, 128, 2, 16, 3, 4
+    sizes = {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": 512,
+        "moe_intermediate_size": ffn,
+        "num_experts": experts,
+        "num_experts_per_tok": top,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "vocab_size": 1024,
+    }
+    job = run(
+        *(str(RECIPES / "automodel_experts.py"), "--config", "Qwen3MoeConfig", "--set", json.dumps(sizes)),
+        *("--architecture", "Qwen3MoeForCausalLM", "--sequence", "128", "--batch", "2", "--accumulate", "2"),
+        *("--expert-parallel", str(ranks), "--checkpoint", "--gathers-once"),
+        world_size=ranks,
+        steps=2,
+    )
+    sent = [one for one in job.collectives() if one.kind == "dispatch"]
+    assert [one.bytes for one in sent] == 3 * 2 * layers * [2 * tokens * hidden]  # forward, again, and backward
+    assert {one.routed.spread for one in sent if one.routed} == {(1.5, 1.25, 1.0)}
+    grouped = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, GroupedGemm)]
+    assert len(grouped) == 2 * 2 * layers
+    assert sum(one.flops for one in grouped) == 2 * layers * 2 * tokens * top * 3 * hidden * ffn

@@ -1,8 +1,6 @@
 """Nemotron-H and other hybrids of Mamba, attention and MLP or experts: ``megatron_gpt.py`` with another model.
 
-Needs mamba-ssm and causal-conv1d; without a CUDA compiler they install by ``MAMBA_SKIP_CUDA_BUILD=TRUE
-CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation mamba-ssm causal-conv1d``. Mamba's scan is
-Triton's then, and so it is in Megatron anyway; the short convolution's extension is stood in for, see below.
+Needs mamba-ssm and causal-conv1d (`mamba_extensions`). Mamba's scan is Triton's, and so it is in Megatron anyway.
 
 Takes the options of ``megatron_gpt.py`` besides its own. Where the style is "llama" MLPs have squared ReLU; positions
 are learned or none.
@@ -11,33 +9,9 @@ are learned or none.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
-import types
 
-import torch
-
-
-def install_extensions() -> None:
-    """In the place of those that were not built: causal-conv1d's, by kernels that move the bytes which its own move.
-
-    Four taps for each channel are no work beside reading the input and writing the output. Mamba 1's scan is imported
-    and not called.
-    """
-
-    def forward(x, weight, bias, seq_idx, initial_states, out, final_states_out, silu) -> None:
-        torch.neg(x, out=out)
-
-    def backward(
-        x, weight, bias, dout, seq_idx, initial_states, dfinal_states, dx, dweight, dbias, dinitial_states, silu
-    ) -> None:
-        torch.add(x, dout, out=dx)
-
-    for name in ("causal_conv1d_cuda", "selective_scan_cuda"):
-        if importlib.util.find_spec(name) is None:
-            sys.modules[name] = types.ModuleType(name)
-            vars(sys.modules[name]).update(causal_conv1d_fwd=forward, causal_conv1d_bwd=backward)
-
+from mamba_extensions import install_extensions
 
 install_extensions()
 

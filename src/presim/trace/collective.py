@@ -52,6 +52,7 @@ class Routed(msgspec.Struct, frozen=True):
     chosen: int  # experts of each token
     experts: int  # of all ranks together
     sms: int  # multiprocessors that the exchange keeps busy
+    spread: tuple[float, ...] = ()  # to how many places a token goes, of 1, 2, 4, ... ranks each; empty: chosen evenly
 
 
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):

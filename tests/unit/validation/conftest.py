@@ -9,6 +9,6 @@ import pytest
 def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the packages that planners find."""
     names = {"bitsandbytes", "causal_conv1d", "litgpt", "mamba_ssm", "megatron", "torchao", "torchtitan"}
-    names |= {"deepspeed", "peft", "transformer_engine"}
+    names |= {"deepspeed", "nemo_automodel", "peft", "transformer_engine"}
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in names else None)
     return names

@@ -40,8 +40,9 @@ class DeepEp:
         if self._exchange is None or not self._exchange.was_used:
             return ()
         return (
-            "DeepEP was stood in for: its exchanges take what published tables of it say, for tokens that choose "
-            "experts evenly; other ranks are taken to send this one what it sends to itself.",
+            "DeepEP was stood in for: its exchanges take what published tables of it say, for the experts that the "
+            "program's tokens choose where that is computed, else for evenly chosen ones; other ranks are taken to "
+            "send this one what it sends to itself.",
         )
 
     def offered(self) -> dict[str, Any]:

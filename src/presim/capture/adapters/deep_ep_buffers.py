@@ -74,6 +74,14 @@ class Buffer:
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self._memory = DeviceMemory(num_nvl_bytes + num_rdma_bytes, "DeepEP's buffer")
 
+    @staticmethod
+    def is_sm90_compiled() -> bool:
+        """Whether it was built for Hopper and later, with NVSHMEM."""
+        return True
+
+    def destroy(self) -> None:
+        """Nothing: its memory stays until the process ends."""
+
     @classmethod
     def set_num_sms(cls, new_num_sms: int) -> None:
         """For all exchanges from here on."""
@@ -122,7 +130,8 @@ class Buffer:
             if num_tokens_per_expert is None or topk_idx is None:
                 raise NotImplementedError(MISSING.format("dispatch without topk_idx and num_tokens_per_expert"))
             loads = tuple(num_tokens_per_expert.tolist())  # the host waits for the device, as the library's does
-            handle = Routing("deepep", data.shape[0], loads, self.group.size(), self.group.rank(), self.num_sms)
+            ranks, spread = self.group.size(), exchange.spread(topk_idx, len(loads), self.group.size())
+            handle = Routing("deepep", data.shape[0], loads, ranks, self.group.rank(), self.num_sms, spread)
         work = exchange.start("dispatch", self.group, handle, data)
         rows = handle.received
         out: Any = data.new_empty((rows, *data.shape[1:]))

@@ -2,7 +2,8 @@
 
 Tokens go once to every rank that has an expert they chose. How many choose each expert is read from the routing, which
 presim computes or answers by a policy; the other ranks' tokens are taken to choose as this one's do. How many ranks a
-token goes to is the expectation for choices spread evenly (`presim.trace.routing`).
+token goes to is counted where the program itself says which experts it chose (a gate that deals tokens out in turn has
+them next to each other), else the expectation for choices spread evenly (`presim.trace.routing`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from presim.capture.device_values.policies import Origin
+from presim.capture.device_values.triton import host_view
+from presim.capture.script.own_clock import now_ns
 from presim.trace.routing import distinct
 
 if TYPE_CHECKING:
@@ -34,7 +39,8 @@ class Exchange:
         """
         self.was_used = True
         size = token.shape[-1] * token.element_size()
-        text = f"{kind};{routing.library};{routing.tokens};{size};{routing.chosen};{routing.experts};{routing.sms}"
+        text = f"{kind};{routing.library};{routing.tokens};{size};{routing.chosen};{routing.experts};{routing.sms};"
+        text += ",".join(f"{places:.4g}" for places in routing.spread)
         if self.hook is None:
             raise RuntimeError("deep_ep's stand-in was imported outside of presim")
         self.hook.exchange = f"{text};{str(token.dtype).removeprefix('torch.')}"
@@ -42,6 +48,31 @@ class Exchange:
             return dist.all_reduce(_signal(token.device), group=group, async_op=True)
         finally:
             self.hook.exchange = ""
+
+    def spread(self, chosen: torch.Tensor, experts: int, ranks: int) -> tuple[float, ...]:
+        """To how many places a token goes on average, where a place is 1, 2, 4, ... ranks; empty: nobody knows.
+
+        ``chosen``: experts of each token, shape (tokens, experts of each), -1 for none.
+        """
+        if self.hook is None or not chosen.is_contiguous():
+            return ()
+        start = now_ns()
+        if self.hook.origin_of(chosen.data_ptr(), chosen.nbytes) != Origin.COMPUTED:
+            return ()
+        found = _spread(host_view(chosen).numpy(), experts // ranks, ranks)
+        self.hook.add_own_time(now_ns() - start)
+        return found
+
+
+def _spread(chosen: Any, local: int, ranks: int) -> tuple[float, ...]:
+    """For choices as an array; ``local``: experts of a rank."""
+    counts, width = [], local
+    while width <= local * ranks:
+        places = np.sort(np.where(chosen < 0, -1, chosen // width), axis=1)
+        is_new = np.diff(places, axis=1, prepend=-1) > 0
+        counts.append(float(is_new.sum() / max(len(chosen), 1)))
+        width *= 2
+    return tuple(counts)
 
 
 exchange = Exchange()
@@ -65,6 +96,7 @@ class Routing:
     ranks: int
     rank: int
     sms: int
+    spread: tuple[float, ...] = ()  # as `Exchange.spread`
 
     @property
     def experts(self) -> int:
@@ -79,7 +111,8 @@ class Routing:
     @property
     def received(self) -> int:
         """Tokens that arrive at a rank: as many copies as leave one."""
-        return max(1, round(self.tokens * distinct(self.ranks, self.experts, self.chosen)))
+        copies = self.spread[0] if self.spread else distinct(self.ranks, self.experts, self.chosen)
+        return max(1, round(self.tokens * copies))
 
     def rows(self, multiple: int | None) -> list[int]:
         """Rows for each expert of this rank, filled up to a multiple."""

@@ -203,9 +203,11 @@ class Communication:
 
 
 def _routed(exchange: str, group: int) -> Collective:
-    """A stand-in's collective as what it stands for: ``kind;library;tokens;bytes;chosen;experts;sms;dtype``."""
-    kind, library, *numbers, dtype = exchange.split(";")
-    routed = Routed(library, *(int(number) for number in numbers))
+    """A stand-in's collective as what it stands for: ``kind;library;tokens;bytes;chosen;experts;sms;spread;dtype``."""
+    kind, library, *numbers, spread, dtype = exchange.split(";")
+    tokens, size, chosen, experts, sms = map(int, numbers)
+    places = tuple(float(each) for each in spread.split(",") if each)
+    routed = Routed(library, tokens, size, chosen, experts, sms, places)
     return Collective(kind, routed.tokens * routed.token_bytes, dtype, group, routed=routed)
 
 

@@ -13,7 +13,7 @@ from presim.cost.collectives.constants import exchange_constants
 from presim.cost.collectives.placement import Layout, Links
 from presim.cost.price import Origin, Price
 from presim.trace.collective import Routed
-from presim.trace.routing import distinct
+from presim.trace.routing import places_of
 
 NAME = "analytic/experts"
 _UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed
@@ -28,14 +28,14 @@ class Moved:
 
 
 def moved(routed: Routed, layout: Layout) -> Moved:
-    """Expected bytes, for experts that are chosen evenly.
+    """Expected bytes, for experts that are chosen evenly where the program does not say otherwise.
 
     Of the copies for ranks, those for the rank itself or for the one that took a token from the network stay where
     they are: one in each domain's ranks.
     """
     size = float(routed.tokens * routed.token_bytes)
-    ranks = distinct(layout.ranks, routed.experts, routed.chosen)
-    domains = distinct(layout.nodes, routed.experts, routed.chosen)
+    ranks = places_of(routed, layout.ranks, layout.ranks)
+    domains = places_of(routed, layout.nodes, layout.ranks)
     near = ranks * (layout.per_node - 1) / layout.per_node
     far = domains * (layout.nodes - 1) / layout.nodes
     return Moved(near * size, far * size)

@@ -1,4 +1,4 @@
-"""Plans of AutoModel's and torchtune's runs, which torchtitan's trainer does in their place.
+"""Plans of AutoModel's dense models and of torchtune's runs, which torchtitan's trainer does in their place.
 
 All three put models of their own on the same parts of PyTorch: FSDP2, DTensor, its pipelines, checkpointing by layer.
 What the rows leave to recipes is from those: ``examples/llm_benchmark`` of AutoModel, ``recipes/configs`` of torchtune.
@@ -12,6 +12,7 @@ import re
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.models import plain_name
 from presim.validation.plan import Plan, accumulation, checkpointing, cluster_of, repeats_for
+from presim.validation.plans.automodel_experts import plan_experts
 from presim.validation.plans.trainer import LLAMAS, Model, Trainer, batch_of, model_of, plan_trainer
 
 _QWEN = Model("llama3", shapes="64,5120,27648,40,8,152064")  # Qwen2.5 without the biases of its queries
@@ -27,13 +28,13 @@ _EXPERTS = ("moe", "a3b", "a22b", "gptoss", "deepseek", "mixtral", "kimi", "nemo
 
 
 def plan_automodel(case: Case) -> Plan:
-    """AutoModel's benchmarks of dense models: weights in bf16, adapters on all layers.
+    """AutoModel's benchmarks: weights in bf16, adapters on all layers of dense models.
 
     Raises:
-        CannotBuildError: another model, or one of experts.
+        CannotBuildError: another model.
     """
     if any(word in plain_name(case) for word in _EXPERTS):
-        raise CannotBuildError("AutoModel's experts run fused kernels of Transformer Engine, which the recipe has not")
+        return plan_experts(case)
     model = model_of(case, _MODELS)
     cluster = cluster_of(case)
     stages, split = case.count("pp", 1), case.count("tp", 1)

@@ -67,6 +67,15 @@ def test_a_host_gets_a_token_once_however_many_of_its_experts_were_chosen() -> N
     assert (bytes_.near, bytes_.far) == (10 * 16 * 7 / 8, 10)
 
 
+def test_a_program_that_deals_experts_out_in_turn_sends_less() -> None:
+    """Eight consecutive ones of 128 are half of a rank's 16: one host, and mostly one rank, gets a token."""
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=1)
+    in_turn = Routed("deepep", 10, 10, 8, 128, 20, (1.0, 1.0, 1.0, 1.0))
+    found = Collective("dispatch", 100, "uint8", 0, routed=in_turn)
+    bytes_ = moved(in_turn, layout_of(found, Group("g", tuple(range(8)), 8), cluster))
+    assert (bytes_.near, bytes_.far) == (100 * 7 / 8, 0)
+
+
 def test_an_exchange_keeps_its_multiprocessors_busy() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     found, group = exchange("combine", 16, 128), Group("g", tuple(range(16)), 16)

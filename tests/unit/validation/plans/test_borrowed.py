@@ -51,11 +51,6 @@ def test_a_model_that_torchtitan_has_not_is_built_from_its_shapes() -> None:
     assert "--shapes 64,5120,27648,40,8,152064" in words(ADAPTERS, model="Qwen2.5 32B [LoRA]", tp="1", vp="8")
 
 
-def test_experts_of_automodel_are_refused() -> None:
-    with pytest.raises(CannotBuildError, match="AutoModel's experts run fused kernels of Transformer Engine"):
-        plan(Case({**ADAPTERS, "model": "Qwen3 MoE 30B", "ep": "8"}))
-
-
 def test_torchtune_trains_adapters_or_all_with_the_loss_in_pieces() -> None:
     said = words(TUNED)
     assert "--dtype bfloat16 --lora 16 --checkpoint full --chunked-loss --compile" in said

@@ -1,0 +1,169 @@
+"""Plans of AutoModel's mixtures of experts, by its own models and sharding.
+
+What its tables leave to recipes is from those that they link to: ``examples/benchmark/configs`` of AutoModel (later
+``examples/llm_benchmark``), in the version whose attention and batches are the table's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.megatron_family import hybrids
+from presim.validation.models import plain_name, published_shapes
+from presim.validation.named_models import Shapes
+from presim.validation.plan import (
+    Plan,
+    accumulation,
+    checkpointing,
+    cluster_of,
+    needs_installed,
+    only_one,
+    options,
+    repeats_for,
+    steps_for,
+)
+
+_RECIPE = "automodel_experts.py"
+_NEEDS = ("nemo_automodel", "transformer_engine")
+_ATTENTION = {"flex": "flex", "sdpa": "sdpa"}  # what the words for kernels hold -> its name; else Transformer Engine's
+_OTHER_EXCHANGES = ("hybridep", "hybrid-ep", "uccl", "mixture-of-kittens")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Family:
+    """Models that AutoModel builds by one class."""
+
+    configuration: str  # class of transformers
+    architecture: str
+    fields: Callable[[Shapes], dict[str, object]]
+    checkpoint: bool  # its recipes compute layers again
+    gathers_once: bool  # and gather weights and reduce gradients once for all micro-batches
+
+
+def _sizes(shapes: Shapes) -> dict[str, object]:
+    """Fields that all have."""
+    return {
+        "hidden_size": shapes.hidden,
+        "num_attention_heads": shapes.heads,
+        "num_key_value_heads": shapes.kv_heads,
+        "head_dim": shapes.fields["kv_channels"],
+        "vocab_size": shapes.vocab,
+        "num_experts_per_tok": shapes.fields["moe_router_topk"],
+    }
+
+
+def _qwen3(shapes: Shapes) -> dict[str, object]:
+    return {
+        **_sizes(shapes),
+        "num_hidden_layers": shapes.layers,
+        "intermediate_size": shapes.ffn,
+        "num_experts": shapes.fields["num_moe_experts"],
+        "moe_intermediate_size": shapes.fields["moe_ffn_hidden_size"],
+        "norm_topk_prob": True,
+    }
+
+
+def _gpt_oss(shapes: Shapes) -> dict[str, object]:
+    return {
+        **_sizes(shapes),
+        "num_hidden_layers": shapes.layers,
+        "intermediate_size": shapes.ffn,
+        "num_local_experts": shapes.fields["num_moe_experts"],
+    }
+
+
+def _nemotron(shapes: Shapes) -> dict[str, object]:
+    fields = shapes.fields
+    return {
+        **_sizes(shapes),
+        "intermediate_size": shapes.ffn,
+        "mamba_num_heads": fields["mamba_num_heads"],
+        "mamba_head_dim": fields["mamba_head_dim"],
+        "ssm_state_size": fields["mamba_state_dim"],
+        "n_groups": fields["mamba_num_groups"],
+        "n_routed_experts": fields["num_moe_experts"],
+        "moe_intermediate_size": fields["moe_ffn_hidden_size"],
+        "moe_shared_expert_intermediate_size": fields["moe_shared_expert_intermediate_size"],
+        "moe_latent_size": fields.get("moe_latent_size"),
+        "routed_scaling_factor": fields["moe_router_topk_scaling_factor"],
+    }
+
+
+_FAMILIES = {  # how names begin
+    "qwen3": _Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", _qwen3, checkpoint=True, gathers_once=True),
+    "gptoss": _Family("GptOssConfig", "GptOssForCausalLM", _gpt_oss, checkpoint=False, gathers_once=False),
+    "nemotron3nano": _Family("NemotronHConfig", "NemotronHForCausalLM", _nemotron, checkpoint=True, gathers_once=True),
+    "nemotron3super": _Family(
+        "NemotronHConfig", "NemotronHForCausalLM", _nemotron, checkpoint=True, gathers_once=False
+    ),
+}
+_GATHERED_AGAIN = ("gptoss120b", "nemotron3super")  # whose weights the recipes do not keep for the backward pass
+
+
+def plan_experts(case: Case) -> Plan:
+    """All weights trained in bf16, FSDP2 over all GPUs, experts over ``ep`` of them, tokens exchanged by DeepEP.
+
+    Where a table says no EP (GPT-OSS's), experts go to all GPUs, as in its recipes.
+
+    Raises:
+        CannotBuildError: another model, pipelines, adapters, other precisions or ways of exchange.
+    """
+    only_one(case, "tp", "pp", "cp")
+    name = plain_name(case)
+    family = next((family for start, family in _FAMILIES.items() if name.startswith(start)), None)
+    said = case.text("other").lower()
+    if family is None:
+        raise CannotBuildError(f"the recipe has no model {case.text('model')!r} of AutoModel's")
+    if "lora" in case.text("model").lower():
+        raise CannotBuildError("the recipe trains all weights, and the case adapters")
+    if case.precision() != "bf16":
+        raise CannotBuildError(f"the recipe computes in bf16, and the case in {case.text('precision')!r}")
+    if other := next((word for word in _OTHER_EXCHANGES if word in said), None):
+        raise CannotBuildError(f"the recipe exchanges tokens by DeepEP, and the case by {other}")
+    fields = _fields(case, family)
+    cluster = cluster_of(case)
+    split = case.count("ep", 1) if case.count("ep", 1) > 1 else cluster.world_size
+    count = int(str(fields.get("num_experts") or fields.get("num_local_experts") or fields["n_routed_experts"]))
+    if cluster.world_size % split or count % split:
+        raise CannotBuildError(f"{count} experts do not go to ep = {split} of {cluster.world_size} GPUs")
+    for package in (*_NEEDS, *(("mamba_ssm", "causal_conv1d") if "ssm_state_size" in fields else ())):
+        needs_installed(package)
+    micro_batches = accumulation(case, cluster.world_size)
+    repeats = repeats_for(micro_batches, 1)
+    return Plan(
+        _RECIPE,
+        options(
+            config=family.configuration,
+            architecture=family.architecture,
+            set=json.dumps(fields, separators=(",", ":")),
+            attention=next((kind for word, kind in _ATTENTION.items() if word in said), "te"),
+            sequence=case.count("seq_len"),
+            batch=case.count("micro_batch"),
+            expert_parallel=split,
+            accumulate=f"1,{repeats.first},{repeats.second}" if repeats else micro_batches,
+            checkpoint=_computes_again(case, family),
+            reshard=name.startswith(_GATHERED_AGAIN),
+            gathers_once=family.gathers_once,
+        ),
+        cluster,
+        steps=3 if repeats else steps_for(micro_batches),
+        repeats=repeats,
+    )
+
+
+def _fields(case: Case, family: _Family) -> dict[str, object]:
+    """Those of the model's configuration."""
+    pattern, hybrid = hybrids.pattern_of(case), hybrids.shapes_of(case)
+    if pattern is None or hybrid is None:
+        return family.fields(published_shapes(case))
+    return {"hybrid_override_pattern": pattern.split("/")[0], **family.fields(hybrid)}
+
+
+def _computes_again(case: Case, family: _Family) -> bool:
+    """Whether layers are: what the case says, else what its recipe does."""
+    if case.text("act_ckpt").lower().startswith("see "):
+        return family.checkpoint
+    return checkpointing(case) == "full"
