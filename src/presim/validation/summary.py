@@ -53,8 +53,9 @@ def in_short(rows: Sequence[Row]) -> str:
     lines = []
     for name, group in chosen.items():
         times, median, _, _, within, covered, memory, memory_median, _ = _statistics(group)
-        hardware = "" if name.split()[0] in ("others", "all") else _gpus(group)
-        if sum(map(_figures, group)):
+        with_figures = [row for row in group if _figures(row)]
+        hardware = "" if name.split()[0] in ("others", "all") else _gpus(with_figures)
+        if with_figures:
             lines.append([name, hardware, times, median, within, covered, memory, memory_median])
     return markdown(["runs of", "GPUs", "step times", *_HEADINGS[1:2], *_HEADINGS[4:8]], lines)
 
