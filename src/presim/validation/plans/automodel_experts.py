@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.megatron_family import hybrids
-from presim.validation.models import plain_name, published_shapes
+from presim.validation.models import UNLIKE, plain_name, published_shapes
 from presim.validation.named_models import Shapes
 from presim.validation.plan import (
     Plan,
@@ -25,6 +25,7 @@ from presim.validation.plan import (
     repeats_for,
     steps_for,
 )
+from presim.validation.plans.trainer import batch_of
 
 _RECIPE = "automodel_experts.py"
 _NEEDS = ("nemo_automodel", "transformer_engine")
@@ -92,7 +93,33 @@ def _nemotron(shapes: Shapes) -> dict[str, object]:
     }
 
 
+def _deepseek(shapes: Shapes) -> dict[str, object]:
+    fields = shapes.fields
+    frequency = fields["moe_layer_freq"]
+    assert isinstance(frequency, list)
+    return {
+        "num_hidden_layers": shapes.layers,
+        "hidden_size": shapes.hidden,
+        "num_attention_heads": shapes.heads,
+        "num_key_value_heads": shapes.kv_heads,
+        "vocab_size": shapes.vocab,
+        "intermediate_size": shapes.ffn,
+        "q_lora_rank": fields["q_lora_rank"],
+        "kv_lora_rank": fields["kv_lora_rank"],
+        "qk_nope_head_dim": fields["qk_head_dim"],
+        "qk_rope_head_dim": fields["qk_pos_emb_head_dim"],
+        "v_head_dim": fields["v_head_dim"],
+        "n_routed_experts": fields["num_moe_experts"],
+        "num_experts_per_tok": fields["moe_router_topk"],
+        "moe_intermediate_size": fields["moe_ffn_hidden_size"],
+        "first_k_dense_replace": frequency.count(0),
+    }
+
+
+_DEEPSEEK = _Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _deepseek, checkpoint=True, gathers_once=True)
 _FAMILIES = {  # how names begin
+    "deepseekv3": _DEEPSEEK,
+    "kimik2": dataclasses.replace(_DEEPSEEK, gathers_once=False),
     "qwen3": _Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", _qwen3, checkpoint=True, gathers_once=True),
     "gptoss": _Family("GptOssConfig", "GptOssForCausalLM", _gpt_oss, checkpoint=False, gathers_once=False),
     "nemotron3nano": _Family("NemotronHConfig", "NemotronHForCausalLM", _nemotron, checkpoint=True, gathers_once=True),
@@ -109,30 +136,21 @@ def plan_experts(case: Case) -> Plan:
     Where a table says no EP (GPT-OSS's), experts go to all GPUs, as in its recipes.
 
     Raises:
-        CannotBuildError: another model, pipelines, adapters, other precisions or ways of exchange.
+        CannotBuildError: another model, adapters, other precisions or ways of exchange, stages that layers do not fill.
     """
-    only_one(case, "tp", "pp", "cp")
-    name = plain_name(case)
-    family = next((family for start, family in _FAMILIES.items() if name.startswith(start)), None)
-    said = case.text("other").lower()
-    if family is None:
-        raise CannotBuildError(f"the recipe has no model {case.text('model')!r} of AutoModel's")
-    if "lora" in case.text("model").lower():
-        raise CannotBuildError("the recipe trains all weights, and the case adapters")
-    if case.precision() != "bf16":
-        raise CannotBuildError(f"the recipe computes in bf16, and the case in {case.text('precision')!r}")
-    if other := next((word for word in _OTHER_EXCHANGES if word in said), None):
-        raise CannotBuildError(f"the recipe exchanges tokens by DeepEP, and the case by {other}")
+    family = _family(case)
     fields = _fields(case, family)
     cluster = cluster_of(case)
-    split = case.count("ep", 1) if case.count("ep", 1) > 1 else cluster.world_size
-    count = int(str(fields.get("num_experts") or fields.get("num_local_experts") or fields["n_routed_experts"]))
-    if cluster.world_size % split or count % split:
-        raise CannotBuildError(f"{count} experts do not go to ep = {split} of {cluster.world_size} GPUs")
+    stages = case.count("pp", 1)
+    if cluster.world_size % stages:
+        raise CannotBuildError(f"{cluster.world_size} GPUs do not go to pp = {stages} stages")
+    replicas, batch = cluster.world_size // stages, batch_of(case)
+    split = _split(case, fields, replicas)
     for package in (*_NEEDS, *(("mamba_ssm", "causal_conv1d") if "ssm_state_size" in fields else ())):
         needs_installed(package)
-    micro_batches = accumulation(case, cluster.world_size)
-    repeats = repeats_for(micro_batches, 1)
+    batches = accumulation(Case({**case.row, "micro_batch": str(batch)}), replicas)
+    repeats = repeats_for(batches, 1)
+    said, name = case.text("other").lower(), plain_name(case)
     return Plan(
         _RECIPE,
         options(
@@ -141,17 +159,59 @@ def plan_experts(case: Case) -> Plan:
             set=json.dumps(fields, separators=(",", ":")),
             attention=next((kind for word, kind in _ATTENTION.items() if word in said), "te"),
             sequence=case.count("seq_len"),
-            batch=case.count("micro_batch"),
+            batch=batch,
             expert_parallel=split,
-            accumulate=f"1,{repeats.first},{repeats.second}" if repeats else micro_batches,
+            accumulate=f"1,{repeats.first},{repeats.second}" if repeats else batches,
             checkpoint=_computes_again(case, family),
             reshard=name.startswith(_GATHERED_AGAIN),
             gathers_once=family.gathers_once,
+            **_pipeline(case, fields, stages, batch),
         ),
         cluster,
-        steps=3 if repeats else steps_for(micro_batches),
+        tuple(range(0, cluster.world_size, replicas)),
+        steps=3 if repeats else steps_for(batches * batch if stages > 1 else batches),
         repeats=repeats,
     )
+
+
+def _family(case: Case) -> _Family:
+    """What the case's model is of, where nothing else of it is in the way."""
+    only_one(case, "tp", "cp")
+    name, said = plain_name(case), case.text("other").lower()
+    family = next((family for start, family in _FAMILIES.items() if name.startswith(start)), None)
+    if family is None or name.startswith(UNLIKE):
+        raise CannotBuildError(f"the recipe has no model {case.text('model')!r} of AutoModel's")
+    if "lora" in case.text("model").lower():
+        raise CannotBuildError("the recipe trains all weights, and the case adapters")
+    if case.precision() != "bf16":
+        raise CannotBuildError(f"the recipe computes in bf16, and the case in {case.text('precision')!r}")
+    if other := next((word for word in _OTHER_EXCHANGES if word in said), None):
+        raise CannotBuildError(f"the recipe exchanges tokens by DeepEP, and the case by {other}")
+    return family
+
+
+def _split(case: Case, fields: dict[str, object], replicas: int) -> int:
+    """To how many GPUs the experts of a layer go."""
+    split = case.count("ep", 1) if case.count("ep", 1) > 1 else replicas
+    count = int(str(fields.get("num_experts") or fields.get("num_local_experts") or fields["n_routed_experts"]))
+    if replicas % split or count % split:
+        raise CannotBuildError(f"{count} experts do not go to ep = {split} of the {replicas} GPUs of a stage")
+    return split
+
+
+def _pipeline(case: Case, fields: dict[str, object], stages: int, batch: int) -> dict[str, object]:
+    """Options of one; none where there is one stage. AutoModel fills up virtual stages to as many on each rank."""
+    if stages == 1:
+        return {}
+    layers = int(str(fields.get("num_hidden_layers", 0)))
+    virtual, micro = case.count("vp", 1), case.count("micro_batch")
+    each = -(-layers // (stages * virtual))
+    if virtual < 2 or not layers or -(-layers // each // stages) != virtual or batch % micro:
+        raise CannotBuildError(
+            f"AutoModel's pipeline has two or more stages on each of pp = {stages} ranks, equal but for a layer, and "
+            f"whole micro-batches of {micro} in {batch}: {layers} layers do not go to vp = {virtual} of them"
+        )
+    return {"pipeline_parallel": stages, "microbatch": micro, "layers_per_stage": each}
 
 
 def _fields(case: Case, family: _Family) -> dict[str, object]:

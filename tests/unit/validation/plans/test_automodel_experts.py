@@ -62,15 +62,38 @@ def test_experts_go_to_all_gpus_where_the_table_does_not_say() -> None:
     assert "--checkpoint" in " ".join(planned(**OSS, act_ckpt="full").args)
 
 
+def test_a_pipeline_has_a_rank_of_each_stage_and_a_batch_of_several_micro_batches() -> None:
+    found = planned(
+        model="DeepSeek V3 671B",
+        n_gpus="256",
+        micro_batch="1",
+        pp="4",
+        vp="8",
+        ep="64",
+        other="local_batch=8;TE + DeepEP",
+    )
+    said = " ".join(found.args)
+    assert found.ranks == (0, 64, 128, 192)
+    assert "--batch 8 --expert-parallel 64 --accumulate 1 --checkpoint --gathers-once" in said
+    assert said.endswith("--pipeline-parallel 4 --microbatch 1 --layers-per-stage 2")
+    assert (found.steps, fields(found)["first_k_dense_replace"]) == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "DeepSeek V3 671B", "pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
+        (
+            {"model": "DeepSeek V3 671B", "n_gpus": "64", "pp": "4", "vp": "10"},
+            "61 layers do not go to vp = 10 of them",
+        ),
+        ({"model": "DeepSeek V3 671B", "tp": "4"}, "the recipe has no TP, and the case has tp = 4"),
+        ({"model": "DeepSeek V3.2", "n_gpus": "64"}, "the recipe has no model 'DeepSeek V3.2' of AutoModel's"),
         ({"model": "Moonlight 16B"}, "the recipe has no model 'Moonlight 16B' of AutoModel's"),
         ({"model": "Qwen3 MoE 30B [LoRA]"}, "the recipe trains all weights, and the case adapters"),
         ({"precision": "MXFP8"}, "the recipe computes in bf16, and the case in 'MXFP8'"),
         ({"other": "TE + HybridEP"}, "by DeepEP, and the case by hybridep"),
-        ({"ep": "3"}, "128 experts do not go to ep = 3 of 8 GPUs"),
+        ({"model": "DeepSeek V3 671B", "pp": "3"}, "8 GPUs do not go to pp = 3 stages"),
+        ({"ep": "3"}, "128 experts do not go to ep = 3 of the 8 GPUs of a stage"),
     ],
 )
 def test_what_the_recipe_has_not_is_refused(change: dict[str, str], words: str) -> None:
