@@ -203,10 +203,12 @@ def _pipeline(case: Case, fields: dict[str, object], stages: int, batch: int) ->
     """Options of one; none where there is one stage. AutoModel fills up virtual stages to as many on each rank."""
     if stages == 1:
         return {}
-    layers = int(str(fields.get("num_hidden_layers", 0)))
+    if "hybrid_override_pattern" in fields:
+        raise CannotBuildError(f"the recipe has no pipeline of hybrids, and the case has pp = {stages}")
+    layers = int(str(fields["num_hidden_layers"]))
     virtual, micro = case.count("vp", 1), case.count("micro_batch")
     each = -(-layers // (stages * virtual))
-    if virtual < 2 or not layers or -(-layers // each // stages) != virtual or batch % micro:
+    if virtual < 2 or -(-layers // each // stages) != virtual or batch % micro:
         raise CannotBuildError(
             f"AutoModel's pipeline has two or more stages on each of pp = {stages} ranks, equal but for a layer, and "
             f"whole micro-batches of {micro} in {batch}: {layers} layers do not go to vp = {virtual} of them"
@@ -217,13 +219,17 @@ def _pipeline(case: Case, fields: dict[str, object], stages: int, batch: int) ->
 def _fields(case: Case, family: _Family) -> dict[str, object]:
     """Those of the model's configuration."""
     pattern, hybrid = hybrids.pattern_of(case), hybrids.shapes_of(case)
-    if pattern is None or hybrid is None:
-        return family.fields(published_shapes(case))
-    return {"hybrid_override_pattern": pattern.split("/")[0], **family.fields(hybrid)}
+    try:
+        fields = family.fields(hybrid or published_shapes(case))
+    except KeyError as missing:
+        raise CannotBuildError(
+            f"the case's cells do not say {missing}; leave them empty for the published model's"
+        ) from None
+    return {"hybrid_override_pattern": pattern.split("/")[0], **fields} if pattern else fields
 
 
 def _computes_again(case: Case, family: _Family) -> bool:
     """Whether layers are: what the case says, else what its recipe does."""
-    if case.text("act_ckpt").lower().startswith("see "):
+    if case.text("act_ckpt").lower().startswith(("see ", "recipe")) or not case.text("act_ckpt"):
         return family.checkpoint
     return checkpointing(case) == "full"

@@ -60,6 +60,7 @@ def test_experts_go_to_all_gpus_where_the_table_does_not_say() -> None:
     assert "--attention flex --sequence 4096 --batch 2 --expert-parallel 64 --accumulate 4 --reshard" in said
     assert "--checkpoint" not in said  # its recipe does not
     assert "--checkpoint" in " ".join(planned(**OSS, act_ckpt="full").args)
+    assert "--checkpoint" not in " ".join(planned(**OSS, act_ckpt="").args)
 
 
 def test_a_pipeline_has_a_rank_of_each_stage_and_a_batch_of_several_micro_batches() -> None:
@@ -86,10 +87,12 @@ def test_a_pipeline_has_a_rank_of_each_stage_and_a_batch_of_several_micro_batche
             {"model": "DeepSeek V3 671B", "n_gpus": "64", "pp": "4", "vp": "10"},
             "61 layers do not go to vp = 10 of them",
         ),
+        ({**SUPER, "pp": "4", "ep": "16"}, "the recipe has no pipeline of hybrids, and the case has pp = 4"),
         ({"model": "DeepSeek V3 671B", "tp": "4"}, "the recipe has no TP, and the case has tp = 4"),
         ({"model": "DeepSeek V3.2", "n_gpus": "64"}, "the recipe has no model 'DeepSeek V3.2' of AutoModel's"),
         ({"model": "Moonlight 16B"}, "the recipe has no model 'Moonlight 16B' of AutoModel's"),
         ({"model": "Qwen3 MoE 30B [LoRA]"}, "the recipe trains all weights, and the case adapters"),
+        ({"n_layers": "4", "hidden": "512", "ffn": "1024", "n_heads": "8"}, "cells do not say 'kv_channels'"),
         ({"precision": "MXFP8"}, "the recipe computes in bf16, and the case in 'MXFP8'"),
         ({"other": "TE + HybridEP"}, "by DeepEP, and the case by hybridep"),
         ({"model": "DeepSeek V3 671B", "pp": "3"}, "8 GPUs do not go to pp = 3 stages"),
