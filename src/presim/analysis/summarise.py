@@ -24,7 +24,7 @@ from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, Result, Time
+from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import FAILED, Manifest, Trace
 
@@ -51,24 +51,27 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """What all analyses start from: one rank, and where its steady step's time went."""
+    """What all analyses start from: one rank, where its steady step's time went, what all captured ranks read."""
 
     priced: PricedTrace
     timeline: Timeline
     device: Device
     steps: Steps
     parts: Breakdown  # of the steady step
+    manifests: Sequence[Manifest]  # of all captured ranks
+    reads: list[ReadBack]
 
     @classmethod
-    def of(cls, priced: PricedTrace, timeline: Timeline, device: Device) -> _Run:
+    def of(cls, priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace]) -> _Run:
         steps = find_steps(priced.trace, timeline)
         parts = break_down(priced.trace, timeline, steps.steady, launch_latency_ns=device.launch_latency_ns)
-        return cls(priced, timeline, device, steps, parts)
+        manifests = [each.manifest for each in job or (priced.trace,)]
+        return cls(priced, timeline, device, steps, parts, manifests, read_backs(manifests))
 
 
 def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace] = ()) -> Result:
     """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others."""
-    run, trace = _Run.of(priced, timeline, device), priced.trace
+    run, trace = _Run.of(priced, timeline, device, job), priced.trace
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step.entries), device)
     collectives = by_collective(trace, timeline, step, parts)
@@ -76,7 +79,6 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
     step_time_s = _step_time_s(run.steps, trace.manifest)
     low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
     connected = connecting(trace, timeline, run.steps.steps[0])
-    manifests = [each.manifest for each in job or (trace,)]
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
@@ -101,10 +103,10 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         modules=by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
-        read_backs=read_backs(manifests),
+        read_backs=run.reads,
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
-        notes=_notes(run, manifests, flops, memory, connected),
+        notes=_notes(run, flops, memory, connected),
     )
 
 
@@ -115,13 +117,11 @@ def _interval_s(run: _Run) -> tuple[float, float]:
     return low_ns / 1e9, high_ns / 1e9
 
 
-def _notes(
-    run: _Run, manifests: Sequence[Manifest], flops: Flops, memory: Memory, connected: Connecting | None
-) -> list[str]:
-    """What a reader should know, in the order in which it is shown; ``manifests``: of all captured ranks."""
+def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None) -> list[str]:
+    """What a reader should know, in the order in which it is shown."""
     step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
     return [
-        *policies_note(read_backs(manifests), ranges(sorted(each.rank for each in manifests))),
+        *policies_note(run.reads, ranges(sorted(each.rank for each in run.manifests))),
         *reader_notes(run.priced.trace, run.steps, flops, memory),
         *connecting_note(connected),
         *host_note(parts, step, device.host_factor, device.host),

@@ -42,6 +42,15 @@ class AnalyticEstimator:
         return prices
 
 
+def slowdown_at_work(gpu: Gpu, signatures: list[Signature], working: Sequence[Price | None]) -> list[float]:
+    """What each takes of a GPU in the midst of a job over what it takes of one that rests (sustained-clocks.md).
+
+    ``working``: what `AnalyticEstimator` says of the former. 1 where there is no formula.
+    """
+    resting = AnalyticEstimator(gpu, burst=True).price(signatures)
+    return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]
+
+
 def _formula(signature: Signature) -> Callable[[Sequence[Any], Device], list[Price]] | None:
     if scan.covers(signature):
         return scan.price

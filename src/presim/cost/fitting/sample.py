@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cost.analytic.device import device_of
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
 from presim.cost.fitting.split import Group, group_of, part_of
 from presim.cost.learned import features
 from presim.cost.measured.rows import AT_WORK, Measurement
-from presim.hardware import catalogue
+from presim.hardware import Gpu, catalogue
 
 Array = NDArray[np.float64]
 _LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
@@ -55,7 +55,7 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group 
     estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
     beside = [_sum_ns(estimator, row) for row in rows]
     own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
-    own *= _rested(gpu_id, rows)
+    own /= _slowdown(catalogue.gpu(gpu_id), rows)
     blocks, prices = [], []
     for start in range(0, len(rows), _CHUNK):
         signatures = [row.signature for row in rows[start : start + _CHUNK]]
@@ -67,15 +67,12 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group 
     return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
 
 
-def _rested(gpu_id: str, rows: Sequence[Measurement]) -> Array:
-    """What a row would be of a GPU that rests, over what it is, by the formula."""
+def _slowdown(gpu: Gpu, rows: Sequence[Measurement]) -> Array:
+    """What a row takes over what it would of a GPU that rests, by the formula."""
     factors = np.ones(len(rows))
     places = [place for place, row in enumerate(rows) if row.source in AT_WORK]
     signatures = [rows[place].signature for place in places]
-    rest, work = (AnalyticEstimator(catalogue.gpu(gpu_id), burst=burst).price(signatures) for burst in (True, False))
-    for place, resting, working in zip(places, rest, work):
-        if resting and working:
-            factors[place] = resting.duration_ns / working.duration_ns
+    factors[places] = slowdown_at_work(gpu, signatures, AnalyticEstimator(gpu).price(signatures))
     return factors
 
 

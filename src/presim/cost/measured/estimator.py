@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
 from presim.cost.bounds import datasheet_ns
 from presim.cost.measured.axes import Key, axes
 from presim.cost.measured.rows import AS_AT_WORK, Measurement
@@ -49,7 +49,8 @@ class MeasuredEstimator:
                 found[row.signature].append(row)
         known = list(found)
         bases = self.analytic.price(known)
-        slower = _slower(gpu, found, bases)
+        all_at_work = all(row.source in AS_AT_WORK for rows in found.values() for row in rows)
+        slower = [1.0] * len(known) if all_at_work else slowdown_at_work(gpu, known, bases)
         self.exact = {key: _median(found[key], factor) for key, factor in zip(known, slower)}
         self.lines = self._lines(known, bases)
 
@@ -105,14 +106,6 @@ def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
     log_ratio = (1 - share) * low.log_ratio + share * high.log_ratio
     jump = abs(high.log_ratio - low.log_ratio) / 2
     return log_ratio, math.hypot(max(low.doubt, high.doubt), jump, _LEAST_DOUBT)
-
-
-def _slower(gpu: Gpu, found: dict[Signature, list[Measurement]], working: list[Price | None]) -> list[float]:
-    """What work takes of a GPU at work over what it takes of one that rests, by the formula."""
-    if all(row.source in AS_AT_WORK for rows in found.values() for row in rows):
-        return [1.0] * len(found)
-    resting = AnalyticEstimator(gpu, burst=True).price(list(found))
-    return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]
 
 
 def _median(rows: list[Measurement], slower: float) -> tuple[float, float]:

@@ -44,15 +44,23 @@ class _Family:
     gathers_once: bool  # and gather weights and reduce gradients once for all micro-batches
 
 
+def _whole(shapes: Shapes, name: str) -> int:
+    """A field that is a whole number."""
+    value = shapes.fields.get(name)
+    if not isinstance(value, int):
+        raise CannotBuildError(f"the case's cells do not say {name}; leave them empty for the published model's")
+    return value
+
+
 def _sizes(shapes: Shapes) -> dict[str, object]:
-    """Fields that all have."""
+    """Fields that all but DeepSeek's have."""
     return {
         "hidden_size": shapes.hidden,
         "num_attention_heads": shapes.heads,
         "num_key_value_heads": shapes.kv_heads,
-        "head_dim": shapes.fields["kv_channels"],
+        "head_dim": _whole(shapes, "kv_channels"),
         "vocab_size": shapes.vocab,
-        "num_experts_per_tok": shapes.fields["moe_router_topk"],
+        "num_experts_per_tok": _whole(shapes, "moe_router_topk"),
     }
 
 
@@ -61,8 +69,8 @@ def _qwen3(shapes: Shapes) -> dict[str, object]:
         **_sizes(shapes),
         "num_hidden_layers": shapes.layers,
         "intermediate_size": shapes.ffn,
-        "num_experts": shapes.fields["num_moe_experts"],
-        "moe_intermediate_size": shapes.fields["moe_ffn_hidden_size"],
+        "num_experts": _whole(shapes, "num_moe_experts"),
+        "moe_intermediate_size": _whole(shapes, "moe_ffn_hidden_size"),
         "norm_topk_prob": True,
     }
 
@@ -72,31 +80,28 @@ def _gpt_oss(shapes: Shapes) -> dict[str, object]:
         **_sizes(shapes),
         "num_hidden_layers": shapes.layers,
         "intermediate_size": shapes.ffn,
-        "num_local_experts": shapes.fields["num_moe_experts"],
+        "num_local_experts": _whole(shapes, "num_moe_experts"),
     }
 
 
 def _nemotron(shapes: Shapes) -> dict[str, object]:
-    fields = shapes.fields
     return {
         **_sizes(shapes),
         "intermediate_size": shapes.ffn,
-        "mamba_num_heads": fields["mamba_num_heads"],
-        "mamba_head_dim": fields["mamba_head_dim"],
-        "ssm_state_size": fields["mamba_state_dim"],
-        "n_groups": fields["mamba_num_groups"],
-        "n_routed_experts": fields["num_moe_experts"],
-        "moe_intermediate_size": fields["moe_ffn_hidden_size"],
-        "moe_shared_expert_intermediate_size": fields["moe_shared_expert_intermediate_size"],
-        "moe_latent_size": fields.get("moe_latent_size"),
-        "routed_scaling_factor": fields["moe_router_topk_scaling_factor"],
+        "mamba_num_heads": _whole(shapes, "mamba_num_heads"),
+        "mamba_head_dim": _whole(shapes, "mamba_head_dim"),
+        "ssm_state_size": _whole(shapes, "mamba_state_dim"),
+        "n_groups": _whole(shapes, "mamba_num_groups"),
+        "n_routed_experts": _whole(shapes, "num_moe_experts"),
+        "moe_intermediate_size": _whole(shapes, "moe_ffn_hidden_size"),
+        "moe_shared_expert_intermediate_size": _whole(shapes, "moe_shared_expert_intermediate_size"),
+        "moe_latent_size": shapes.fields.get("moe_latent_size"),
+        "routed_scaling_factor": shapes.fields["moe_router_topk_scaling_factor"],
     }
 
 
 def _deepseek(shapes: Shapes) -> dict[str, object]:
-    fields = shapes.fields
-    frequency = fields["moe_layer_freq"]
-    assert isinstance(frequency, list)
+    frequency = shapes.fields.get("moe_layer_freq")
     return {
         "num_hidden_layers": shapes.layers,
         "hidden_size": shapes.hidden,
@@ -104,15 +109,15 @@ def _deepseek(shapes: Shapes) -> dict[str, object]:
         "num_key_value_heads": shapes.kv_heads,
         "vocab_size": shapes.vocab,
         "intermediate_size": shapes.ffn,
-        "q_lora_rank": fields["q_lora_rank"],
-        "kv_lora_rank": fields["kv_lora_rank"],
-        "qk_nope_head_dim": fields["qk_head_dim"],
-        "qk_rope_head_dim": fields["qk_pos_emb_head_dim"],
-        "v_head_dim": fields["v_head_dim"],
-        "n_routed_experts": fields["num_moe_experts"],
-        "num_experts_per_tok": fields["moe_router_topk"],
-        "moe_intermediate_size": fields["moe_ffn_hidden_size"],
-        "first_k_dense_replace": frequency.count(0),
+        "q_lora_rank": _whole(shapes, "q_lora_rank"),
+        "kv_lora_rank": _whole(shapes, "kv_lora_rank"),
+        "qk_nope_head_dim": _whole(shapes, "qk_head_dim"),
+        "qk_rope_head_dim": _whole(shapes, "qk_pos_emb_head_dim"),
+        "v_head_dim": _whole(shapes, "v_head_dim"),
+        "n_routed_experts": _whole(shapes, "num_moe_experts"),
+        "num_experts_per_tok": _whole(shapes, "moe_router_topk"),
+        "moe_intermediate_size": _whole(shapes, "moe_ffn_hidden_size"),
+        "first_k_dense_replace": frequency.count(0) if isinstance(frequency, list) else 0,
     }
 
 
@@ -138,15 +143,17 @@ def plan_experts(case: Case) -> Plan:
     Raises:
         CannotBuildError: another model, adapters, other precisions or ways of exchange, stages that layers do not fill.
     """
-    family = _family(case)
-    fields = _fields(case, family)
+    family = _family_of(case)
+    pattern = hybrids.pattern_of(case)
+    shapes = hybrids.shapes_of(case) or published_shapes(case)
+    fields = {"hybrid_override_pattern": pattern.split("/")[0]} if pattern else {}
     cluster = cluster_of(case)
     stages = case.count("pp", 1)
     if cluster.world_size % stages:
         raise CannotBuildError(f"{cluster.world_size} GPUs do not go to pp = {stages} stages")
     replicas, batch = cluster.world_size // stages, batch_of(case)
-    split = _split(case, fields, replicas)
-    for package in (*_NEEDS, *(("mamba_ssm", "causal_conv1d") if "ssm_state_size" in fields else ())):
+    split = _split(case, shapes, replicas)
+    for package in (*_NEEDS, *(("mamba_ssm", "causal_conv1d") if pattern else ())):
         needs_installed(package)
     batches = accumulation(Case({**case.row, "micro_batch": str(batch)}), replicas)
     repeats = repeats_for(batches, 1)
@@ -156,7 +163,7 @@ def plan_experts(case: Case) -> Plan:
         options(
             config=family.configuration,
             architecture=family.architecture,
-            set=json.dumps(fields, separators=(",", ":")),
+            set=json.dumps({**fields, **family.fields(shapes)}, separators=(",", ":")),
             attention=next((kind for word, kind in _ATTENTION.items() if word in said), "te"),
             sequence=case.count("seq_len"),
             batch=batch,
@@ -165,7 +172,7 @@ def plan_experts(case: Case) -> Plan:
             checkpoint=_computes_again(case, family),
             reshard=name.startswith(_GATHERED_AGAIN),
             gathers_once=family.gathers_once,
-            **_pipeline(case, fields, stages, batch),
+            **_pipeline(case, shapes, batch),
         ),
         cluster,
         tuple(range(0, cluster.world_size, replicas)),
@@ -174,7 +181,7 @@ def plan_experts(case: Case) -> Plan:
     )
 
 
-def _family(case: Case) -> _Family:
+def _family_of(case: Case) -> _Family:
     """What the case's model is of, where nothing else of it is in the way."""
     only_one(case, "tp", "cp")
     name, said = plain_name(case), case.text("other").lower()
@@ -190,22 +197,22 @@ def _family(case: Case) -> _Family:
     return family
 
 
-def _split(case: Case, fields: dict[str, object], replicas: int) -> int:
+def _split(case: Case, shapes: Shapes, replicas: int) -> int:
     """To how many GPUs the experts of a layer go."""
     split = case.count("ep", 1) if case.count("ep", 1) > 1 else replicas
-    count = int(str(fields.get("num_experts") or fields.get("num_local_experts") or fields["n_routed_experts"]))
+    count = _whole(shapes, "num_moe_experts")
     if replicas % split or count % split:
         raise CannotBuildError(f"{count} experts do not go to ep = {split} of the {replicas} GPUs of a stage")
     return split
 
 
-def _pipeline(case: Case, fields: dict[str, object], stages: int, batch: int) -> dict[str, object]:
+def _pipeline(case: Case, shapes: Shapes, batch: int) -> dict[str, object]:
     """Options of one; none where there is one stage. AutoModel fills up virtual stages to as many on each rank."""
+    stages, layers = case.count("pp", 1), shapes.layers
     if stages == 1:
         return {}
-    if "hybrid_override_pattern" in fields:
+    if shapes.fields.get("is_hybrid_model"):
         raise CannotBuildError(f"the recipe has no pipeline of hybrids, and the case has pp = {stages}")
-    layers = int(str(fields["num_hidden_layers"]))
     virtual, micro = case.count("vp", 1), case.count("micro_batch")
     each = -(-layers // (stages * virtual))
     if virtual < 2 or -(-layers // each // stages) != virtual or batch % micro:
@@ -214,18 +221,6 @@ def _pipeline(case: Case, fields: dict[str, object], stages: int, batch: int) ->
             f"whole micro-batches of {micro} in {batch}: {layers} layers do not go to vp = {virtual} of them"
         )
     return {"pipeline_parallel": stages, "microbatch": micro, "layers_per_stage": each}
-
-
-def _fields(case: Case, family: _Family) -> dict[str, object]:
-    """Those of the model's configuration."""
-    pattern, hybrid = hybrids.pattern_of(case), hybrids.shapes_of(case)
-    try:
-        fields = family.fields(hybrid or published_shapes(case))
-    except KeyError as missing:
-        raise CannotBuildError(
-            f"the case's cells do not say {missing}; leave them empty for the published model's"
-        ) from None
-    return {"hybrid_override_pattern": pattern.split("/")[0], **fields} if pattern else fields
 
 
 def _computes_again(case: Case, family: _Family) -> bool:

@@ -92,7 +92,7 @@ def test_a_pipeline_has_a_rank_of_each_stage_and_a_batch_of_several_micro_batche
         ({"model": "DeepSeek V3.2", "n_gpus": "64"}, "the recipe has no model 'DeepSeek V3.2' of AutoModel's"),
         ({"model": "Moonlight 16B"}, "the recipe has no model 'Moonlight 16B' of AutoModel's"),
         ({"model": "Qwen3 MoE 30B [LoRA]"}, "the recipe trains all weights, and the case adapters"),
-        ({"n_layers": "4", "hidden": "512", "ffn": "1024", "n_heads": "8"}, "cells do not say 'kv_channels'"),
+        ({"n_layers": "4", "hidden": "512", "ffn": "1024", "n_heads": "8"}, "cells do not say num_moe_experts"),
         ({"precision": "MXFP8"}, "the recipe computes in bf16, and the case in 'MXFP8'"),
         ({"other": "TE + HybridEP"}, "by DeepEP, and the case by hybridep"),
         ({"model": "DeepSeek V3 671B", "pp": "3"}, "8 GPUs do not go to pp = 3 stages"),
