@@ -30,7 +30,7 @@ from presim.trace.signatures import (
     Sort,
     family,
 )
-from support.captured import run
+from support.captured import SCRIPTS, run
 from support.command import presim
 
 pytestmark = pytest.mark.torch_cuda
@@ -75,6 +75,7 @@ WORK: list[Signature] = [
     Optimizer(2344825768, 1758619340, 146551607, "float32", 14, "aten::_fused_adamw_"),
     Optimizer(841019750, 280339917, 140169958, "bfloat16", 165, "aten::_foreach_addcmul_"),
 ]
+LARGEST = 1 << 24  # elements that a host computes in little time
 ROUNDED = 16  # bytes that such shares may differ by
 
 
@@ -91,12 +92,40 @@ def test_every_operator_that_is_set_up_is_captured_by_its_name(tmp_path: Path) -
 
 
 def test_the_standard_sweep_is_run_as_it_says(tmp_path: Path) -> None:
-    """The smallest of each kind: names, types and bytes are as captures have them, so that its rows are found."""
+    """Names, types and bytes are as captures have them, so that its rows are found."""
+    check(smallest_of_the_sweep(), tmp_path)
+
+
+def test_what_is_run_can_be_computed(tmp_path: Path) -> None:
+    """By PyTorch's kernels for the host, which look at each index, where it has such: an error would cost the card."""
+    work = [*WORK, *smallest_of_the_sweep(), *(each for kind, name in operators() for each in samples(kind, name))]
+    work = [each for each in work if getattr(each, "elements", 0) <= LARGEST and has_kernel_for_hosts(each)]
+    (tmp_path / "work").write_bytes(msgspec.json.encode(work))
+    script = (SCRIPTS / "on_the_host.py", tmp_path / "work", tmp_path / "refused")
+    ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *script)
+    assert ended.returncode == 0, ended.stderr
+    refused = json.loads((tmp_path / "refused").read_text())
+    assert [(each, said) for each, said in zip(work, refused, strict=True) if said] == []
+    assert {family(each) for each in work} >= {"gemm", "grouped_gemm", "index", "softmax", "optimizer"}
+
+
+def has_kernel_for_hosts(signature: Signature) -> bool:
+    """PyTorch has no other attention there, no products with results in a wider type and no such gradients of norms."""
+    if isinstance(signature, Attention):
+        return signature.backend == "flash"
+    if isinstance(signature, Gemm):
+        return "float8" in signature.dtype or signature.out_dtype in ("", "int32")
+    mixed = isinstance(signature, Normalization) and signature.operator.endswith("_backward")
+    return not mixed or (signature.operator, signature.dtype) == ("aten::native_layer_norm_backward", "float32")
+
+
+def smallest_of_the_sweep() -> list[Signature]:
+    """One of each kind."""
     smallest: dict[tuple[object, ...], Signature] = {}
     for each in standard_sweep():
         names = ("operator", "dtype", "layout", "scaling", "direction", "backend")
         smallest.setdefault((family(each), *(getattr(each, name, "") for name in names)), each)
-    check(list(smallest.values()), tmp_path)
+    return list(smallest.values())
 
 
 def samples(kind: type[MemoryBound], operator: str) -> Iterator[MemoryBound]:

@@ -3,9 +3,9 @@
 ``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; RESULTS is appended to.
 The first line says which card this is. Each kernel is timed between two events that are queued behind a sweep over
 more memory than L2 holds, so that the cache is cold. Where a signature leaves open how operands lie, each way is timed.
-Products keep the card at work until the host has queued all runs:
-no event waits for the host, which takes longer to launch many a kernel than the kernel itself, and clocks stay those of
-a busy card.
+Products keep the card at work until the host has queued all runs: no event waits for the host, which takes longer to
+launch many a kernel than the kernel itself, and clocks stay those of a busy card. A failure after which the card
+answers this process no more ends it, and the caller's next process goes on behind that signature.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import torch
 
-from presim.profile import kernels
+from presim.profile import CARD_LOST, NO_GPU, kernels
 from presim.profile.times import row
 from presim.trace.signatures import Signature
 
@@ -51,9 +51,9 @@ class Busy:
 
 
 def main(work: str, results: str, seconds: str) -> int:
-    """Measure until the work or the time is used up. Exit code 3: no GPU that this PyTorch can use."""
+    """Measure until the work or the time is used up; gives the exit code."""
     if not torch.cuda.is_available():
-        return 3
+        return NO_GPU
     ends = time.monotonic() + float(seconds)
     signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
     with Path(results).open("a") as out:
@@ -63,7 +63,10 @@ def main(work: str, results: str, seconds: str) -> int:
         for signature in signatures:
             if time.monotonic() > ends:
                 break
-            _say(out, {"signature": json.loads(msgspec.json.encode(signature)), **_measured(signature, flush, busy)})
+            row = _measured(signature, flush, busy)
+            _say(out, {"signature": json.loads(msgspec.json.encode(signature)), **row})
+            if "error" in row and not _usable():
+                return CARD_LOST
     return 0
 
 
@@ -101,8 +104,20 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
             return row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
     except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
         # The last two are of a PyTorch that lacks the call, or an argument of it.
-        torch.cuda.empty_cache()
         return {"error": (str(error).splitlines() or [type(error).__name__])[0][:200]}
+
+
+def _usable() -> bool:
+    """Whether the card still works for this process, with the memory of what failed given back.
+
+    An address that was out of bounds, or a check that a kernel made, fails every call that follows.
+    """
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from presim.cost.measured.rows import PROFILE, Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
 from presim.hardware import Gpu, catalogue
+from presim.profile import CARD_LOST, NO_GPU
 from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
 
 _RESULTS = "results.jsonl"
-_NO_GPU = 3  # exit code of the measuring process
 _GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
 _NO_LIBRARIES = (
     ", and there a PyTorch with NVIDIA's libraries, which `make venv` leaves out: pip install torch in another venv"
@@ -98,31 +99,45 @@ def profile(
 
 
 def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
-    """The measuring process's lines; those that were written before it failed count too."""
-    work, results = scratch / "work.json", scratch / _RESULTS
-    work.write_bytes(msgspec.json.encode(planned.work))
-    command = [sys.executable, "-m", "presim.profile.bench", str(work), str(results), str(seconds)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
-        code, complaint = ended.returncode, ended.stderr.strip().splitlines()[-1:]
-    except subprocess.TimeoutExpired:
-        code, complaint = -1, [f"it did not end {_GRACE_S:.0f} s after its time"]
-    lines = read_lines(results)
-    if code == _NO_GPU:
+    """The measuring process's lines; those that were written before it failed count too.
+
+    Where work left the card in an error, which fails all that follows in a process, another one goes on behind it.
+    """
+    results = scratch / _RESULTS
+    lines: list[dict[str, Any]] = []
+    ends, code = time.monotonic() + seconds, CARD_LOST
+    while code == CARD_LOST and (left := planned.work[max(len(lines) - 1, 0) :]) and time.monotonic() < ends:
+        code, complaint = _process(left, results, ends - time.monotonic())
+        lines = read_lines(results)
+    if code == NO_GPU:
         raise InputError("there is no GPU here that PyTorch can use; presim profile needs a machine with one")
     if code and len(lines) < 2:
-        raise InputError(f"measuring failed: {''.join(complaint) or f'exit code {code}'}")
+        raise InputError(f"measuring failed: {complaint or f'exit code {code}'}")
     return lines
 
 
+def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[int, str]:
+    """Run a measuring process: its exit code, and its last words where it failed."""
+    asked = results.with_name("work.json")
+    asked.write_bytes(msgspec.json.encode(work))
+    command = [sys.executable, "-m", "presim.profile.bench", str(asked), str(results), str(seconds)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return -1, f"it did not end {_GRACE_S:.0f} s after its time"
+    return ended.returncode, "".join(ended.stderr.strip().splitlines()[-1:])
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a results file; the last one may have been cut off."""
-    lines = []
+    """Whole lines of a results file: the card's first, then those of work. The last one may have been cut off."""
+    lines: list[dict[str, Any]] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            lines.append(json.loads(line))
+            read = json.loads(line)
         except ValueError:
             break
+        if not lines or "signature" in read:
+            lines.append(read)
     return lines
 
 

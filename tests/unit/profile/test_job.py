@@ -16,7 +16,7 @@ from presim.cost.measured import table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Origin
 from presim.errors import InputError
-from presim.profile import job
+from presim.profile import CARD_LOST, job
 from presim.profile.plan import Plan
 from presim.trace.signatures import (
     Collective,
@@ -124,6 +124,24 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_table(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         job.profile(WORK, tmp_path / "out", 60, GPU)
     assert not (tmp_path / "out").exists()
+
+
+def test_work_that_loses_the_card_is_gone_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a kernel fails whatever its process does after it; another process measures what follows."""
+    asked: list[list[Signature]] = []
+
+    def measuring(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(msgspec.json.decode(Path(command[-3]).read_bytes(), type=list[Signature]))
+        broken = WORK[1] in asked[-1]
+        rows = [line(WORK[0]), {**line(WORK[1]), "error": "an illegal access"}] if broken else [line(WORK[2])]
+        with Path(command[-2]).open("a") as results:
+            results.writelines(json.dumps(row) + "\n" for row in (CARD, *rows))
+        return subprocess.CompletedProcess(command, CARD_LOST if broken else 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", measuring)
+    made = job.profile(WORK, tmp_path, 60, GPU)
+    assert asked == [WORK, WORK[2:]]
+    assert (made.measured, made.left, made.rejected) == (2, 0, {"PyTorch: an illegal access": 1})
 
 
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

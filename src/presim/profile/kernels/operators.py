@@ -26,16 +26,16 @@ def called(call: Call) -> Callable[[], Any]:
     arguments = [_argument(each) for each in call.arguments]
     options = {name: _argument(value) for name, value in call.options}
     operator = getattr(torch.ops.aten, (call.through or call.operator).removeprefix("aten::"))
-    refused = f"no overload of {call.operator}"
+    refused = ""
     for name in operator.overloads():
         overload: Callable[..., Any] = getattr(operator, name)
         try:
             overload(*arguments, **options)
         except (RuntimeError, TypeError) as error:
-            refused = str(error)
+            refused = refused or str(error)  # the first overload is the plain one; later ones miss an argument
             continue
         return lambda: overload(*arguments, **options)
-    raise RuntimeError(refused)
+    raise RuntimeError(refused or f"no overload of {call.operator}")
 
 
 def _argument(argument: Argument) -> Any:
