@@ -100,7 +100,7 @@ demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 
 test: venv frameworks shim  ## all tests
-	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS)
+	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
 	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'

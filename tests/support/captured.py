@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
+import os
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,9 @@ def run(script: str, *args: str, gpu: str = "h100-sxm", world_size: int = 1, ran
     """An example or a script of the tests, by name; the same call gives the same capture again."""
     path = EXAMPLES / script if (EXAMPLES / script).exists() else SCRIPTS / script
     options = RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)
-    return Job(run_and_evaluate([str(path), *args], options, stdout=2, forks=_forks(path, options)))
+    with mock.patch.dict(os.environ):
+        os.environ.pop("PYTEST_CURRENT_TEST", None)  # ranks are forks of one process only where variables are the same
+        return Job(run_and_evaluate([str(path), *args], options, stdout=2, forks=_forks(path, options)))
 
 
 def _forks(script: Path, options: RunOptions) -> Forks | None:
