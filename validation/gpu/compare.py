@@ -130,6 +130,9 @@ def overlaps(folder: Path) -> Iterator[str]:
         "|---|---|---|---:|---:|---:|",
     )
     for row in lines_of(folder / OVERLAP, *PAIR):
+        if "error" in row:
+            yield f"| {row['gpu']} | {row['work']} | {row['beside']} | | {row['error']} | |"
+            continue
         gpu = gpu_named(str(row["gpu"]))
         slower = 100 * (row["beside_s"] / row["alone_s"] - 1)
         bandwidth = gpu.memory_bytes_per_s * MEMORY_REACHED

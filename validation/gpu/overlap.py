@@ -9,6 +9,7 @@ time alone and beside, the SMs that the neighbour holds, what it reads and write
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -30,6 +31,7 @@ SM_COUNTS = (4, 8, 16, 32)
 TRIAL = 2000  # rounds
 Run = Callable[[], object]
 Beside = tuple[Run, int, int]  # a call, the SMs that it holds, the bytes that it reads and writes
+Measure = Callable[[], dict[str, object]]
 
 
 @triton.jit
@@ -97,26 +99,22 @@ def timed(run: Run, neighbour: Run | None = None, stream: torch.cuda.Stream | No
     return statistics.median(times)
 
 
-def pairs(done: set[tuple[str, str]]) -> Iterator[Callable[[], dict[str, object]]]:
-    """A measurement for each pair of work and neighbour that is not done."""
+def pairs(done: set[tuple[str, str]]) -> Iterator[tuple[dict[str, object], Measure]]:
+    """Each pair of work and neighbour that is not done, and what measures it."""
     stream, beside = torch.cuda.Stream(), neighbours()
     for work, run in works().items():
         for name, make in beside.items():
             if (work, name) not in done:
-                yield lambda work=work, run=run, name=name, make=make: measured(work, run, name, make, stream)
+                pair = {"gpu": torch.cuda.get_device_name(), "work": work, "beside": name}
+                yield pair, functools.partial(measured, run, make, stream)
 
 
-def measured(
-    work: str, run: Run, name: str, make: Callable[[float], Beside], stream: torch.cuda.Stream
-) -> dict[str, object]:
-    """One line."""
+def measured(run: Run, make: Callable[[float], Beside], stream: torch.cuda.Stream) -> dict[str, object]:
+    """Times of a pair, and what its neighbour takes."""
     alone = timed(run)
     neighbour, sms, moved = make(4 * alone)
     lasts = timed(neighbour)
     return {
-        "gpu": torch.cuda.get_device_name(),
-        "work": work,
-        "beside": name,
         "alone_s": alone,
         "beside_s": timed(run, neighbour, stream),
         "neighbour_s": lasts,
@@ -126,7 +124,7 @@ def measured(
 
 
 def main() -> None:
-    """All pairs that the file lacks, until the time is used up."""
+    """All pairs that the file lacks, until the time is used up or one fails, behind which another call goes on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", metavar="RESULTS.jsonl", type=Path)
     parser.add_argument("seconds", metavar="SECONDS", type=float)
@@ -135,15 +133,17 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise InputError("there is no GPU here that PyTorch can use")
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    left = 0
-    for measure in pairs({(row["work"], row["beside"]) for row in rows}):
-        if time.monotonic() > ends:
-            left += 1
-            continue
-        row = measure()
+    pending = list(pairs({(row["work"], row["beside"]) for row in rows}))
+    while pending and time.monotonic() < ends:
+        pair, measure = pending.pop(0)
+        try:
+            pair |= measure()
+        except RuntimeError as error:  # after some the card answers this process no more
+            pair["error"] = str(error).splitlines()[0]
+            ends = 0.0
         with results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-    print(f"{left} left" if left else "nothing left")
+            file.write(json.dumps(pair) + "\n")
+    print(f"{len(pending)} left" if pending else "nothing left")
 
 
 if __name__ == "__main__":

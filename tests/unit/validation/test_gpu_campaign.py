@@ -77,8 +77,10 @@ def test_overlap_is_held_against_what_presim_makes_of_the_same_neighbour(tmp_pat
     product = {**pair, "work": "gemm 8192^3", "alone_s": 1.6e-3, "beside_s": 2.0e-3}
     norm = {**pair, "neighbour_sms": 0, "neighbour_GBps": 3016.0, "work": "layer norm 65536x4096"}
     norm |= {"alone_s": 2 * compare.ROWS_BYTES / 3.016e12, "beside_s": 5e-4}
-    (tmp_path / "overlap.jsonl").write_text(json.dumps(product) + "\n" + json.dumps(norm) + "\n")
+    failed = {"gpu": pair["gpu"], "work": "gemm 8192^3", "beside": "copy", "error": "out of memory"}
+    (tmp_path / "overlap.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (product, norm, failed)))
     lines = list(compare.overlaps(tmp_path))[5:]
+    assert lines.pop() == "| NVIDIA H100 80GB HBM3 | gemm 8192^3 | copy | | out of memory | |"
     assert lines[0] == "| h100-sxm | gemm 8192^3 | a kernel | 0 | 25.0 % | 33.3 % |"
     assert lines[1].endswith("| 100.0 % |")
 
