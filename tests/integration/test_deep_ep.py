@@ -31,3 +31,19 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
     assert spread["hybridep"] == ()
     assert spread["deepep"] == pytest.approx([distinct(places, 32, 4) for places in (8, 4, 2, 1)], rel=0.05)
     assert any(note.startswith("DeepEP was stood in for") for note in evaluation.result.notes)
+
+
+def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:
+    """The script checks the sizes it gets; no host waits for counts."""
+    options = RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
+    evaluation = run_and_evaluate([str(SCRIPTS / "deep_ep_decoding.py")], options, stdout=2)
+    assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
+    assert not evaluation.result.read_backs
+    routed = [one for one in evaluation.priced.trace.signatures if isinstance(one, Collective) and one.routed]
+    described = sorted((one.kind, one.dtype, one.routed.tokens, one.routed.token_bytes) for one in routed if one.routed)
+    assert described == [
+        ("combine", "bfloat16", 48, 2048), ("dispatch", "bfloat16", 48, 2048), ("dispatch", "float8_e4m3fn", 48, 1024)
+    ]  # fmt: skip
+    assert {(one.routed.library, one.routed.chosen, one.routed.sms) for one in routed if one.routed} == {
+        ("deepep-low-latency", 4, 0)
+    }

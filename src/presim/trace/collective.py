@@ -43,10 +43,11 @@ class Splits(msgspec.Struct, frozen=True):
 class Routed(msgspec.Struct, frozen=True):
     """How a library deals tokens out to experts: a dispatch, and the combine that brings results back.
 
-    Each token goes once to every host that has an expert it chose, and there once to every such rank.
+    Each token goes once to every host that has an expert it chose, and there once to every such rank; in low latency to
+    every such expert.
     """
 
-    library: str  # deepep, hybridep
+    library: str  # deepep, deepep-low-latency, deepep-v2, hybridep
     tokens: int  # of one rank
     token_bytes: int
     chosen: int  # experts of each token

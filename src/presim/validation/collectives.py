@@ -1,7 +1,8 @@
 """Published times of collectives beside what presim says: rows of nccl-tests logs, gathered in a table.
 
 A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nccl-tests counts) and ``time_us``;
-``inter_link`` says the fabric in words, ``dtype`` the element.
+``inter_link`` says the fabric in words, ``dtype`` the element. Exchanges of experts'
+tokens are read by `presim.validation.exchanges`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from presim.trace.dtypes import is_dtype
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 from presim.validation.cases import CannotBuildError, Case
+from presim.validation.exchanges import CHIPS, exchange, is_exchange, time_us
 from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
 
@@ -40,6 +42,10 @@ _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800)
 
 
 def _price(case: Case) -> Price:
+    if is_exchange(case):
+        cluster = _cluster(case)
+        found, group = exchange(case, cluster)
+        return _priced(found, group, cluster)
     kind = _KINDS.get(case.text("collective"))
     if kind is None:
         raise CannotBuildError(f"presim has no model of {case.text('collective')!r}")
@@ -54,10 +60,21 @@ def _price(case: Case) -> Price:
     group = Group("all", tuple(range(world)), world)
     if reason := impossible(collective, group.ranks, cluster, (case.number("time_us") or 0.0) * 1e-6):
         raise CannotBuildError(f"left out: {reason}")
+    return _priced(collective, group, cluster)
+
+
+def _priced(collective: Collective, group: Group, cluster: Cluster) -> Price:
     price = Chain.default(cluster).price([collective], [group], cluster)[0]
     if price is None:
-        raise CannotBuildError(f"nothing prices {kind} on this cluster")
+        raise CannotBuildError(f"nothing prices {collective.kind} on this cluster")
     return price
+
+
+def _time_us(case: Case) -> float | None:
+    if not is_exchange(case):
+        return case.number("time_us")
+    cluster = _cluster(case)
+    return time_us(case, *exchange(case, cluster), cluster)
 
 
 def _dtype(case: Case) -> str:
@@ -71,7 +88,7 @@ def _dtype(case: Case) -> str:
 
 def _cluster(case: Case) -> Cluster:
     plain = re.split(r" \(", case.text("gpu"))[0]
-    gpu = gpu_of(Case({**case.row, "gpu": plain}))
+    gpu = gpu_of(Case({**case.row, "gpu": CHIPS.get(plain, plain)}))
     nodes, gpus = case.count("nodes", 1), case.count("n_gpus")
     if gpus % nodes:
         raise CannotBuildError(f"{gpus} GPUs cannot be spread over {nodes} nodes evenly")
@@ -109,4 +126,5 @@ COLLECTIVES = Times(
     title="Collectives",
     headings=("log", "GPU", "collective", "nodes", "GPUs"),
     group_of=_log,
+    time_us_of=_time_us,
 )

@@ -28,6 +28,7 @@ class Times:
     title: str  # of the report
     headings: tuple[str, ...]  # of the parts of ``group_of``
     group_of: Callable[[Mapping[str, str]], tuple[str, ...]]
+    time_us_of: Callable[[Case], float | None] = lambda case: case.number("time_us")  # raises CannotBuildError, too
 
     def read(self, path: Path) -> list[dict[str, str]]:
         """The rows of a table.
@@ -43,7 +44,7 @@ class Times:
         made = []
         for row in rows:
             given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
-            added = _without(_TWICE) if given in seen else _cells(Case(row), self.price_of)
+            added = _without(_TWICE) if given in seen else self._cells(Case(row))
             seen.add(given)
             made.append({**row, **added})
         return made
@@ -66,6 +67,27 @@ class Times:
         columns = [*self.headings, "sizes", "median error", "p90", "median sign", "in 80 %"]
         return f"# {self.title}, predicted beside measured\n\n" + markdown(columns, lines)
 
+    def _cells(self, case: Case) -> dict[str, str]:
+        try:
+            measured = self.time_us_of(case)
+            if measured is None:
+                said = case.said("time_us")
+                raise CannotBuildError(f"time_us = {said!r} is no number" if said else "time_us is not given")
+            if not 0 < measured < math.inf:
+                raise CannotBuildError(f"time_us = {measured:g} is no duration")
+            price = self.price_of(case)
+        except CannotBuildError as error:
+            return _without(str(error))
+        predicted = price.duration_ns / 1e3
+        return {
+            "predicted_time_us": f"{predicted:.5g}",
+            "low_time_us": f"{predicted * (1 - price.uncertainty):.5g}",
+            "high_time_us": f"{predicted * (1 + price.uncertainty):.5g}",
+            "error": f"{predicted / measured - 1:.5g}",
+            "provenance": f"{price.origin.name.lower()} {price.estimator}",
+            "reason": "",
+        }
+
     def _columns(self) -> list[str]:
         return [*self.required, *PREDICTED]
 
@@ -73,32 +95,15 @@ class Times:
 def _figures(rows: Sequence[Mapping[str, str]]) -> list[str]:
     errors = [float(row["error"]) for row in rows]
     sizes = [abs(error) for error in errors]
-    held = sum(float(row["low_time_us"]) <= float(row["time_us"]) <= float(row["high_time_us"]) for row in rows)
+    held = sum(float(row["low_time_us"]) <= _measured(row) <= float(row["high_time_us"]) for row in rows)
     middle = (percent(quantile(sizes, 0.5)), percent(quantile(sizes, 0.9)), signed(quantile(errors, 0.5)))
     return [str(len(errors)), *middle, percent(held / len(errors))]
 
 
+def _measured(row: Mapping[str, str]) -> float:
+    """Also where the row told it by a bandwidth."""
+    return float(row["predicted_time_us"]) / (1 + float(row["error"]))
+
+
 def _without(reason: str) -> dict[str, str]:
     return {**dict.fromkeys(PREDICTED, ""), "reason": reason}
-
-
-def _cells(case: Case, price_of: Callable[[Case], Price]) -> dict[str, str]:
-    try:
-        measured = case.number("time_us")
-        if measured is None:
-            said = case.said("time_us")
-            raise CannotBuildError(f"time_us = {said!r} is no number" if said else "time_us is not given")
-        if not 0 < measured < math.inf:
-            raise CannotBuildError(f"time_us = {measured:g} is no duration")
-        price = price_of(case)
-    except CannotBuildError as error:
-        return _without(str(error))
-    predicted = price.duration_ns / 1e3
-    return {
-        "predicted_time_us": f"{predicted:.5g}",
-        "low_time_us": f"{predicted * (1 - price.uncertainty):.5g}",
-        "high_time_us": f"{predicted * (1 + price.uncertainty):.5g}",
-        "error": f"{predicted / measured - 1:.5g}",
-        "provenance": f"{price.origin.name.lower()} {price.estimator}",
-        "reason": "",
-    }

@@ -43,7 +43,7 @@ def test_an_all_reduce_of_32_h800_that_nothing_was_fitted_to_is_met() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"collective": "deepep_ll_combine"}, "presim has no model of 'deepep_ll_combine'"),
+        ({"collective": "mpi_barrier"}, "presim has no model of 'mpi_barrier'"),
         ({"time_us": ""}, "time_us is not given"),
         ({"size_bytes": ""}, "size_bytes is not given"),
         ({"size_bytes": "0"}, "size_bytes = 0 is no number of bytes"),

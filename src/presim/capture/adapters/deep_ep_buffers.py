@@ -7,39 +7,10 @@ from typing import Any
 
 import torch
 
+from presim.capture.adapters.deep_ep_events import EventHandle, EventOverlap
 from presim.capture.adapters.deep_ep_exchange import MISSING, Routing, exchange
+from presim.capture.adapters.deep_ep_low_latency import LowLatency
 from presim.capture.adapters.device_memory import DeviceMemory
-
-
-class EventHandle:
-    """What the current stream has to do by now."""
-
-    def __init__(self) -> None:
-        self.event = torch.cuda.Event()
-        self.event.record()
-
-    def current_stream_wait(self) -> None:
-        """Later work of the current stream comes after it."""
-        torch.cuda.current_stream().wait_event(self.event)
-
-
-class EventOverlap:
-    """An end that a stream can wait for: of an exchange, or of earlier work."""
-
-    def __init__(self, event: Any = None, extra_tensors: Any = None) -> None:
-        self.event = event
-        self.extra_tensors = extra_tensors
-
-    def current_stream_wait(self) -> None:
-        """Later work of the current stream comes after it."""
-        if self.event is not None:
-            self.event.wait() if hasattr(self.event, "wait") else self.event.current_stream_wait()
-
-    def __enter__(self) -> EventOverlap:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.current_stream_wait()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +33,21 @@ class Config:
         return 0 if hosts < 2 else self.num_sms * hosts * self.num_max_rdma_chunked_recv_tokens * hidden_bytes
 
 
-class Buffer:
-    """DeepEP's exchanges for training and for prompts ("normal kernels")."""
+class Buffer(LowLatency):
+    """DeepEP's exchanges: for training and for prompts ("normal kernels") here."""
 
     num_sms = 20
 
-    def __init__(self, group: Any, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0, *args: Any, **more: Any) -> None:
-        if more.get("low_latency_mode") or args[:1] == (True,):
-            raise NotImplementedError(MISSING.format("low-latency mode"))
-        self.group = group
+    def __init__(
+        self,
+        group: Any,
+        num_nvl_bytes: int = 0,
+        num_rdma_bytes: int = 0,
+        low_latency_mode: bool = False,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        self.group, self.low_latency_mode = group, low_latency_mode
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self._memory = DeviceMemory(num_nvl_bytes + num_rdma_bytes, "DeepEP's buffer")
 

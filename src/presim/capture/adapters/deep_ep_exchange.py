@@ -23,7 +23,7 @@ from presim.trace.routing import distinct
 if TYPE_CHECKING:
     from presim.capture.script.hook import Hook
 
-MISSING = "presim's stand-in for DeepEP has no {}: the exchanges of training and of prompts are there"
+MISSING = "presim's stand-in for DeepEP has no {}: the exchanges of training, of prompts and of decoding are there"
 
 
 class Exchange:
@@ -32,7 +32,7 @@ class Exchange:
     hook: Hook | None = None
     was_used = False
 
-    def start(self, kind: str, group: Any, routing: Routing, token: torch.Tensor) -> Any:
+    def start(self, kind: str, group: Any, routing: Routing | Decoding, token: torch.Tensor) -> Any:
         """Begin on the group's own stream after what the current stream has to do; returns what can be waited for.
 
         ``kind``: dispatch or combine; ``token``: rows of what travels.
@@ -119,3 +119,15 @@ class Routing:
         local, step = self.experts // self.ranks, multiple or 1
         mine = self.loads[self.rank * local : (self.rank + 1) * local]
         return [-(-count * self.ranks // step) * step for count in mine]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """The same in low latency, as far as the host knows, which waits for no counts."""
+
+    tokens: int
+    chosen: int
+    experts: int
+    library: str = "deepep-low-latency"
+    sms: int = 0  # none while data moves
+    spread: tuple[float, ...] = ()

@@ -6,7 +6,7 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -52,6 +52,9 @@ class ExchangeConstants(Calibration, frozen=True, kw_only=True):
     link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with SMs enough
     sm_GBps: tuple[float, float]  # what one SM moves
     port_efficiency: float  # share of the NIC's bandwidth
+    copies: Literal["places", "experts"] = (
+        "places"  # of a token: one for each place with experts of it, or for each expert
+    )
 
 
 @functools.cache
@@ -76,7 +79,7 @@ def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricC
 
 
 def exchange_constants(library: str) -> ExchangeConstants:
-    """Constants of a library for experts' exchanges: deepep, hybridep."""
+    """Constants of a library for experts' exchanges, as `Routed.library` names it."""
     entries = table()["exchange"]
     return msgspec.convert(entries.get(library) or entries["deepep"], ExchangeConstants)
 

@@ -2,7 +2,8 @@
 
 DeepEP and HybridEP write into memory of the other GPUs of an NVLink domain, and into one GPU of each other domain,
 which passes tokens on. Both happen at once, so the scarcer of links and ports sets the time. Ordering rows by expert is
-no part of it: that is a kernel of its own.
+no part of it: that is a kernel of its own. DeepEP's kernels of low latency write a token to each of its experts, where
+that may be.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ def moved(routed: Routed, layout: Layout) -> Moved:
     they are: one in each domain's ranks.
     """
     size = float(routed.tokens * routed.token_bytes)
+    if exchange_constants(routed.library).copies == "experts":
+        copies = size * routed.chosen / layout.ranks
+        return Moved(copies * (layout.per_node - 1), copies * (layout.ranks - layout.per_node))
     ranks = places_of(routed, layout.ranks, layout.ranks)
     domains = places_of(routed, layout.nodes, layout.ranks)
     near = ranks * (layout.per_node - 1) / layout.per_node

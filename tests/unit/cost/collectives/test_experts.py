@@ -58,6 +58,28 @@ def test_deepep_has_what_its_multiprocessors_move() -> None:
         assert found == pytest.approx(published_GBps, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "dispatch_us", "combine_us"),
+    [(8, 77, 114), (16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)],
+)
+def test_low_latency_is_near_its_table(ranks: int, dispatch_us: float, combine_us: float) -> None:
+    """H800, 128 tokens of 7168 to 8 experts, FP8 there and bf16 back; constants know 8 to 32 ranks only."""
+    cluster = hardware.choose_cluster(gpu="h800", nodes=ranks // 8, fabric="ib-ndr-400")
+    for kind, token, published_us in (("dispatch", 7168 + 224, dispatch_us), ("combine", TOKEN, combine_us)):
+        routed = Routed("deepep-low-latency", 128, token, 8, 256, 0)
+        found = seconds(Collective(kind, 128 * token, "uint8", 0, routed=routed), ranks, cluster)
+        assert found == pytest.approx(published_us * 1e-6, rel=0.04 if ranks <= 32 else 0.09)
+
+
+def test_a_token_goes_to_each_of_its_experts_in_low_latency() -> None:
+    """Of 16 ranks seven others share its links, and eight are beyond its port; experts are spread evenly."""
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
+    routed = Routed("deepep-low-latency", 1, 160, 4, 64, 0)
+    found = Collective("dispatch", 160, "uint8", 0, routed=routed)
+    bytes_ = moved(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
+    assert (bytes_.near, bytes_.far) == (4 * 160 * 7 / 16, 4 * 160 * 8 / 16)
+
+
 def test_a_host_gets_a_token_once_however_many_of_its_experts_were_chosen() -> None:
     """With as many experts chosen as there are, every other host gets one copy, every other rank of the host one."""
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)

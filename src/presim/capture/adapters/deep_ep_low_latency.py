@@ -1,0 +1,95 @@
+"""DeepEP's exchanges for decoding ("low-latency kernels"), which its buffer offers beside those for training.
+
+The host waits for nothing: every expert has room for all tokens of all ranks, and how many came the device knows. A
+token goes to each of its experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from presim.capture.adapters.deep_ep_events import EventOverlap
+from presim.capture.adapters.deep_ep_exchange import Decoding, exchange
+
+_SCALED = 128  # numbers in FP8 that share a factor
+_MESSAGE_HEAD = 16  # bytes in front of a token
+_BUFFERS = 2  # used in turn
+
+
+class LowLatency:
+    """The part of DeepEP's buffer for decoding."""
+
+    group: Any
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        """Bytes that the network reads and writes: every expert's tokens, sent and received, twice."""
+        factors = hidden // _SCALED * 4
+        message = max(_MESSAGE_HEAD + max(2 * hidden, hidden + factors), 2 * hidden + factors)
+        return 2 * _BUFFERS * num_experts * num_max_dispatch_tokens_per_rank * message
+
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
+        """Nothing: no memory stands behind it."""
+
+    def low_latency_dispatch(
+        self,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        num_max_dispatch_tokens_per_rank: int,
+        num_experts: int,
+        *_: Any,
+        use_fp8: bool = True,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        **__: Any,
+    ) -> tuple[Any, ...]:
+        """Send every token to each of its experts, in FP8 with factors unless told otherwise.
+
+        Returns what each expert of this rank has room for, shape (experts, ranks * tokens at most, width), how many
+        came, a handle, an event, and a hook that receives.
+        """
+        ranks = self.group.size()
+        local, room = num_experts // ranks, ranks * num_max_dispatch_tokens_per_rank
+        dtype = torch.float8_e4m3fn if use_fp8 else x.dtype
+        out: Any = x.new_empty((local, room, x.shape[1]), dtype=dtype)
+        handle = Decoding(x.shape[0], topk_idx.shape[1], num_experts)
+        work = exchange.start("dispatch", self.group, handle, out)
+        if use_fp8:
+            factors = x.new_empty((local, x.shape[1] // _SCALED, room), dtype=torch.float32)
+            out = (out, factors.transpose(1, 2))
+        share = handle.tokens * handle.chosen * ranks // num_experts
+        counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as evenly chosen ones
+        return out, counts, handle, *_received(work, async_finish, return_recv_hook)
+
+    def low_latency_combine(
+        self,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        topk_weights: torch.Tensor,
+        handle: Decoding,
+        *_: Any,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        out: torch.Tensor | None = None,
+        **__: Any,
+    ) -> tuple[Any, ...]:
+        """Send every expert's results back and add them up by their weights: shape (tokens, width)."""
+        work = exchange.start("combine", self.group, handle, x)
+        result = x.new_empty((handle.tokens, x.shape[-1])) if out is None else out
+        return result, *_received(work, async_finish, return_recv_hook)
+
+
+def _received(work: Any, async_finish: bool, hooked: bool) -> tuple[EventOverlap, Callable[[], None]]:
+    """An event and a hook; the current stream waits now where neither was asked for."""
+    if not (async_finish or hooked):
+        work.wait()
+    return EventOverlap(work), work.wait if hooked else _nothing
+
+
+def _nothing() -> None:
+    """What is there already needs no receiving."""
