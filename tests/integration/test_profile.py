@@ -199,3 +199,13 @@ def test_the_measuring_process_times_what_it_can_and_says_what_it_cannot(tmp_pat
     ]
     assert all(1e3 < line["duration_ns"] < 1e5 and line["samples"] >= 7 for line in lines[:3])
     assert lines[2]["samples"] >= 14
+
+
+def test_the_measuring_process_ends_where_the_card_answers_no_more(tmp_path: Path) -> None:
+    """What it could not set up has its line; what follows has none, so that another process begins there."""
+    (tmp_path / "work").write_bytes(msgspec.json.encode([WORK[0], Sort(1, 1, 1, "int8"), WORK[1]]))
+    script = (SCRIPTS / "lost_card.py", tmp_path / "work", tmp_path / "results", "30")
+    ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *script)
+    assert ended.returncode == 0, ended.stderr
+    _, *lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    assert ["error" in line for line in lines] == [False, True]

@@ -123,6 +123,14 @@ def measured(run: Run, make: Callable[[float], Beside], stream: torch.cuda.Strea
     }
 
 
+def attempted(measure: Measure) -> dict[str, object]:
+    """What was measured, or why there is nothing."""
+    try:
+        return measure()
+    except RuntimeError as error:
+        return {"error": (str(error).splitlines() or [type(error).__name__])[0]}
+
+
 def main() -> None:
     """All pairs that the file lacks, until the time is used up or one fails, behind which another call goes on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -136,13 +144,11 @@ def main() -> None:
     pending = list(pairs({(row["work"], row["beside"]) for row in rows}))
     while pending and time.monotonic() < ends:
         pair, measure = pending.pop(0)
-        try:
-            pair |= measure()
-        except RuntimeError as error:  # after some the card answers this process no more
-            pair["error"] = str(error).splitlines()[0]
-            ends = 0.0
+        row = pair | attempted(measure)
         with results.open("a") as file:
-            file.write(json.dumps(pair) + "\n")
+            file.write(json.dumps(row) + "\n")
+        if "error" in row:  # after some the card answers this process no more
+            break
     print(f"{len(pending)} left" if pending else "nothing left")
 
 

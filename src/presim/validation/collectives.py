@@ -21,7 +21,7 @@ from presim.trace.dtypes import is_dtype
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.exchanges import CHIPS, exchange, is_exchange, time_us
+from presim.validation.exchanges import CHIPS, counted_bytes, exchange, is_exchange
 from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
 
@@ -41,11 +41,20 @@ _FABRICS = {("ib", 100): "ib-edr-100", ("ib", 200): "ib-hdr-200", ("ib", 400): "
 _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800): "roce-800"}
 
 
-def _price(case: Case) -> Price:
-    if is_exchange(case):
-        cluster = _cluster(case)
-        found, group = exchange(case, cluster)
-        return _priced(found, group, cluster)
+def _price(case: Case, measured_us: float) -> Price:
+    cluster = _cluster(case)
+    collective = exchange(case, cluster) if is_exchange(case) else _collective(case)
+    group = Group("all", tuple(range(cluster.world_size)), cluster.world_size)
+    if reason := impossible(collective, group.ranks, cluster, measured_us * 1e-6):
+        raise CannotBuildError(f"left out: {reason}")
+    price = Chain.default(cluster).price([collective], [group], cluster)[0]
+    if price is None:
+        raise CannotBuildError(f"nothing prices {collective.kind} on this cluster")
+    return price
+
+
+def _collective(case: Case) -> Collective:
+    """One of NCCL's."""
     kind = _KINDS.get(case.text("collective"))
     if kind is None:
         raise CannotBuildError(f"presim has no model of {case.text('collective')!r}")
@@ -54,27 +63,16 @@ def _price(case: Case) -> Price:
         raise CannotBuildError("size_bytes is not given")
     if size is None or not (0 < size < math.inf and size.is_integer()):
         raise CannotBuildError(f"size_bytes = {said} is no number of bytes")
-    cluster = _cluster(case)
-    world = cluster.world_size
-    collective = Collective(kind, int(size), _dtype(case), 0, 0 if kind in ("broadcast", "reduce") else -1)
-    group = Group("all", tuple(range(world)), world)
-    if reason := impossible(collective, group.ranks, cluster, (case.number("time_us") or 0.0) * 1e-6):
-        raise CannotBuildError(f"left out: {reason}")
-    return _priced(collective, group, cluster)
-
-
-def _priced(collective: Collective, group: Group, cluster: Cluster) -> Price:
-    price = Chain.default(cluster).price([collective], [group], cluster)[0]
-    if price is None:
-        raise CannotBuildError(f"nothing prices {collective.kind} on this cluster")
-    return price
+    return Collective(kind, int(size), _dtype(case), 0, 0 if kind in ("broadcast", "reduce") else -1)
 
 
 def _time_us(case: Case) -> float | None:
-    if not is_exchange(case):
-        return case.number("time_us")
-    cluster = _cluster(case)
-    return time_us(case, *exchange(case, cluster), cluster)
+    """The row's own, else of an exchange what its bandwidth comes to."""
+    measured, bandwidth = case.number("time_us"), case.number("algbw_gbps")
+    if measured is None and bandwidth and is_exchange(case):
+        cluster = _cluster(case)
+        return counted_bytes(exchange(case, cluster), cluster) / (bandwidth * 1e3)
+    return measured
 
 
 def _dtype(case: Case) -> str:

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import re
 
-from presim.cost.collectives.experts import moved
-from presim.cost.collectives.placement import layout_of
 from presim.hardware.cluster import Cluster
 from presim.trace.collective import Collective, Routed
 from presim.trace.routing import distinct, places_of
-from presim.trace.schema import Group
 from presim.validation.cases import CannotBuildError, Case
 
 _LIBRARIES = {"normal": "deepep", "ll": "deepep-low-latency", "v2": "deepep-v2"}
 _NAME = re.compile(r"deepep_(\w+)_(dispatch|combine)")
 _EXPERTS, _SMS = 256, {"normal": 24, "ll": 0, "v2": 24}  # where a row does not say: DeepSeek-V3's, and DeepEP's tests'
-_HOST = 8  # GPUs, of DeepEP's tables
 _GROUPED = 128  # numbers in FP8 that share a factor of four bytes
-CHIPS = {"SM90": "H100", "SM100": "B200"}  # DeepEP's tables of 2026 name no more
+CHIPS = {"SM90": "H100", "SM100": "B200"}  # DeepEP's tables of 2026 name no more; an H800's links are too slow for them
 
 
 def is_exchange(case: Case) -> bool:
@@ -31,8 +27,8 @@ def is_exchange(case: Case) -> bool:
     return case.text("collective").startswith("deepep_")
 
 
-def exchange(case: Case, cluster: Cluster) -> tuple[Collective, Group]:
-    """What a row describes, and who takes part.
+def exchange(case: Case, cluster: Cluster) -> Collective:
+    """What a row describes; all GPUs of the cluster take part.
 
     Raises:
         CannotBuildError: a part of the description is missing, or it is of DeepEP's first release.
@@ -43,21 +39,18 @@ def exchange(case: Case, cluster: Cluster) -> tuple[Collective, Group]:
     if "initial" in case.text("library_version"):
         raise CannotBuildError("the kernels of DeepEP's first release, which were slower, are not modelled")
     kernels, kind = named.groups()
-    said, world = case.text("size_semantics"), cluster.world_size
+    said, hosts = case.text("size_semantics"), cluster.nodes
     tokens = _number(said, r"(\d+) tokens", "how many tokens (128 tokens)")
     hidden = _number(said, r"hidden (\d+)", "its width (hidden 7168)")
     chosen = _number(said, r"top-(\d+)(?!\d| groups)", "how many experts (top-8)")
     experts = _number(said, r"(\d+) experts", _EXPERTS)
     in_fp8 = kind == "dispatch" and "fp8 dispatch" in case.text("dtype")
     size = hidden + hidden // _GROUPED * 4 if in_fp8 else 2 * hidden
-    hosts = max(world // _HOST, 1)
     groups = min(_number(said, r"top-(\d+) groups", hosts), hosts)
-    spread = _limited(groups, hosts, experts, chosen) if groups < hosts else ()
-    routed = Routed(
-        _LIBRARIES[kernels], tokens, size, chosen, experts, _number(said, r"(\d+) SMs", _SMS[kernels]), spread
-    )
-    dtype = "float8_e4m3fn" if in_fp8 else "bfloat16"
-    return Collective(kind, tokens * size, dtype, 0, routed=routed), Group("experts", tuple(range(world)), world)
+    spread = _limited(groups, cluster, experts, chosen) if groups < hosts else ()
+    sms = _number(said, r"(\d+) SMs", _SMS[kernels])
+    routed = Routed(_LIBRARIES[kernels], tokens, size, chosen, experts, sms, spread)
+    return Collective(kind, tokens * size, "float8_e4m3fn" if in_fp8 else "bfloat16", 0, routed=routed)
 
 
 def _number(said: str, pattern: str, otherwise: int | str) -> int:
@@ -68,26 +61,14 @@ def _number(said: str, pattern: str, otherwise: int | str) -> int:
     return int(found[1] if found else otherwise)
 
 
-def _limited(groups: int, hosts: int, experts: int, chosen: int) -> tuple[float, ...]:
-    """To how many places of 1, 2, 4 and 8 ranks a token goes that may choose experts of so many hosts only."""
-    open_to = experts * groups // hosts
-    return tuple(distinct(groups * _HOST // ranks, open_to, chosen) for ranks in (1, 2, 4, 8))
+def _limited(hosts: int, cluster: Cluster, experts: int, chosen: int) -> tuple[float, ...]:
+    """To how many places of 1, 2, 4, ... ranks of a host a token goes that may choose experts of so many hosts only."""
+    own, each = experts * hosts // cluster.nodes, cluster.world_size // cluster.nodes
+    return tuple(distinct(hosts * each >> step, own, chosen) for step in range(each.bit_length()))
 
 
-def time_us(case: Case, found: Collective, group: Group, cluster: Cluster) -> float | None:
-    """The row's time, or what its bandwidth comes to.
-
-    Raises:
-        CannotBuildError: it is shorter than all links and ports together allow.
-    """
+def counted_bytes(found: Collective, cluster: Cluster) -> float:
+    """What DeepEP's bandwidths count: a copy for each host, of one host for each rank, the sender's own among them."""
     assert found.routed is not None
-    layout, bandwidth = layout_of(found, group, cluster), case.number("algbw_gbps")
-    measured = case.number("time_us")
-    if measured is None and bandwidth:
-        hosts = layout.nodes if layout.nodes > 1 else layout.ranks
-        measured = places_of(found.routed, hosts, layout.ranks) * found.bytes / (bandwidth * 1e3)
-    bytes_ = moved(found.routed, layout)
-    least = max(bytes_.near / cluster.link_bytes_per_s, bytes_.far / cluster.network_bytes_per_s) * 1e6
-    if measured is not None and measured < least:
-        raise CannotBuildError(f"left out: {measured:.0f} us, and the wires alone take {least:.0f} us")
-    return measured
+    places = cluster.nodes if cluster.nodes > 1 else cluster.world_size
+    return places_of(found.routed, places, cluster.world_size) * found.bytes

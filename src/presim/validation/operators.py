@@ -78,9 +78,8 @@ def _check_words(signature: Signature) -> None:
         raise CannotBuildError(f"layout = {signature.layout!r} is none of NN, NT, TN, TT")
 
 
-def _price(case: Case) -> Price:
+def _price(case: Case, measured_us: float) -> Price:
     gpu, signature = gpu_of(case), signature_of(case)
-    measured_us = case.number("time_us") or 0.0
     if reason := wrong(Measurement(gpu=gpu, signature=signature, duration_ns=measured_us * 1e3, source="")):
         raise CannotBuildError(f"left out: {reason}")
     for estimator in _estimators(gpu):

@@ -24,11 +24,11 @@ class Times:
 
     what: str  # a row, e.g. "a collective"
     required: tuple[str, ...]  # columns
-    price_of: Callable[[Case], Price]  # raises CannotBuildError
+    price_of: Callable[[Case, float], Price]  # with its time in us; may raise CannotBuildError
     title: str  # of the report
     headings: tuple[str, ...]  # of the parts of ``group_of``
     group_of: Callable[[Mapping[str, str]], tuple[str, ...]]
-    time_us_of: Callable[[Case], float | None] = lambda case: case.number("time_us")  # raises CannotBuildError, too
+    time_us_of: Callable[[Case], float | None] = lambda case: case.number("time_us")  # likewise
 
     def read(self, path: Path) -> list[dict[str, str]]:
         """The rows of a table.
@@ -75,7 +75,7 @@ class Times:
                 raise CannotBuildError(f"time_us = {said!r} is no number" if said else "time_us is not given")
             if not 0 < measured < math.inf:
                 raise CannotBuildError(f"time_us = {measured:g} is no duration")
-            price = self.price_of(case)
+            price = self.price_of(case, measured)
         except CannotBuildError as error:
             return _without(str(error))
         predicted = price.duration_ns / 1e3
@@ -101,7 +101,7 @@ def _figures(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _measured(row: Mapping[str, str]) -> float:
-    """Also where the row told it by a bandwidth."""
+    """In us, also where the row tells it by a bandwidth."""
     return float(row["predicted_time_us"]) / (1 + float(row["error"]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from presim.capture.adapters.deep_ep_events import EventOverlap
-from presim.capture.adapters.deep_ep_exchange import Decoding, exchange
+from presim.capture.adapters.deep_ep_exchange import MISSING, Decoding, exchange
 
 _SCALED = 128  # numbers in FP8 that share a factor
 _MESSAGE_HEAD = 16  # bytes in front of a token
@@ -34,7 +34,7 @@ class LowLatency:
         return 2 * _BUFFERS * num_experts * num_max_dispatch_tokens_per_rank * message
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Nothing: no memory stands behind it."""
+        """Nothing: what it holds is not computed."""
 
     def low_latency_dispatch(
         self,
@@ -42,17 +42,21 @@ class LowLatency:
         topk_idx: torch.Tensor,
         num_max_dispatch_tokens_per_rank: int,
         num_experts: int,
-        *_: Any,
+        cumulative_local_expert_recv_stats: torch.Tensor | None = None,
+        dispatch_wait_recv_cost_stats: torch.Tensor | None = None,
         use_fp8: bool = True,
+        round_scale: bool = False,
+        use_ue8m0: bool = False,
         async_finish: bool = False,
         return_recv_hook: bool = False,
-        **__: Any,
     ) -> tuple[Any, ...]:
         """Send every token to each of its experts, in FP8 with factors unless told otherwise.
 
         Returns what each expert of this rank has room for, shape (experts, ranks * tokens at most, width), how many
         came, a handle, an event, and a hook that receives.
         """
+        if use_ue8m0:
+            raise NotImplementedError(MISSING.format("low_latency_dispatch with use_ue8m0"))
         ranks = self.group.size()
         local, room = num_experts // ranks, ranks * num_max_dispatch_tokens_per_rank
         dtype = torch.float8_e4m3fn if use_fp8 else x.dtype
@@ -72,13 +76,16 @@ class LowLatency:
         topk_idx: torch.Tensor,
         topk_weights: torch.Tensor,
         handle: Decoding,
-        *_: Any,
+        use_logfmt: bool = False,
+        zero_copy: bool = False,
         async_finish: bool = False,
         return_recv_hook: bool = False,
         out: torch.Tensor | None = None,
-        **__: Any,
+        combine_wait_recv_cost_stats: torch.Tensor | None = None,
     ) -> tuple[Any, ...]:
         """Send every expert's results back and add them up by their weights: shape (tokens, width)."""
+        if use_logfmt or zero_copy:
+            raise NotImplementedError(MISSING.format("low_latency_combine with use_logfmt or zero_copy"))
         work = exchange.start("combine", self.group, handle, x)
         result = x.new_empty((handle.tokens, x.shape[-1])) if out is None else out
         return result, *_received(work, async_finish, return_recv_hook)

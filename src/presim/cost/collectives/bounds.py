@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from presim.cost.collectives.experts import moved
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
@@ -20,6 +21,9 @@ def least_seconds(collective: Collective, ranks: tuple[int, ...], cluster: Clust
     if layout.ranks <= 1 or collective.kind in ("barrier", "gather", "scatter"):
         return 0.0
     links = links_of(cluster, layout)
+    if collective.routed is not None:
+        bytes_ = moved(collective.routed, layout)
+        return max(bytes_.near / links.link_Bps, bytes_.far / links.network_Bps)
     message = collective.kind in ("send", "recv", "send_recv")
     near = 1.0 if message else (layout.ranks - 1) / layout.ranks
     if layout.nodes == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -50,7 +51,7 @@ class ExchangeConstants(Calibration, frozen=True, kw_only=True):
     base_us: float  # meeting of all ranks, and what happens before data moves
     network_us: float  # the same where they are in several NVLink domains, besides
     link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with SMs enough
-    sm_GBps: tuple[float, float]  # what one SM moves
+    sm_GBps: tuple[float, float] = (math.inf, math.inf)  # what one SM moves; not said where none is held
     port_efficiency: float  # share of the NIC's bandwidth
     copies: Literal["places", "experts"] = (
         "places"  # of a token: one for each place with experts of it, or for each expert
