@@ -27,6 +27,8 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
         (kind, library, 4, 24) for kind in ("combine", "dispatch") for library in ("deepep", "hybridep")
     ]
     assert {size for _, _, size in routed} == {512 * 1024 * 2}
+    windows = {(kind, how.library): how.window for kind, how, _ in routed}
+    assert (windows["dispatch", "deepep"], windows["combine", "deepep"], windows["combine", "hybridep"]) == (6, 16, 0)
     spread = {how.library: how.spread for _, how, _ in routed}
     assert spread["hybridep"] == ()
     assert spread["deepep"] == pytest.approx([distinct(places, 32, 4) for places in (8, 4, 2, 1)], rel=0.05)
@@ -42,8 +44,10 @@ def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:
     routed = [one for one in evaluation.priced.trace.signatures if isinstance(one, Collective) and one.routed]
     described = sorted((one.kind, one.dtype, one.routed.tokens, one.routed.token_bytes) for one in routed if one.routed)
     assert described == [
-        ("combine", "bfloat16", 48, 2048), ("dispatch", "bfloat16", 48, 2048), ("dispatch", "float8_e4m3fn", 48, 1024)
-    ]  # fmt: skip
+        ("combine", "bfloat16", 48, 2048),
+        ("dispatch", "bfloat16", 48, 2048),
+        ("dispatch", "float8_e4m3fn", 48, 1024 + 4 * 8),  # with a factor for each 128
+    ]
     assert {(one.routed.library, one.routed.chosen, one.routed.sms) for one in routed if one.routed} == {
         ("deepep-low-latency", 4, 0)
     }

@@ -47,13 +47,14 @@ class Routed(msgspec.Struct, frozen=True):
     every such expert.
     """
 
-    library: str  # deepep, deepep-low-latency, deepep-v2, hybridep
+    library: str  # deepep, deepep-low-latency, their first release (deepep-2025-02), deepep-v2, hybridep
     tokens: int  # of one rank
     token_bytes: int
     chosen: int  # experts of each token
     experts: int  # of all ranks together
     sms: int  # multiprocessors that the exchange keeps busy
     spread: tuple[float, ...] = ()  # to how many places a token goes, of 1, 2, 4, ... ranks each; empty: chosen evenly
+    window: int = 0  # tokens that are written before the rank that gets them is told; 0: not said
 
 
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):

@@ -42,7 +42,7 @@ _FABRICS |= {("roce", 200): "roce-200", ("roce", 400): "roce-400", ("roce", 800)
 
 
 def _price(case: Case, measured_us: float) -> Price:
-    cluster = _cluster(case)
+    cluster = cluster_of(case)
     collective = exchange(case, cluster) if is_exchange(case) else _collective(case)
     group = Group("all", tuple(range(cluster.world_size)), cluster.world_size)
     if reason := impossible(collective, group.ranks, cluster, measured_us * 1e-6):
@@ -70,7 +70,7 @@ def _time_us(case: Case) -> float | None:
     """The row's own, else of an exchange what its bandwidth comes to."""
     measured, bandwidth = case.number("time_us"), case.number("algbw_gbps")
     if measured is None and bandwidth and is_exchange(case):
-        cluster = _cluster(case)
+        cluster = cluster_of(case)
         return counted_bytes(exchange(case, cluster), cluster) / (bandwidth * 1e3)
     return measured
 
@@ -84,7 +84,8 @@ def _dtype(case: Case) -> str:
     return name
 
 
-def _cluster(case: Case) -> Cluster:
+def cluster_of(case: Case) -> Cluster:
+    """The cluster that a row names, with the fabric that its words mean."""
     plain = re.split(r" \(", case.text("gpu"))[0]
     gpu = gpu_of(Case({**case.row, "gpu": CHIPS.get(plain, plain)}))
     nodes, gpus = case.count("nodes", 1), case.count("n_gpus")

@@ -1,15 +1,17 @@
 """Rows of a table of collectives that are exchanges of experts' tokens by DeepEP, as its own tables describe them.
 
 ``collective`` is ``deepep_normal_dispatch``, ``deepep_ll_combine``, ``deepep_v2_dispatch`` and so on, and
-``size_semantics`` says in words what is exchanged: ``4096 tokens, hidden 7168, top-8, 256 experts, 24 SMs``. Where a
-row has a bandwidth (``algbw_gbps``) in the place of a time, it counts a copy of each token for every rank that has one
-of its experts, or between hosts for every host, the sender's own among them.
+``size_semantics`` says in words what is exchanged: ``4096 tokens, hidden 7168, top-8, 256 experts, 24 SMs, windows of
+6``; or it says, or ``note`` does, that DeepEP's default windows were used. Where a row has a bandwidth (``algbw_gbps``)
+in the place of a time, it counts a copy of each token for every rank that has one of its experts, or between hosts for
+every host, the sender's own among them.
 """
 
 from __future__ import annotations
 
 import re
 
+from presim.capture.adapters.deep_ep_config import recommended
 from presim.hardware.cluster import Cluster
 from presim.trace.collective import Collective, Routed
 from presim.trace.routing import distinct, places_of
@@ -31,13 +33,11 @@ def exchange(case: Case, cluster: Cluster) -> Collective:
     """What a row describes; all GPUs of the cluster take part.
 
     Raises:
-        CannotBuildError: a part of the description is missing, or it is of DeepEP's first release.
+        CannotBuildError: a part of the description is missing.
     """
     named = _NAME.fullmatch(case.text("collective"))
     if named is None or named[1] not in _LIBRARIES:
         raise CannotBuildError(f"presim has no model of {case.text('collective')!r}")
-    if "initial" in case.text("library_version"):
-        raise CannotBuildError("the kernels of DeepEP's first release, which were slower, are not modelled")
     kernels, kind = named.groups()
     said, hosts = case.text("size_semantics"), cluster.nodes
     tokens = _number(said, r"(\d+) tokens", "how many tokens (128 tokens)")
@@ -49,7 +49,9 @@ def exchange(case: Case, cluster: Cluster) -> Collective:
     groups = min(_number(said, r"top-(\d+) groups", hosts), hosts)
     spread = _limited(groups, cluster, experts, chosen) if groups < hosts else ()
     sms = _number(said, r"(\d+) SMs", _SMS[kernels])
-    routed = Routed(_LIBRARIES[kernels], tokens, size, chosen, experts, sms, spread)
+    window = _window(f"{said} {case.text('note')}", kind, cluster.world_size, sms)
+    library = _LIBRARIES[kernels] + ("-2025-02" if "initial" in case.text("library_version") else "")
+    routed = Routed(library, tokens, size, chosen, experts, sms, spread, window)
     return Collective(kind, tokens * size, "float8_e4m3fn" if in_fp8 else "bfloat16", 0, routed=routed)
 
 
@@ -59,6 +61,12 @@ def _number(said: str, pattern: str, otherwise: int | str) -> int:
     if found is None and isinstance(otherwise, str):
         raise CannotBuildError(f"size_semantics = {said!r} does not say {otherwise}")
     return int(found[1] if found else otherwise)
+
+
+def _window(said: str, kind: str, ranks: int, sms: int) -> int:
+    """Tokens before a rank is told; 0, as well as could be, where nothing is said: tables show the best of many."""
+    own = recommended(kind, ranks, sms).num_max_nvl_chunked_send_tokens if "default" in said else 0
+    return _number(said, r"(?:windows of|chunk) ?(\d+)", own)
 
 
 def _limited(hosts: int, cluster: Cluster, experts: int, chosen: int) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from deep_ep import Buffer, HybridEPBuffer
+from deep_ep import Buffer, Config, HybridEPBuffer
 from deep_ep.hybrid_ep_buffer import indices_to_map
 from deep_ep.utils import EventHandle, EventOverlap
 
@@ -32,7 +32,7 @@ assert abs(sum(counts) - rows) < 0.1 * rows
 assert TOKENS < sent.shape[0] < rows  # some ranks have two of a token's experts
 assert indices.shape == probs.shape == (sent.shape[0], CHOSEN)
 assert (indices >= 0).sum().item() == sum(counts)
-back, _, done = buffer.combine(sent, handle, async_finish=False)
+back, _, done = buffer.combine(sent, handle, config=Config(SMS, 16, 256, 6, 128), async_finish=False)
 done.current_stream_wait()
 assert back.shape == x.shape
 

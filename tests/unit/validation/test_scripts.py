@@ -98,6 +98,7 @@ BAD = [
     ("validation/disagreement", ("{tmp}/empty",), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
+    ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("validation/torch_versions", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/gpu/campaign", ("--out", "{tmp}/no", "--parts", "naps"), "--parts naps: there is no part 'naps'"),
     ("validation/gpu/campaign", ("--out", "{tmp}/other.csv"), "cannot write to {tmp}/other.csv"),

@@ -18,7 +18,8 @@ from typing import Any
 from presim.capture.script.hook import Hook
 
 _OFFERED = {
-    "deep_ep_buffers": ("Buffer", "Config"),
+    "deep_ep_buffers": ("Buffer",),
+    "deep_ep_config": ("Config",),
     "deep_ep_events": ("EventHandle", "EventOverlap"),
     "deep_ep_hybrid": ("HybridEPBuffer", "indices_to_map"),
 }

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
 
+from presim.capture.adapters.deep_ep_config import Config, recommended
 from presim.capture.adapters.deep_ep_events import EventHandle, EventOverlap
 from presim.capture.adapters.deep_ep_exchange import MISSING, Routing, exchange
 from presim.capture.adapters.deep_ep_low_latency import LowLatency
 from presim.capture.adapters.device_memory import DeviceMemory
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Tuning of DeepEP's kernels; only the number of SMs counts here."""
-
-    num_sms: int = 20
-    num_max_nvl_chunked_send_tokens: int = 6
-    num_max_nvl_chunked_recv_tokens: int = 256
-    num_max_rdma_chunked_send_tokens: int = 6
-    num_max_rdma_chunked_recv_tokens: int = 256
-
-    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes of memory shared over NVLink: a window of tokens for every channel and rank of a host."""
-        return self.num_sms // 2 * min(num_ranks, 8) * self.num_max_nvl_chunked_recv_tokens * hidden_bytes
-
-    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes of memory that the network reads and writes: sent and received, for every channel and host."""
-        hosts = num_ranks // 8
-        return 0 if hosts < 2 else self.num_sms * hosts * self.num_max_rdma_chunked_recv_tokens * hidden_bytes
 
 
 class Buffer(LowLatency):
@@ -66,10 +46,13 @@ class Buffer(LowLatency):
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
-        """As many SMs as were set."""
-        return Config(Buffer.num_sms)
+        """The library's own choice for so many ranks, with as many SMs as were set."""
+        return recommended("dispatch", num_ranks, Buffer.num_sms)
 
-    get_combine_config = get_dispatch_config
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> Config:
+        """As `get_dispatch_config`."""
+        return recommended("combine", num_ranks, Buffer.num_sms)
 
     @staticmethod
     def capture() -> EventOverlap:
@@ -97,6 +80,7 @@ class Buffer(LowLatency):
         topk_weights: torch.Tensor | None = None,
         expert_alignment: int = 1,
         *_: Any,
+        config: Config | None = None,
         async_finish: bool = False,
         **__: Any,
     ) -> tuple[Any, ...]:
@@ -109,7 +93,9 @@ class Buffer(LowLatency):
             loads = tuple(num_tokens_per_expert.tolist())  # the host waits for the device, as the library's does
             ranks, spread = self.group.size(), exchange.spread(topk_idx, len(loads), self.group.size())
             handle = Routing("deepep", data.shape[0], loads, ranks, self.group.rank(), self.num_sms, spread)
-        work = exchange.start("dispatch", self.group, handle, data)
+        config = config or self.get_dispatch_config(handle.ranks)
+        factors = 0 if scales is None else scales.shape[-1]
+        work = exchange.start("dispatch", self.group, config.applied_to(handle), data, factors)
         rows = handle.received
         out: Any = data.new_empty((rows, *data.shape[1:]))
         if scales is not None:
@@ -128,11 +114,13 @@ class Buffer(LowLatency):
         handle: Any,
         topk_weights: torch.Tensor | None = None,
         *_: Any,
+        config: Config | None = None,
         async_finish: bool = False,
         **__: Any,
     ) -> tuple[Any, ...]:
         """Send every token's results back and add them up."""
-        work = exchange.start("combine", self.group, handle, x)
+        config = config or self.get_combine_config(handle.ranks)
+        work = exchange.start("combine", self.group, config.applied_to(handle), x)
         out = x.new_empty((handle.tokens, *x.shape[1:]))
         weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.chosen))
         return out, weights, _finished(work, async_finish)

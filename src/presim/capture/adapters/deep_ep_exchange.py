@@ -32,14 +32,15 @@ class Exchange:
     hook: Hook | None = None
     was_used = False
 
-    def start(self, kind: str, group: Any, routing: Routing | Decoding, token: torch.Tensor) -> Any:
+    def start(self, kind: str, group: Any, routing: Routing | Decoding, token: torch.Tensor, factors: int = 0) -> Any:
         """Begin on the group's own stream after what the current stream has to do; returns what can be waited for.
 
-        ``kind``: dispatch or combine; ``token``: rows of what travels.
+        ``kind``: dispatch or combine; ``token``: rows of what travels; ``factors``: of a token in FP8, four bytes each.
         """
         self.was_used = True
-        size = token.shape[-1] * token.element_size()
-        text = f"{kind};{routing.library};{routing.tokens};{size};{routing.chosen};{routing.experts};{routing.sms};"
+        size = token.shape[-1] * token.element_size() + 4 * factors
+        numbers = (routing.tokens, size, routing.chosen, routing.experts, routing.sms, routing.window)
+        text = ";".join((kind, routing.library, *map(str, numbers))) + ";"
         text += ",".join(f"{places:.4g}" for places in routing.spread)
         if self.hook is None:
             raise RuntimeError("deep_ep's stand-in was imported outside of presim")
@@ -97,6 +98,7 @@ class Routing:
     rank: int
     sms: int
     spread: tuple[float, ...] = ()  # as `Exchange.spread`
+    window: int = 0  # as `Routed.window`
 
     @property
     def experts(self) -> int:
@@ -131,3 +133,4 @@ class Decoding:
     library: str = "deepep-low-latency"
     sms: int = 0  # none while data moves
     spread: tuple[float, ...] = ()
+    window: int = 0

@@ -56,7 +56,8 @@ class HybridEPBuffer:
             loads = tuple(routing_map.sum(0).tolist())  # the host waits for the device, as the library's does
             handle = Routing("hybridep", hidden.shape[0], loads, self.group.size(), self.group.rank(), 0)
         routing = dataclasses.replace(handle, sms=self.sms["dispatch"])
-        exchange.start("dispatch", self.group, routing, hidden).wait()
+        factors = 0 if scaling_factor is None else scaling_factor.shape[-1]
+        exchange.start("dispatch", self.group, routing, hidden, factors).wait()
         counts = handle.rows(pad_multiple)
         rows = sum(counts) if num_permuted_tokens is None else int(num_permuted_tokens)
         out = _gather_rows(hidden, rows)

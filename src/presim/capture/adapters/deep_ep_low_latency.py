@@ -62,9 +62,10 @@ class LowLatency:
         dtype = torch.float8_e4m3fn if use_fp8 else x.dtype
         out: Any = x.new_empty((local, room, x.shape[1]), dtype=dtype)
         handle = Decoding(x.shape[0], topk_idx.shape[1], num_experts)
-        work = exchange.start("dispatch", self.group, handle, out)
+        scaled = x.shape[1] // _SCALED if use_fp8 else 0
+        work = exchange.start("dispatch", self.group, handle, out, scaled)
         if use_fp8:
-            factors = x.new_empty((local, x.shape[1] // _SCALED, room), dtype=torch.float32)
+            factors = x.new_empty((local, scaled, room), dtype=torch.float32)
             out = (out, factors.transpose(1, 2))
         share = handle.tokens * handle.chosen * ranks // num_experts
         counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as evenly chosen ones

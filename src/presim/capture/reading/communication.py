@@ -203,11 +203,14 @@ class Communication:
 
 
 def _routed(exchange: str, group: int) -> Collective:
-    """A stand-in's collective as what it stands for: ``kind;library;tokens;bytes;chosen;experts;sms;spread;dtype``."""
+    """A stand-in's collective as what it stands for.
+
+    ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.
+    """
     kind, library, *numbers, spread, dtype = exchange.split(";")
-    tokens, size, chosen, experts, sms = map(int, numbers)
+    tokens, size, chosen, experts, sms, window = map(int, numbers)
     places = tuple(float(each) for each in spread.split(",") if each)
-    routed = Routed(library, tokens, size, chosen, experts, sms, places)
+    routed = Routed(library, tokens, size, chosen, experts, sms, places, window)
     return Collective(kind, routed.tokens * routed.token_bytes, dtype, group, routed=routed)
 
 

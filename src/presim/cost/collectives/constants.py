@@ -45,6 +45,18 @@ class FabricConstants(Calibration, frozen=True, kw_only=True):
     direct_efficiency: float  # of one NIC, for send/receive and all-to-all
 
 
+class CopyingConstants(msgspec.Struct, frozen=True, kw_only=True):
+    """Warps that copy one token after the other; pairs are of dispatch and combine."""
+
+    warps: tuple[int, int]  # of an SM that sends on one host
+    forwarding_warps: tuple[int, int]  # of an SM that passes on between hosts
+    copy_us: tuple[float, float]  # of one warp, for one copy of a token
+    KiB_us: tuple[float, float]  # for each KiB of it, besides
+    factors_us: float  # for the factors of a token in FP8, besides
+    window_us: dict[str, float]  # by generation: until a rank was told of a window
+    tuned_window: tuple[int, int]  # tokens, where an exchange does not say them
+
+
 class ExchangeConstants(Calibration, frozen=True, kw_only=True):
     """A library for experts' exchanges; pairs are of dispatch and combine."""
 
@@ -52,9 +64,12 @@ class ExchangeConstants(Calibration, frozen=True, kw_only=True):
     network_us: float  # the same where they are in several NVLink domains, besides
     link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with SMs enough
     sm_GBps: tuple[float, float] = (math.inf, math.inf)  # what one SM moves; not said where none is held
+    copying: CopyingConstants | None = None  # in the place of that, where it is known in more detail
     port_efficiency: float  # share of the NIC's bandwidth
-    copies: Literal["places", "experts"] = (
-        "places"  # of a token: one for each place with experts of it, or for each expert
+    peer_efficiency: float = 1.0  # share of it towards one other host
+    peer_uncertainty: float = 0.0  # added to the uncertainty where there is one other host only
+    copies: Literal["places", "experts", "experts by the port"] = (
+        "places"  # of a token: one for each place with experts of it, or for each expert; within a host by the port too
     )
 
 

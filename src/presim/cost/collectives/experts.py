@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.cost.collectives.constants import exchange_constants
+from presim.cost.collectives.constants import ExchangeConstants, exchange_constants
+from presim.cost.collectives.copying import copying_seconds
 from presim.cost.collectives.placement import Layout, Links
 from presim.cost.price import Origin, Price
-from presim.trace.collective import Routed
+from presim.trace.collective import Collective, Routed
 from presim.trace.routing import places_of
 
 NAME = "analytic/experts"
@@ -35,8 +36,11 @@ def moved(routed: Routed, layout: Layout) -> Moved:
     they are: one in each domain's ranks.
     """
     size = float(routed.tokens * routed.token_bytes)
-    if exchange_constants(routed.library).copies == "experts":
+    kind = exchange_constants(routed.library).copies
+    if kind != "places":
         copies = size * routed.chosen / layout.ranks
+        if kind == "experts by the port":
+            return Moved(0.0, copies * (layout.ranks - 1))
         return Moved(copies * (layout.per_node - 1), copies * (layout.ranks - layout.per_node))
     ranks = places_of(routed, layout.ranks, layout.ranks)
     domains = places_of(routed, layout.nodes, layout.ranks)
@@ -45,17 +49,32 @@ def moved(routed: Routed, layout: Layout) -> Moved:
     return Moved(near * size, far * size)
 
 
-def price_exchange(kind: str, routed: Routed, layout: Layout, links: Links) -> Price:
-    """From the moment all ranks have arrived. ``kind``: dispatch or combine, which adds up what it brings back."""
+def price_exchange(collective: Collective, routed: Routed, layout: Layout, links: Links) -> Price:
+    """From the moment all ranks have arrived. A dispatch, or a combine, which adds up what it brings back."""
     constants = exchange_constants(routed.library)
-    place, bytes_ = ("dispatch", "combine").index(kind), moved(routed, layout)
-    reach = links.link_Bps * constants.link_efficiency[place]
-    reach = min(reach, routed.sms * constants.sm_GBps[place] * 1e9) if routed.sms else reach
-    latency = constants.base_us * 1e-6
-    duration = bytes_.near / reach
-    if layout.nodes > 1:
-        latency += constants.network_us * 1e-6
-        duration = max(duration, bytes_.far / (links.network_Bps * constants.port_efficiency))
-    width = min(constants.uncertainty + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
+    latency, duration = seconds_of(collective, routed, layout, links, constants)
+    width = constants.uncertainty + (constants.peer_uncertainty if layout.nodes == 2 else 0.0)
+    width = min(width + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
     bound = "latency" if latency > duration else "network"
     return Price(max(1, round((latency + duration) * 1e9)), Origin.ANALYTIC, width, NAME, bound)
+
+
+def seconds_of(
+    collective: Collective, routed: Routed, layout: Layout, links: Links, constants: ExchangeConstants
+) -> tuple[float, float]:
+    """Before data moves, and while it does: as long as the scarcest of links, SMs and port needs."""
+    place, bytes_ = ("dispatch", "combine").index(collective.kind), moved(routed, layout)
+    reach = links.link_Bps * constants.link_efficiency[place]
+    if routed.sms:
+        reach = min(reach, routed.sms * constants.sm_GBps[place] * 1e9)
+    latency, duration = constants.base_us * 1e-6, bytes_.near / reach
+    if routed.sms and constants.copying is not None:
+        is_scaled = collective.dtype.startswith("float8")
+        copying = copying_seconds(place, routed, is_scaled, layout, links.generation, constants.copying)
+        duration = max(duration, copying)
+    if layout.nodes > 1:
+        latency += constants.network_us * 1e-6
+    if bytes_.far:
+        share = min(constants.port_efficiency, constants.peer_efficiency * max(layout.nodes - 1, 1))
+        duration = max(duration, bytes_.far / (links.network_Bps * share))
+    return latency, duration

@@ -42,7 +42,7 @@ class Hierarchical:
         """Duration from the moment all members have arrived, running alone."""
         if collective.routed is not None:
             layout = layout_of(collective, group, cluster)
-            return price_exchange(collective.kind, collective.routed, layout, links_of(cluster, layout))
+            return price_exchange(collective, collective.routed, layout, links_of(cluster, layout))
         check_kind(collective)
         tuning = tuning_of(cluster.nccl, self._environment)
         layout = layout_of(collective, group, cluster)

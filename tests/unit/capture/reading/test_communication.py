@@ -183,11 +183,11 @@ def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
 def test_a_stand_in_says_what_its_collective_is(said: str, spread: tuple[float, ...]) -> None:
     """One number goes round; the site has what the library would have moved, and to how many places if it is known."""
     build = LogBuilder()
-    site = build.text(f"site at=train.py:7 exchange=dispatch;hybridep;4096;14336;8;64;16;{said};bfloat16")
+    site = build.text(f"site at=train.py:7 exchange=dispatch;hybridep;4096;14336;8;64;16;6;{said};bfloat16")
     group = build.text("group name=3 size=8 ranks=0:8:1 desc=experts")
     op = f"op name=record_param_comms in= out= args={group}"
     build.record(Kind.COLLECTIVE, work=f"{collective('all_reduce', 4)} site={site}", op=op)
-    routed = Routed("hybridep", 4096, 14336, 8, 64, 16, spread)
+    routed = Routed("hybridep", 4096, 14336, 8, 64, 16, spread, window=6)
     found, groups = signatures(build)
     assert found == [Collective("dispatch", 4096 * 14336, "bfloat16", 0, routed=routed)]
     assert groups == (Group("experts", tuple(range(8)), 8),)

@@ -1,0 +1,67 @@
+"""How DeepEP's kernels for training and prompts are tuned: SMs, and how many tokens move before a peer is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from presim.capture.adapters.deep_ep_exchange import Routing
+
+_HOST = 8  # ranks that NVLink joins, as the library counts them
+_TOKEN_BYTES = 8 + 128 * (8 + 4 + 4)  # beside a token in a buffer: its origin, 128 choices, their weights, 128 factors
+_RDMA_TOKEN_BYTES = _TOKEN_BYTES + 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """DeepEP's ``Config``: what is written before a peer is told ("send"), and what a buffer holds ("recv").
+
+    Sizes of buffers are those of ``csrc/config.hpp`` (DeepEP 1.2), less some hundred bytes of counters.
+    """
+
+    num_sms: int = 20
+    num_max_nvl_chunked_send_tokens: int = 6
+    num_max_nvl_chunked_recv_tokens: int = 256
+    num_max_rdma_chunked_send_tokens: int = 6
+    num_max_rdma_chunked_recv_tokens: int = 256
+
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """Bytes of memory shared over NVLink: a buffer of tokens for every channel and rank of a host."""
+        tokens = self.num_sms // 2 * min(num_ranks, _HOST) * self.num_max_nvl_chunked_recv_tokens
+        return tokens * (hidden_bytes + _TOKEN_BYTES)
+
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """Bytes of memory that the network reads and writes: sent and received, for every channel and host."""
+        if num_ranks <= _HOST:
+            return 0
+        step = self.num_max_rdma_chunked_send_tokens
+        each = -(-self.num_max_rdma_chunked_recv_tokens // step) * step
+        return 2 * (self.num_sms // 2) * (num_ranks // _HOST) * each * (hidden_bytes + _RDMA_TOKEN_BYTES)
+
+    def applied_to(self, routing: Routing) -> Routing:
+        """An exchange with these SMs and windows."""
+        return dataclasses.replace(routing, sms=self.num_sms, window=self.num_max_nvl_chunked_send_tokens)
+
+
+# By ranks: tokens before a peer is told and tokens of a buffer, over NVLink and over the network
+# (get_dispatch_config and get_combine_config of deepseek-ai/DeepEP 1.2, deep_ep/buffer.py).
+_RECOMMENDED = {
+    "dispatch": {
+        2: (24, 256, 6, 128), 4: (6, 256, 6, 128), 8: (6, 256, 6, 128), 16: (36, 288, 20, 128), 24: (32, 288, 8, 128),
+        32: (32, 288, 8, 128), 48: (32, 288, 8, 128), 64: (32, 288, 8, 128), 96: (20, 480, 12, 128),
+        128: (20, 560, 12, 128), 144: (32, 720, 12, 128), 160: (28, 720, 12, 128),
+    },
+    "combine": {
+        2: (10, 256, 6, 128), 4: (9, 256, 6, 128), 8: (4, 256, 6, 128), 16: (4, 288, 12, 128), 24: (1, 288, 8, 128),
+        32: (1, 288, 8, 128), 48: (1, 288, 8, 128), 64: (1, 288, 8, 128), 96: (1, 480, 8, 128),
+        128: (1, 560, 8, 128), 144: (2, 720, 8, 128), 160: (2, 720, 8, 128),
+    },
+}  # fmt: skip
+
+
+def recommended(kind: str, ranks: int, sms: int) -> Config:
+    """The library's own choice; as there, AssertionError for numbers of ranks that it has none for."""
+    if ranks not in _RECOMMENDED[kind]:
+        raise AssertionError(f"Unsupported number of EP ranks: {ranks}")
+    return Config(sms, *_RECOMMENDED[kind][ranks])

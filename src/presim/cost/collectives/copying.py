@@ -1,0 +1,30 @@
+"""Copies of tokens by the warps of an SM, as DeepEP's kernels for training and prompts make them.
+
+Half of the SMs send, each to all ranks of its host: its warps copy a token for every rank that gets it, and after a
+window of them the rank is told, once all writes have arrived (deepseek-ai/DeepEP, csrc/kernels/intranode.cu). Between
+hosts the warps that pass tokens on do it, and windows overlap with the network (internode.cu).
+"""
+
+from __future__ import annotations
+
+from presim.cost.collectives.constants import CopyingConstants
+from presim.cost.collectives.placement import Layout
+from presim.trace.collective import Routed
+from presim.trace.routing import places_of
+
+
+def copying_seconds(
+    place: int, routed: Routed, is_scaled: bool, layout: Layout, generation: str, constants: CopyingConstants
+) -> float:
+    """What the SMs of a rank are busy with one exchange.
+
+    ``place``: 0 for a dispatch, 1 for a combine; ``is_scaled``: factors travel with each token, as with FP8.
+    """
+    copies = routed.tokens * places_of(routed, layout.ranks, layout.ranks) / (routed.sms / 2)
+    one_us = constants.copy_us[place] + constants.KiB_us[place] * routed.token_bytes / 1024
+    one_us += constants.factors_us if is_scaled else 0.0
+    if layout.nodes > 1:
+        return copies / constants.forwarding_warps[place] * one_us * 1e-6
+    windows = copies / layout.ranks / (routed.window or constants.tuned_window[place])
+    waits_us = windows * constants.window_us.get(generation, constants.window_us["hopper"])
+    return (copies / constants.warps[place] * one_us + waits_us) * 1e-6
