@@ -50,7 +50,7 @@ def exchange(case: Case, cluster: Cluster) -> Collective:
     spread = _limited(groups, cluster, experts, chosen) if groups < hosts else ()
     sms = _number(said, r"(\d+) SMs", _SMS[kernels])
     window = _window(f"{said} {case.text('note')}", kind, cluster.world_size, sms)
-    library = _LIBRARIES[kernels] + ("-2025-02" if "initial" in case.text("library_version") else "")
+    library = _LIBRARIES[kernels] + ("-2025-02" if case.text("library_version").startswith("V1 initial") else "")
     routed = Routed(library, tokens, size, chosen, experts, sms, spread, window)
     return Collective(kind, tokens * size, "float8_e4m3fn" if in_fp8 else "bfloat16", 0, routed=routed)
 
@@ -65,8 +65,13 @@ def _number(said: str, pattern: str, otherwise: int | str) -> int:
 
 def _window(said: str, kind: str, ranks: int, sms: int) -> int:
     """Tokens before a rank is told; 0, as well as could be, where nothing is said: tables show the best of many."""
-    own = recommended(kind, ranks, sms).num_max_nvl_chunked_send_tokens if "default" in said else 0
-    return _number(said, r"(?:windows of|chunk) ?(\d+)", own)
+    stated = _number(said, r"(?:windows of|chunk) ?(\d+)", 0)
+    if stated or "default" not in said:
+        return stated
+    try:
+        return recommended(kind, ranks, sms).num_max_nvl_chunked_send_tokens
+    except AssertionError as error:
+        raise CannotBuildError(f"DeepEP has no default windows for {ranks} ranks: {error}") from None
 
 
 def _limited(hosts: int, cluster: Cluster, experts: int, chosen: int) -> tuple[float, ...]:

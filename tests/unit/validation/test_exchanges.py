@@ -95,6 +95,10 @@ def test_tokens_that_may_go_to_some_hosts_only_are_fewer_copies() -> None:
             "size_semantics = '128 tokens, top-8' does not say its width (hidden 7168)",
         ),
         ({"time_us": "", "algbw_gbps": ""}, "time_us is not given"),
+        (
+            {"n_gpus": "6", "nodes": "1", "note": "default", "collective": "deepep_normal_combine"},
+            "DeepEP has no default windows for 6 ranks: Unsupported number of EP ranks: 6",
+        ),
         ({"time_us": "70"}, "left out: faster than the wires allow"),
     ],
 )

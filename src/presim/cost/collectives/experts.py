@@ -1,9 +1,9 @@
 """Exchanges of experts by libraries that send a token once to each host, and there once to each rank.
 
 DeepEP and HybridEP write into memory of the other GPUs of an NVLink domain, and into one GPU of each other domain,
-which passes tokens on. Both happen at once, so the scarcer of links and ports sets the time. Ordering rows by expert is
-no part of it: that is a kernel of its own. DeepEP's kernels of low latency write a token to each of its experts, where
-that may be.
+which passes tokens on. Both happen at once, so the scarcest of links, ports and SMs sets the time. Ordering rows by
+expert is no part of it: that is a kernel of its own. DeepEP's kernels of low latency write a token to each of its
+experts, where that may be.
 """
 
 from __future__ import annotations
