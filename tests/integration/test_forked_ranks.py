@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +155,7 @@ if __name__ == "__main__":
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
-    request = Request(Launch(str(script), ()), Selection((0,)), script_stdout=subprocess.DEVNULL)
+    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
     forks = kept.of(script, cluster) if kept else None
     (trace,) = capture(request, cluster, forks=forks).traces
     assert trace.manifest.error == ""
@@ -191,3 +190,18 @@ def test_a_script_that_uses_the_device_as_it_is_imported_is_run_as_ever(tmp_path
         assert asked(captured(script, kept)) == asked(captured(script, None))
     finally:
         kept.close()
+
+
+@pytest.mark.parametrize(("last", "shown"), [("", ""), ("raise SystemExit(3)", "rank 0:\na line\na warning\n")])
+def test_a_quiet_script_is_heard_where_it_fails(
+    last: str, shown: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What it prints, and what libraries warn of, stays out of a table's progress."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch\ntorch.ones(3, device='cuda')\nprint('a line', flush=True)\n"
+        f"print('a warning', file=sys.stderr)\n{last}\n"
+    )
+    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    capture(request, choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1))
+    assert capfd.readouterr() == ("", shown)

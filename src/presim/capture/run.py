@@ -39,6 +39,7 @@ class Request:
     limit_s: float = 600.0  # end a script that takes longer
     script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
     values: tuple[str, ...] = ()  # policies, as --values takes them
+    is_quiet: bool = False  # what the script prints, warnings too, is kept back unless it fails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +84,9 @@ def capture(
     hook = ensure_hook(torch)
     with contextlib.nullcontext(forks) if forks else Forks() as forks:
         setting = Setting(
-            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, values, simulator, forks
-        )
+            request.program, cluster, libraries, hook, request.limit_s,
+            request.script_stdout, request.is_quiet, values, simulator, forks,
+        )  # fmt: skip
         found = (
             _capture_differing(request, setting, progress)
             if request.selection.ranks is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -69,7 +68,7 @@ class Captures:
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
         program, cluster = Launch(str(script), plan.args), emulated(plan.cluster)
-        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, subprocess.DEVNULL)
+        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, is_quiet=True)
         forks = self._forks.of(script, cluster)
         (trace,) = capture(request, cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:

@@ -48,7 +48,8 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
             if setting.simulator:
                 watch.simulator = files.enter_context(setting.simulator(watch.blocked))
                 starts = [_timed(start, watch.simulator, wave) for start in starts]
-            starts = [_hidden(start, files) if start.rank in wave.hidden else start for start in starts]
+            hidden = frozenset(wave.ranks) if setting.is_quiet else wave.hidden
+            starts = [_hidden(start, files) if start.rank in hidden else start for start in starts]
             starter = setting.forks.starter(starts)
             codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.brief)
         yield _left(directory, wave, codes, watch.alone)
