@@ -61,7 +61,7 @@ def _names(signature: Attention) -> tuple[str, ...]:
 def seconds(signature: Attention, device: Device, constants: AttentionConstants) -> tuple[float, str]:
     """Duration and what bounds it, of forward or backward.
 
-    arithmetic = waves of query tiles, each as long as the keys it sees (half of them where causal);
+    arithmetic = waves of query tiles, each as long as the keys it sees (half of them where causal, few in a window);
     memory = q, k, v and the result once (backward: their gradients too); joined as in `gemm.seconds`.
     """
     backward = signature.direction == "backward"
@@ -78,7 +78,8 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     unit = 4 * _TILE * _TILE * dim / per_sm * (_BACKWARD_FLOPS if backward else 1)
     sequences = signature.batch * signature.heads
     pairs, rows, longest = _tiles(signature)
-    tiles, overhead = sequences * rows, constants.tile_overhead
+    tiles = sequences * rows
+    overhead = constants.tile_overhead + (constants.window_overhead if _is_bounded(signature) else 0.0)
     whole = sequences * (pairs + overhead * rows) * unit
     waves = np.ceil(tiles / device.sms) * whole / tiles
     shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
@@ -98,19 +99,20 @@ def _tiles(signature: Attention) -> tuple[float, float, float]:
     if signature.causal:
         before = -(-max(signature.kv_len - signature.q_len, 0) // _TILE)
         pairs = min(rows * before + rows * (rows + 1) // 2, pairs)
-    if signature.window and not _ignores_window(signature):
+    if _is_bounded(signature):
         longest = min(-(-(signature.window + _TILE) // _TILE), columns)
         pairs = min(pairs, rows * longest)
     return max(pairs, 1), max(rows, 1), max(longest, 1)
 
 
-def _ignores_window(signature: Attention) -> bool:
-    """cuDNN's backward in FP8 works through all that comes before a token, whatever the window: 9.22 to 9.26 do.
+def _is_bounded(signature: Attention) -> bool:
+    """Whether a window leaves work out; in cuDNN's backward in FP8 it does not (9.19 to 9.26).
 
-    With a window of 128 it takes four times as long for twice the tokens, in 16 bits and forward twice as long
+    That takes four times as long for twice the tokens with a window of 128, in 16 bits and forward twice as long
     (NVIDIA/cudnn-frontend 60e572b to e99b0d0, benchmark/sdpa_benchmark_training/results/gpt_oss, GB200 and GB300).
     """
-    return signature.direction == "backward" and signature.backend == "cudnn" and signature.dtype.startswith("float8")
+    is_fp8 = signature.backend == "cudnn" and signature.dtype.startswith("float8")
+    return signature.window > 0 and not (is_fp8 and signature.direction == "backward")
 
 
 def _bytes(signature: Attention) -> float:

@@ -54,6 +54,7 @@ class AttentionConstants(Calibration, frozen=True, kw_only=True):
     backward_products: float = 2.5  # products beside each exponential backward, relative to forward
     backward_passes: float = 0.0  # how often kernels around the backward move what they need (`_beside_backward`)
     wide_backward: bool = True  # head dimensions above 128 leave the backward few registers
+    window_overhead: float = 0.0  # further key tiles that a query tile costs where a window bounds what it sees
     decode_launch_us: float = 12.0
     decode_memory: float = 0.8
 

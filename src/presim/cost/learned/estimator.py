@@ -21,7 +21,7 @@ from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
-from presim.trace.signatures import Gemm, Signature
+from presim.trace.signatures import Attention, Gemm, Signature
 
 # Whose models correct a GPU that has none of its own: its generation's. Between generations nothing was gained
 # (docs/decisions/learned-prices.md).
@@ -32,6 +32,9 @@ _SHORT_NS = 20_000  # products are so short where trees can say that more work t
 # Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
 # products describes gradients best: SimuMax's 370 on B200, corrected by the forward products of the other frameworks.
 _OTHER_LAYOUT = 0.5
+# Blackwell's tables hold other libraries' attention under cuDNN's name (cost/measured/importers/aiconfigurator.py). Its
+# own, over whole tensors, takes other times (validation/results/operators-attention.md).
+_STANDS_IN = ("blackwell", "cudnn")
 _BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # classes that begin so
 _CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
 
@@ -137,7 +140,14 @@ def _halves(product: Gemm) -> list[Gemm]:
 
 def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
     """A layout, backend or operator that was not among those measured keeps at least the doubt of the formula."""
-    return width if features.variant(signature) in model.variants else max(width, base.uncertainty)
+    measured = features.variant(signature) in model.variants and not _stood_in_for(signature, model.gpu)
+    return width if measured else max(width, base.uncertainty)
+
+
+def _stood_in_for(signature: Signature, gpu: str) -> bool:
+    if not isinstance(signature, Attention) or signature.paged or gpu not in catalogue.ids(Gpu):
+        return False
+    return (catalogue.gpu(gpu).architecture, signature.backend) == _STANDS_IN
 
 
 @functools.lru_cache(maxsize=256)

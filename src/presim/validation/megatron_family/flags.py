@@ -16,6 +16,7 @@ _NUMBERS = {  # option -> field of TransformerConfig
     "v-head-dim": "v_head_dim",
     "mtp-num-layers": "mtp_num_layers",
     "wgrad-deferral-limit": "wgrad_deferral_limit",
+    "moe-flex-dispatcher-num-sms": "moe_hybridep_num_sms",  # named so before
     "decoder-first-pipeline-num-layers": "num_layers_in_first_pipeline_stage",
     "decoder-last-pipeline-num-layers": "num_layers_in_last_pipeline_stage",
 }
@@ -29,6 +30,7 @@ _SWITCHES = {
     "overlap-moe-expert-parallel-comm": "overlap_moe_expert_parallel_comm",
     "qk-layernorm": "qk_layernorm",
 }
+_WORDS = {"normalization": "normalization", "moe-flex-dispatcher-backend": "moe_flex_dispatcher_backend"}
 _SHARES = {"attention-dropout": "attention_dropout", "hidden-dropout": "hidden_dropout"}
 _NAMES = {  # what a published case says in its name only
     "qk_layernorm": {"qk_layernorm": True},
@@ -66,8 +68,7 @@ def fields_of(case: Case, said: Mapping[str, str]) -> dict[str, object]:
     if fields.get("cross_entropy_loss_fusion"):
         fields["cross_entropy_fusion_impl"] = said.get("cross-entropy-fusion-impl", "native")  # Megatron's own default
     fields |= {field: float(said[name]) for name, field in _SHARES.items() if name in said}
-    if said.get("normalization"):
-        fields["normalization"] = said["normalization"]
+    fields |= {field: said[name] for name, field in _WORDS.items() if said.get(name)}
     if modules := said.get("offload-modules", "").strip("[]").split():
         fields |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
     if layout := said.get("pipeline-model-parallel-layout"):

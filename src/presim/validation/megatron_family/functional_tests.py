@@ -51,7 +51,15 @@ _UNSAID: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("weekly", {"normalization": "RMSNorm"}),
     ("resume_torch_dist_muon", {_HASHES: "1"}),
     ("4experts2parallel_nondeterministic", {"CUBLAS_WORKSPACE_CONFIG": _LARGE}),
-    ("nemotron3_5_lightning", {"grad-reduce-in-bf16": "True", "mtp-use-repeated-layer": "True"}),
+    (
+        "nemotron3_5_lightning",
+        {
+            "grad-reduce-in-bf16": "True",
+            "mtp-use-repeated-layer": "True",
+            "moe-flex-dispatcher-backend": "hybridep",
+            "moe-flex-dispatcher-num-sms": "16",
+        },
+    ),
     ("uninstall_te", {"no-masked-softmax-fusion": "True"}),
     (
         "fine_grained_offloading",

@@ -17,7 +17,8 @@ from presim.validation.cases import Case
 from presim.validation.operators import OPERATORS, signature_of
 from presim.validation.tables import read_table
 
-PUBLISHED = Path(__file__).parents[4] / "validation" / "papers" / "attention.csv"
+PAPERS = Path(__file__).parents[4] / "validation" / "papers"
+PUBLISHED, CUDNN = PAPERS / "attention.csv", PAPERS / "cudnn.csv"
 
 LLAMA = Attention(
     direction="forward", batch=1, heads=32, kv_heads=8, q_len=8192, kv_len=8192, head_dim=128, v_head_dim=128,
@@ -109,6 +110,20 @@ def test_backward_is_within_a_tenth_of_published_speeds_on_average(gpu: str, poi
             assert isinstance(work, Attention)
             errors.append(abs(attention.price([work], device)[0].duration_ns / 1e3 / float(case.text("time_us")) - 1))
     assert len(errors) == points
+    assert statistics.mean(errors) < 0.1
+
+
+@pytest.mark.parametrize("model", ["llama3.1", "dsv3", "kimiK26", "gpt_oss"])
+@pytest.mark.parametrize(("gpu", "precision"), [("gb300", "bfloat16"), ("gb300", "fp8"), ("gb200", "fp8")])
+def test_cudnn_is_within_a_tenth_of_its_authors_benchmark_on_average(gpu: str, precision: str, model: str) -> None:
+    """Heads of 64 to 192, windows of 128 and 1,024, both directions; nothing was fitted to Kimi K2.6."""
+    device, errors = device_of(hardware.gpu(gpu)), []
+    for row in read_table(CUDNN, OPERATORS.required, "an operator"):
+        if (row["gpu"], row["precision"], row["model"]) == (gpu, precision, model):
+            work = signature_of(Case(row))
+            assert isinstance(work, Attention)
+            errors.append(abs(attention.price([work], device)[0].duration_ns / 1e3 / float(row["time_us"]) - 1))
+    assert len(errors) >= 20
     assert statistics.mean(errors) < 0.1
 
 

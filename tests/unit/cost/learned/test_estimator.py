@@ -81,6 +81,20 @@ def test_attention_of_another_library_is_left_to_the_formula() -> None:
     assert estimator.price(work[:1]) == [None]
 
 
+@pytest.mark.parametrize("gpu", ["b200", "gb200"])
+def test_attention_that_stands_in_for_cudnns_keeps_the_formulas_doubt(gpu: str) -> None:
+    """Blackwell's tables timed kernels for inference: of training's they say less."""
+    chip = hardware.gpu(gpu)
+    whole = Attention("forward", 1, 64, 8, 8192, 8192, 128, 128, True, "bfloat16", "cudnn")
+    (formula,) = AnalyticEstimator(chip).price([whole])
+    (training, paged) = LearnedEstimator(chip).price([whole, msgspec.structs.replace(whole, paged=True)])
+    assert training is not None
+    assert paged is not None
+    assert formula is not None
+    assert training.estimator.startswith("learned/attention-forward")
+    assert paged.uncertainty < training.uncertainty == formula.uncertainty
+
+
 def test_a_layout_that_was_not_measured_keeps_the_formulas_doubt() -> None:
     gpu = hardware.gpu("h100-sxm")
     gradient = msgspec.structs.replace(GEMM, layout="TN")

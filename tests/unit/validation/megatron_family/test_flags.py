@@ -39,6 +39,11 @@ def test_what_is_dropped_and_normalized_may_be_said() -> None:
     }
 
 
+def test_who_exchanges_tokens_and_on_how_many_sms_may_be_said() -> None:
+    found = fields(other="moe-flex-dispatcher-backend=hybridep;moe-flex-dispatcher-num-sms=16")
+    assert found == {"moe_flex_dispatcher_backend": "hybridep", "moe_hybridep_num_sms": 16}
+
+
 @pytest.mark.parametrize(("said", "kind"), [("", "native"), (";cross-entropy-fusion-impl=te", "te")])
 def test_a_fused_cross_entropy_is_megatrons_own_unless_told(said: str, kind: str) -> None:
     found = fields(other=f"cross-entropy-loss-fusion=True{said}")

@@ -74,6 +74,7 @@ _HASHES = "check-weight-hash-across-dp-replicas-interval"
         ({"model": "gpt/gpt3_defer_embedding_wgrad_compute_1node"}, "wgrad-deferral-limit", "2"),
         ({"model": "gpt/gpt3_mcore_tp2_pp2_uninstall_te"}, "no-masked-softmax-fusion", "True"),
         ({"model": "nemotron/nemotron3_5_lightning_nightly_tp1"}, "grad-reduce-in-bf16", "True"),
+        ({"model": "nemotron/nemotron3_5_lightning_nightly_tp1"}, "moe-flex-dispatcher-backend", "hybridep"),
         ({"cp": "2"}, "hidden-dropout", "0.0"),
         ({"cp": "2", "other": "deterministic-mode=True"}, "hidden-dropout", None),
         ({"cp": "2", "other": "hidden-dropout=0.5"}, "hidden-dropout", "0.5"),
