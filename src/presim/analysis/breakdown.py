@@ -25,7 +25,7 @@ from presim.analysis.segments import Bools, Floats, Ints, Segments
 from presim.analysis.steps import Step
 from presim.analysis.waiting import turns
 from presim.engine.timeline import Timeline
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import WAITS, Kind, Trace
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm
 
 
@@ -61,7 +61,7 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     classes = _Classes.of(trace, timeline, step)
     start, end = timeline.start_ns, timeline.end_ns
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
-    blocked = trace.mask(Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC) & (end > start)
+    blocked = trace.mask(*WAITS) & (end > start)
     device = classes.compute | classes.communication | classes.other
     turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
     cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)

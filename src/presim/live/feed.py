@@ -24,9 +24,7 @@ from presim.hardware.cluster import Cluster
 from presim.live.host_times import HostTimes
 from presim.live.meetings import Meetings
 from presim.live.recordings import Recordings
-from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
-
-_WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)
+from presim.trace.schema import COLUMNS, WAITS, Kind, Manifest, Trace
 
 
 class Feed:
@@ -76,7 +74,7 @@ class Feed:
         numbers = self.engine.extend(self.index, ops, match)
         serials = ops.trace.columns["object"][ops.entries]
         self._aim(ops, serials.tolist(), numbers.tolist())
-        waits = np.flatnonzero(np.isin(records["kind"], _WAITS)) + first
+        waits = np.flatnonzero(np.isin(records["kind"], WAITS)) + first
         self._waits.update(zip(waits.tolist(), numbers[ops.code > loop.WAIT].tolist(), strict=True))
         self._last_ns = int(records["cpu_ns"][-1])
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.assemble import Tables
-from presim.trace.recurring import Recurring
+from presim.trace.recurring import Recurring, waited_for
 from presim.trace.schema import Kind
 from presim.trace.speedometer import Pace, key, reference_ns
 
@@ -40,6 +40,7 @@ class HostTimes:
         self._last = -1
         self._told = -1  # the last that tags no block
         self._tagging_ns = 0  # since then
+        self._asked_for = -1  # the last signature
         self._passed = self._needed = 0.0
 
     def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
@@ -84,7 +85,11 @@ class HostTimes:
         found, references = np.empty(len(records), np.int64), np.zeros(len(records))
         times = host_ns.copy()
         names = ("kind", "phase", "op", "scope")
-        keys = zip(signature.tolist(), *(records[name].tolist() for name in names))
+        asked_for = signature.astype(np.int64)
+        known = waited_for(records["kind"].astype(np.int64), asked_for, self._asked_for)
+        if (asked_for >= 0).any():
+            self._asked_for = int(asked_for[asked_for >= 0][-1])
+        keys = zip(known.tolist(), *(records[name].tolist() for name in names))
         for place, ends in enumerate(keys):
             entry = self._entries.get(ends)
             if entry is None:

@@ -12,7 +12,7 @@ from presim.analysis.steps import Steps
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.collective import Collective, Splits
-from presim.trace.schema import Kind, Phase, Trace
+from presim.trace.schema import WAITS, Kind, Phase, Trace
 from presim.trace.signatures import Signature, family
 
 Details = dict[str, str | int | float]
@@ -39,7 +39,7 @@ def step_slices(steps: Steps) -> list[Slice]:
 
 def host_slices(trace: Trace, timeline: Timeline) -> list[Slice]:
     """What the host waits for."""
-    waits = trace.mask(Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC) & (timeline.end_ns > timeline.start_ns)
+    waits = trace.mask(*WAITS) & (timeline.end_ns > timeline.start_ns)
     return [
         Slice(f"wait: {Kind(kind).name.lower()}", start, end)
         for kind, start, end in zip(

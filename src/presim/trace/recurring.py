@@ -5,6 +5,7 @@
 A steady step holds the same stretch of host work many times: in each layer, micro-batch, step and rank. Its times
 differ where other processes had the caches or the core, where pages were brought in or a garbage collector ran. A
 stretch is taken to need the mean of its times, each of which counts half above the shortest tenth of them at most.
+What a host does behind a wait depends on what it waited for: a wait is known by the last work before it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Trace
+from presim.trace.schema import WAITS, Trace
 
 Ints = NDArray[np.int64]
 
@@ -33,10 +34,10 @@ _TABLES = ("signature", "operator", "scope")  # columns with places in tables of
 def steadied(traces: Sequence[Trace]) -> list[Trace]:
     """The same traces with ``host_ns`` [entry] of the same stretches equal, and without what disturbed them.
 
-    Stretches are the same where the entries at both ends are: kind, phase, signature, operator, and the module but for
-    numbers in its name; on whichever rank of the job, for its hosts are alike. The first step sets up and stays as it
-    is, and so does what is outside of steps; a stretch whose times are equal keeps them. A trace in CPU time of another
-    host than the reference one is left alone.
+    Stretches are the same where the entries at both ends are: kind, phase, signature (of a wait, what it `waited_for`),
+    operator, and the module but for numbers in its name; on whichever rank of the job, for its hosts are alike. The
+    first step sets up and stays as it is, and so does what is outside of steps; a stretch whose times are equal keeps
+    them. A trace in CPU time of another host than the reference one is left alone.
     """
     result = list(traces)
     parts = [
@@ -67,6 +68,17 @@ def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
     shortest = ordered[first + (_UNDISTURBED * (counts - 1)).astype(np.int64)]
     needs = np.rint(np.bincount(stretch, np.minimum(times, _MOST * shortest[stretch])) / counts).astype(np.int64)
     result: Ints = np.where(counts[stretch] >= least, needs[stretch], times)
+    return result
+
+
+def waited_for(kind: Ints, signature: Ints, earlier: int = -1) -> Ints:
+    """The signature of each entry [n], that of the last work before it for a wait; -1: none.
+
+    ``earlier``: the last signature before these entries.
+    """
+    known = np.concatenate(([earlier], signature))
+    last = np.maximum.accumulate(np.where(known >= 0, np.arange(len(known)), 0))[1:]
+    result: Ints = np.where(np.isin(kind, WAITS), known[last], signature)
     return result
 
 
@@ -145,6 +157,7 @@ def _stretches(parts: Sequence[tuple[Trace, slice]]) -> Ints:
 def _named(trace: Trace, part: slice, numbers: dict[Hashable, int]) -> list[Ints]:
     """Kind, phase, signature, operator and module of each entry of the part, by numbers that traces share."""
     columns = {name: trace.columns[name][part].astype(np.int64) for name in ("kind", "phase", *_TABLES)}
+    columns["signature"] = waited_for(columns["kind"], columns["signature"])
     modules = [_module(scope) for scope in trace.scopes]
     for name, table in zip(_TABLES, (trace.signatures, trace.operators, modules)):
         number = [numbers.setdefault((name, value), len(numbers)) for value in (*table, None)]  # -1, the last: none

@@ -68,6 +68,9 @@ class Kind(enum.IntEnum):
     HOST_WAIT = 13  # the host slept; value: ns beyond the CPU time that passed meanwhile
 
 
+WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)  # of the host for the device
+
+
 class Phase(enum.IntEnum):
     """What part of a step the program is in."""
 

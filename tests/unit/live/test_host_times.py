@@ -66,6 +66,24 @@ def test_what_disturbs_a_stretch_that_has_recurred_does_not_count() -> None:
     assert result[45:54].tolist() == pytest.approx(times[45:54], rel=0.1)
 
 
+@given(st.lists(st.integers(0, 300), max_size=8).map(sorted))
+def test_what_is_computed_behind_a_read_back_goes_by_what_was_read(cuts: list[int]) -> None:
+    """Four tensors a layer are read back, of which the host computes for 1 us to 1 ms; pieces end anywhere."""
+    log = LogBuilder()
+    for step in range(6):
+        for _ in range(4):
+            for size in range(4):
+                log.record(Kind.WORK, work=f"copy direction=d2h bytes={1024 << size} pinned=0")
+                log.record(Kind.STREAM_SYNC)
+                log.record(Kind.ALLOC, op="op name=aten::empty in= out=")
+        log.record(Kind.STEP, object=step)
+    kind = log.records()["kind"]
+    times = np.where(kind == Kind.STREAM_SYNC, 2_000, 500)
+    reads = np.flatnonzero(kind == Kind.ALLOC)
+    times[reads] = 1_000 * 10 ** (np.arange(len(reads)) % 4)
+    assert counted(HostTimes(), log, times, cuts).tolist() == times.tolist()
+
+
 def test_ranks_learn_from_each_other() -> None:
     """A rank whose host was disturbed takes what others took for the same."""
     log = steps(6)

@@ -135,6 +135,28 @@ def test_time_is_what_the_process_computed(tmp_path: Path) -> None:
     assert 19_000_000 / 5 <= times[1] - times[0] <= 20_000_000 * 5
 
 
+def test_long_computing_counts_alike_whatever_it_leaves_in_the_caches(tmp_path: Path) -> None:
+    """SHA-1 of 30 MB between short work that finds its lines gone: it waits for none of its own."""
+    code = """
+    import hashlib, time
+    data = bytes(30_000_000)
+    spent = results["spent"] = []
+    for piece in range(12):
+        fill(1)
+        begin = time.process_time_ns()
+        hashlib.sha1(data).digest()
+        spent.append(time.process_time_ns() - begin)
+        for _ in range(3000): fill(2)
+    """
+    captured = emulated.run(ALLOCATE + at_margin(code), tmp_path)
+    work = captured.log.records[captured.log.records["kind"] == emulated.WORK]
+    texts = np.array([captured.log.texts[index] for index in work["work"]])
+    begins = np.flatnonzero(texts == "memset bytes=1")
+    took = work["cpu_ns"][begins + 1] - work["cpu_ns"][begins]
+    share = took / np.array(captured.results["spent"])
+    assert share.min() > 0.75 * share[0]
+
+
 def at_margin(code: str) -> str:
     """Code written inside a test, at the margin."""
     return "\n".join(line[4:] for line in code.split("\n"))

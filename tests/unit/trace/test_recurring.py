@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from presim.trace.recurring import Recurring, steadied, undisturbed
-from presim.trace.schema import Trace
+from presim.trace.builder import TraceBuilder
+from presim.trace.recurring import Recurring, steadied, undisturbed, waited_for
+from presim.trace.schema import WAITS, Kind, Trace
+from presim.trace.signatures import Copy
 from support import workloads
 
 TIMES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10**7)), min_size=1, max_size=200)
@@ -123,6 +126,44 @@ def test_a_rank_that_was_captured_beside_other_work_takes_what_the_others_take()
     assert first[in_layers].tolist() == last[in_layers].tolist()
     assert host_ns[in_layers].sum() < first[in_layers].sum() < 1.15 * host_ns[in_layers].sum()
     assert last[0] == 3 * host_ns[0]  # the first step sets up
+
+
+def read_backs(took_ns: Sequence[int]) -> Trace:
+    """Three steps that read tensors of growing size back and compute for so long behind each."""
+    build = TraceBuilder()
+    for _ in range(3):
+        for size, host_ns in enumerate(took_ns, start=1):
+            build.work(Copy(direction="d2h", bytes=size * 1024), host_ns=10_000)
+            build.stream_sync(stream=0, host_ns=2_000)
+            build.alloc(0, 512, host_ns=host_ns)
+            build.free(0, 512, host_ns=1_000)
+        build.step()
+    trace = build.trace()
+    manifest = msgspec.structs.replace(trace.manifest, reference_host=True)
+    return dataclasses.replace(trace, manifest=manifest)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=12))
+def test_what_is_computed_behind_a_read_back_goes_by_what_was_read(took_ns: list[int]) -> None:
+    """However much the times differ that end with the same entry, for tensors are not of one size."""
+    trace = read_backs(took_ns)
+    assert steadied([trace])[0].columns["host_ns"].tolist() == trace.columns["host_ns"].tolist()
+
+
+@given(st.lists(st.tuples(st.sampled_from([Kind.WORK, Kind.ALLOC, *WAITS]), st.integers(0, 3))), st.data())
+def test_a_wait_is_known_by_the_last_work_before_it_however_entries_come_in(
+    entries: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    kind = np.array([kind for kind, _ in entries], np.int64)
+    signature = np.array([number if kind == Kind.WORK else -1 for kind, number in entries], np.int64)
+    found = waited_for(kind, signature)
+    for place, (is_kind, own) in enumerate(zip(kind.tolist(), signature.tolist())):
+        before = [number for number in signature[:place].tolist() if number >= 0]
+        assert found[place] == (own if is_kind not in WAITS else before[-1] if before else -1)
+    cut = data.draw(st.integers(0, len(kind)))
+    earlier = [-1, *signature[:cut][signature[:cut] >= 0].tolist()][-1]
+    pieces = waited_for(kind[:cut], signature[:cut]), waited_for(kind[cut:], signature[cut:], earlier)
+    assert np.concatenate(pieces).tolist() == found.tolist()
 
 
 def test_a_trace_without_steps_or_of_an_unknown_host_is_left_alone() -> None:

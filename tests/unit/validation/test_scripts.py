@@ -78,6 +78,11 @@ BAD = [
     ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),
     ("validation/known_stretches", ("{tmp}/empty", *OUT), "there are no captures in {tmp}/empty; presim validate"),
     ("validation/known_stretches", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
+    (
+        "validation/host_pieces",
+        ("--spin", "-1"),
+        "error: argument --spin: -1 is no number of processes; give 0 or more",
+    ),
     ("validation/operators", (), "no dataset is named; give at least one of --aiconfigurator, --neusight"),
     ("validation/collectives", (), "no dataset is named; give at least one of --aiconfigurator, --vidur"),
     *(

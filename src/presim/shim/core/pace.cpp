@@ -26,7 +26,6 @@ constexpr uint64_t kLooksAtAChain = 64;  // then another one, so that no set of 
 constexpr uint64_t kLooksBetweenWork = 100;
 constexpr int kOperations = 512;
 constexpr double kRemembered_ns = 20e6;
-constexpr int64_t kLongest_ns = 500000;   // then nothing of them is left in the caches that a longer time could take
 constexpr double kInterrupted_ns = 1000;  // no load takes so long: something else ran meanwhile
 constexpr double kInterruptedWork_ns = 4 * kReferenceWork_ns;
 
@@ -133,9 +132,8 @@ double Pace::work_ns() {
 
 void Pace::measure(int64_t program_ns) {
   if (!memory_) memory_ = std::make_unique<Memory>();
-  bool first = std::exchange(waited_, false) || looks_ % kLooksAtAChain == 0;
-  double passed = double(std::min(program_ns - last_ns_, kLongest_ns));
-  last_ns_ = program_ns;
+  double passed = double(program_ns - std::exchange(last_ns_, program_ns));
+  bool first = std::exchange(waited_, false) || looks_ % kLooksAtAChain == 0 || passed > kFound_ns;
   double load = load_ns();
   if (!first && load < kInterrupted_ns) {
     double kept = 1 - passed / kRemembered_ns;
@@ -148,8 +146,8 @@ void Pace::measure(int64_t program_ns) {
   }
   constexpr double kEnough_ns = 2e6;
   double lost = passed_ns_ > kEnough_ns ? loads_ns_ / passed_ns_ : kReferenceLost;
-  double core = works_ > 0 ? works_ns_ / kReferenceWork_ns : 1;
-  slowdown_ = core * (1 - kInUse * kReferenceLost) / std::max(1 - kInUse * lost, kLeastLeft);
+  core_ = works_ > 0 ? works_ns_ / kReferenceWork_ns : 1;
+  slowdown_ = core_ * (1 - kInUse * kReferenceLost) / std::max(1 - kInUse * lost, kLeastLeft);
 }
 
 }  // namespace presim

@@ -7,7 +7,11 @@
 // - how fast the caches lose what the program uses: what loads take now, per time since they were last made. The share
 //   of a program's time in which it waits for what was lost is taken to be in proportion;
 // - the core: a small loop of unpredictable branches in warm caches.
+//
+// A program that computes for long without asking the device for anything has the caches to itself: what it lost is found
+// again by then, and what loads take behind it, it did itself. Only the core slows such time.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -18,8 +22,11 @@ class Pace {
   Pace();
   ~Pace();
 
-  // CPU time that passes now over what the reference host would take.
-  double slowdown() const { return slowdown_; }
+  // What the reference host would take for so much CPU time of the program in one piece, which ends now.
+  double reference_ns(int64_t passed_ns) const {
+    int64_t finding_ns = std::min(passed_ns, kFound_ns);
+    return double(finding_ns) / slowdown_ + double(passed_ns - finding_ns) / core_;
+  }
 
   // To be called often, within own time: measures where that is due. `program_ns`: the CPU time of the program so far.
   void look(int64_t program_ns) {
@@ -32,6 +39,7 @@ class Pace {
  private:
   struct Memory;
   static constexpr int64_t kEvery_ns = 50000;
+  static constexpr int64_t kFound_ns = 500000;  // after so long a piece the program has found again what it uses
 
   void measure(int64_t program_ns);
   double load_ns();  // of one load, without those that were just begun with
@@ -44,7 +52,7 @@ class Pace {
   double loads_ns_ = 0, passed_ns_ = 0;  // of lines, and since they were last loaded; the past counts less and less
   int works_ = 0;
   double works_ns_ = 0;
-  double slowdown_ = 1;
+  double core_ = 1, slowdown_ = 1;  // CPU time over what the reference host takes
 };
 
 }  // namespace presim

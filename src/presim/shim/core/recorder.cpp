@@ -36,7 +36,7 @@ struct Recorder {
   int64_t now() {
     int64_t before_ns = program_ns;
     advance();
-    reference_ns += double(program_ns - before_ns) / pace.slowdown();
+    reference_ns += pace.reference_ns(program_ns - before_ns);
     return int64_t(reference_ns);
   }
 
