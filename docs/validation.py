@@ -1,6 +1,7 @@
 """Writes the page on accuracy from outputs of ``presim validate``: tables, pictures, and the predictions themselves.
 
-``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run).
+``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run; in front of
+some rows made anew, ``validation/results/predictions.csv`` has the others).
 ``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
 stands in ``validation/results/misses.md`` and goes in front of the tables. The README gets the figures in short.
 Rows of `COMPUTED` are kept among the predictions and count nowhere else.
@@ -49,7 +50,7 @@ def _as_seen_from_docs(text: str) -> str:
 
 
 def read(names: Sequence[str]) -> list[Row]:
-    """The rows of all tables, a later one in the place of an earlier one with the same id.
+    """The rows of all tables by their ids, a later one in the place of an earlier one with the same.
 
     Raises:
         InputError: a table is not there, or is no output of ``presim validate``.
@@ -58,7 +59,7 @@ def read(names: Sequence[str]) -> list[Row]:
     for name in names:
         found = read_table(Path(name), _NEEDED, "a case may have, and presim validate adds the others")
         rows.update({row["id"]: _complete(row) for row in found})
-    return list(rows.values())
+    return sorted(rows.values(), key=lambda row: row["id"])
 
 
 def _complete(row: Row) -> Row:
@@ -72,7 +73,7 @@ def write_predictions(rows: Sequence[Row], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: row["id"]))
+        writer.writerows(rows)
 
 
 def draw(rows: Sequence[Row], key: Callable[[Row], str], path: Path) -> None:
