@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from presim.capture.reading.assemble import Tables
 from presim.trace.recurring import Recurring, waited_for
 from presim.trace.schema import Kind
-from presim.trace.speedometer import Pace, key, reference_ns
+from presim.trace.speedometer import Pace, freed, key, reference_ns
 
 Ints = NDArray[np.int64]
 
@@ -52,7 +52,8 @@ class HostTimes:
         setup, rest = slice(0, begin), slice(begin, len(records))
         self._stretches(records[setup], host_ns[setup], signature[setup], tables)
         self.pace = self._as_it_came / self._machine.slowdown
-        result: Ints = np.rint(host_ns[setup] * self.pace).astype(np.int64)
+        came = freed(host_ns[setup], self._machine.slowdown)
+        result: Ints = np.rint(came * self._as_it_came).astype(np.int64)
         if not len(steps):
             return result
         self._recurs, self._machine = True, Pace()  # what ran for the first time tells nothing of what follows
@@ -61,7 +62,7 @@ class HostTimes:
     def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
         """The same of what may recur."""
         stretches = self._stretches(records, host_ns, signature, tables)
-        alone = np.rint(host_ns / self._machine.slowdown).astype(np.int64)
+        alone = freed(host_ns, self._machine.slowdown)
         result = self._recurring.take(alone, stretches)
         self._look(alone, result)
         return result

@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 _WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
 _LEAST = 64  # fewer say nothing
 _WELL_KNOWN = 0.5  # share of host time from which on a pace below 1 is taken whole for the machine's
+_FOUND_NS = 500_000  # after so long a stretch the host has found again what others took (shim/core/pace.h)
 _FASTEST = 0.5  # less than this of the reference is what observing took too much off, not a faster machine
 _MODULES = 2  # the last parts of a module's path that tell it from others
 _WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries between which an operator runs no Python
@@ -96,6 +97,14 @@ def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
     return entries[1:], found, which.reshape(-1), times
 
 
+def freed(host_ns: Ints, pace: Floats | float) -> Ints:
+    """Host time [n] without what other processes cost it, ns, for each at a pace [n].
+
+    What runs long without an entry waits for little that others took: a stretch goes by the pace at its beginning only.
+    """
+    return np.rint(host_ns - np.minimum(host_ns, _FOUND_NS) * (1 - 1 / pace)).astype(np.int64)
+
+
 def slowed(before: Trace, after: Trace) -> float | None:
     """How much longer host time had been than what `alone` made of it; None where it knew too little."""
     if after is before:
@@ -125,7 +134,7 @@ def alone(trace: Trace) -> Trace:
     paces = _trusted(np.array([_middle(ratios[window], references[window]) for window in windows]), share, len(ratios))
     last = ends[[window[-1] for window in windows[:-1]]]
     pace = paces[np.searchsorted(last, np.arange(len(trace)))]
-    host_ns = np.rint(trace.columns["host_ns"].astype(np.int64) / pace).astype(np.int64)
+    host_ns = freed(trace.columns["host_ns"].astype(np.int64), pace)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from presim.trace import speedometer
 from presim.trace.schema import Kind, Phase, Trace
-from presim.trace.speedometer import Pace, alone, key, reference_ns, slowed, stretches
+from presim.trace.speedometer import Pace, alone, freed, key, reference_ns, slowed, stretches
 from support.products import KNOWN, OPERATOR, PYTHON_NS, products
 
 SLOWER = st.floats(1.0, 20.0)
@@ -54,9 +54,21 @@ def test_the_first_step_goes_by_the_pace_of_those_that_follow() -> None:
 
 def test_a_program_of_which_operators_are_known_only_keeps_its_time_where_that_is_less() -> None:
     """Little of its host time is within them, and so little is taken for the machine's."""
-    trace = products([0.5] * 200, python_ns=1_000_000)
+    trace = products([0.5] * 200, python_ns=200_000)
     assert host_ns(alone(trace)) == pytest.approx(host_ns(trace), rel=0.01)
-    assert host_ns(alone(products([2.0] * 200, python_ns=1_000_000))) == pytest.approx(2 * host_ns(trace), rel=0.01)
+    assert host_ns(alone(products([2.0] * 200, python_ns=200_000))) == pytest.approx(2 * host_ns(trace), rel=0.01)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1), st.floats(0.5, 5.0))
+def test_of_a_long_stretch_the_first_half_millisecond_goes_by_the_pace(host_ns: list[int], pace: float) -> None:
+    """Shorter ones whole; so no longer stretch comes out shorter than a shorter one."""
+    came = np.sort(np.array(host_ns, np.int64))
+    after = freed(came, pace)
+    short = came <= 500_000
+    assert np.abs(after[short] - came[short] / pace).max(initial=0) <= 0.5
+    assert np.abs(after[~short] - (came[~short] - 500_000 + 500_000 / pace)).max(initial=0) <= 0.5
+    assert (np.diff(after) >= 0).all()
+    assert freed(came, 1.0).tolist() == came.tolist()
 
 
 @given(st.floats(0.5, 5.0))
