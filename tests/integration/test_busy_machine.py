@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import runpy
 import subprocess
-import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,22 +18,12 @@ from support.captured import EXAMPLES
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
-SPIN = "print(flush=True)\nwhile True: pass"
+NEIGHBOURS = runpy.run_path(str(EXAMPLES.parent / "validation" / "long_stretches.py"))
 
 
-@contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
+def busy(processes: int) -> AbstractContextManager[None]:
     """That many processes that use a core each."""
-    running = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _ in range(processes)]
-    try:
-        for process in running:
-            assert process.stdout is not None
-            process.stdout.readline()
-        yield
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    return cast("AbstractContextManager[None]", NEIGHBOURS["beside"]([NEIGHBOURS["SPIN"]] * processes))
 
 
 def capture(script: Path, world_size: int, *arguments: str) -> Evaluation:

@@ -79,7 +79,7 @@ BAD = [
     ("validation/known_stretches", ("{tmp}/empty", *OUT), "there are no captures in {tmp}/empty; presim validate"),
     ("validation/known_stretches", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
     (
-        "validation/host_pieces",
+        "validation/long_stretches",
         ("--spin", "-1"),
         "error: argument --spin: -1 is no number of processes; give 0 or more",
     ),

@@ -22,7 +22,7 @@ class Pace {
   Pace();
   ~Pace();
 
-  // What the reference host would take for so much CPU time of the program in one piece, which ends now.
+  // What the reference host would take for so much CPU time of the program in one stretch, which ends now.
   double reference_ns(int64_t passed_ns) const {
     int64_t finding_ns = std::min(passed_ns, kFound_ns);
     return double(finding_ns) / slowdown_ + double(passed_ns - finding_ns) / core_;
@@ -39,7 +39,7 @@ class Pace {
  private:
   struct Memory;
   static constexpr int64_t kEvery_ns = 50000;
-  static constexpr int64_t kFound_ns = 500000;  // after so long a piece the program has found again what it uses
+  static constexpr int64_t kFound_ns = 500000;  // after so long a stretch the program has found again what it uses
 
   void measure(int64_t program_ns);
   double load_ns();  // of one load, without those that were just begun with

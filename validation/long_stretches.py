@@ -1,9 +1,9 @@
-"""How long pieces of host work that ask for no device count in a trace, beside their CPU time.
+"""How long host work that asks for no device counts in a trace, beside its CPU time.
 
-    python validation/host_pieces.py [--spin N] [--copy N] >table.md
+    python validation/long_stretches.py [--spin N] [--copy N] >table.md
 
-``--spin`` and ``--copy``: so many other processes that compute, or that copy memory, run beside. Each piece is done
-once a step, while a small model is trained.
+``--spin`` and ``--copy``: so many other processes that compute, or that copy memory, run beside. Each kind of
+work is done once a step, while a small model is trained.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from presim.validation.summary import markdown
 SPIN = "print(flush=True)\nwhile True: pass"
 COPY = "import numpy as np\na = np.zeros(40_000_000, np.float32)\nb = a + 1\nprint(flush=True)\nwhile True: b[:] = a"
 STEPS = 6  # the first sets up
-BYTES = 512  # blocks that mark ends of pieces: so many times their number
+BYTES = 512  # blocks that mark ends of stretches: so many times their number
 
 
-def pieces() -> Mapping[str, Callable[[], object]]:
+def kinds_of_work() -> Mapping[str, Callable[[], object]]:
     """What hosts of GPUs compute between two calls, by name."""
     import torch
 
@@ -54,12 +54,12 @@ def pieces() -> Mapping[str, Callable[[], object]]:
 
 
 def program(times: Path) -> None:
-    """Train and compute; writes the CPU time of each piece, ms, in all steps but the first."""
+    """Train and compute; writes the CPU time of each kind of work, ms, in all steps but the first."""
     import torch
 
     layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True, device="cuda")
     optimizer, rows = torch.optim.SGD(layer.parameters(), 0.1), torch.randn(4, 64, 256, device="cuda")
-    kinds, spent = pieces(), []
+    kinds, spent = kinds_of_work(), []
     for _ in range(STEPS):
         for number, compute in enumerate(kinds.values(), start=1):
             layer(rows).square().mean().backward()
@@ -73,7 +73,7 @@ def program(times: Path) -> None:
 
 
 def counted_ms(trace: Trace, kinds: int) -> list[float]:
-    """What the trace has for each kind of piece, ms: the median of the steps after the first."""
+    """What the trace has for each kind of work, ms: the median of the steps after the first."""
     size, host_ns = (trace.columns[name].astype(np.int64) for name in ("value", "host_ns"))
     ends = [np.flatnonzero(trace.mask(Kind.ALLOC) & (size == BYTES * 1000 * number)) for number in range(1, kinds + 1)]
     return [float(np.median(host_ns[places[1:]])) / 1e6 for places in ends]
@@ -95,7 +95,7 @@ def beside(codes: list[str]) -> Iterator[None]:
 
 
 def table(spin: int, copy: int) -> str:
-    """CPU time and what the trace has, by piece.
+    """CPU time and what the trace has, by kind of work.
 
     Raises:
         InputError: the program could not be captured.
@@ -112,7 +112,7 @@ def table(spin: int, copy: int) -> str:
     rows = [
         [name, f"{cpu:.1f}", f"{mine:.1f}", f"{mine / cpu:.2f}"] for (name, cpu), mine in zip(spent.items(), counted)
     ]
-    return markdown(("piece", "CPU time, ms", "in the trace, ms", "ratio"), rows)
+    return markdown(("work", "CPU time, ms", "in the trace, ms", "ratio"), rows)
 
 
 def processes(text: str) -> int:
