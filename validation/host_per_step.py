@@ -4,8 +4,8 @@
 
 Runs are priced and simulated with two factors of host time; between them, and around, a step's time is a straight line.
 A factor and a constant (of the reference host, which the factor makes longer as all host time) are chosen by the share
-of runs within 20 % of what was measured. Programs fall in halves by a hash of their arguments, and what was chosen on
-either half is tried on the other.
+of runs within 20 % of what was measured, for each node type by itself and with one constant for all of them. Programs
+fall in halves by a hash of their arguments, and what was chosen on either half is tried on the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import dataclasses
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from kept_runs import KeptRun, kept_runs, options
@@ -27,7 +27,7 @@ from presim.validation.summary import markdown
 
 FACTORS = (1.8, 2.8)
 GRID = np.arange(1.0, 3.01, 0.1)
-CONSTANTS_MS = np.arange(0, 21, 1)
+CONSTANTS_MS = range(21)
 OFF = 3.0  # recordings that took so many times as long as the prediction tell of their machine
 
 
@@ -43,6 +43,10 @@ class Run:
     def error(self, factor: float, constant_ms: float) -> float:
         """Of the prediction."""
         return (self.start_s + factor * (self.slope_s + constant_ms / 1e3)) / self.measured_s - 1
+
+
+Nodes = Mapping[str, Sequence[Run]]  # of each node type
+Chosen = Mapping[str, tuple[float, float]]  # likewise: factor and constant
 
 
 def timed(kept: KeptRun) -> Run | None:
@@ -63,30 +67,44 @@ def errors(runs: Sequence[Run], chosen: tuple[float, float]) -> NDArray[np.float
     return np.abs([run.error(*chosen) for run in runs])
 
 
-def best(runs: Sequence[Run], constants_ms: NDArray[np.int64]) -> tuple[float, float]:
+def _rank(off: NDArray[np.float64]) -> tuple[float, float]:
+    return float((off <= 0.2).mean()), -float(np.median(off))
+
+
+def best(runs: Sequence[Run], constants_ms: Sequence[int]) -> tuple[float, float]:
     """Factor and constant with most runs within 20 %, of such the ones with the least median."""
     grid = [(float(factor), float(constant)) for factor in GRID for constant in constants_ms]
-
-    def rank(chosen: tuple[float, float]) -> tuple[float, float]:
-        off = errors(runs, chosen)
-        return float((off <= 0.2).mean()), -float(np.median(off))
-
-    return max(grid, key=rank)
+    return max(grid, key=lambda chosen: _rank(errors(runs, chosen)))
 
 
-def row(node: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """What is chosen without and with a constant, on all runs and on the other half of them."""
-    cells = [node, str(len(runs))]
-    for constants in (CONSTANTS_MS[:1], CONSTANTS_MS):
-        factor, constant = best(runs, constants)
-        apart = [
-            errors([r for r in runs if r.half != h], best([r for r in runs if r.half == h], constants)) for h in (0, 1)
-        ]
-        held_out = np.concatenate(apart)
-        off = errors(runs, (factor, constant))
-        cells += [f"{factor:.1f}, {constant:.0f} ms", f"{np.median(off):.1%}, {(off <= 0.2).mean():.0%}"]
-        cells.append(f"{np.median(held_out):.1%}, {(held_out <= 0.2).mean():.0%}")
-    return tuple(cells)
+def by_itself(nodes: Nodes, constants_ms: Sequence[int]) -> Chosen:
+    """For each node type its own factor and constant."""
+    return {node: best(runs, constants_ms) for node, runs in nodes.items()}
+
+
+def with_one_constant(nodes: Nodes) -> Chosen:
+    """For each node type its own factor, with the constant that suits all of them best."""
+    each = [by_itself(nodes, [constant]) for constant in CONSTANTS_MS]
+    return max(each, key=lambda chosen: _rank(np.concatenate([errors(nodes[node], chosen[node]) for node in nodes])))
+
+
+def columns(nodes: Nodes, choose: Callable[[Nodes], Chosen]) -> dict[str, tuple[str, str, str]]:
+    """Of each node type: what is chosen, how it fits, and how what either half of the runs chooses fits the other."""
+    chosen = choose(nodes)
+    halves = [{node: [run for run in runs if run.half == half] for node, runs in nodes.items()} for half in (0, 1)]
+    held_out = [(halves[1 - half], choose(halves[half])) for half in (0, 1)]
+    return {
+        node: (
+            f"{chosen[node][0]:.1f}, {chosen[node][1]:.0f} ms",
+            _how_far(errors(runs, chosen[node])),
+            _how_far(np.concatenate([errors(others[node], apart[node]) for others, apart in held_out])),
+        )
+        for node, runs in nodes.items()
+    }
+
+
+def _how_far(off: NDArray[np.float64]) -> str:
+    return f"{np.median(off):.1%}, {(off <= 0.2).mean():.0%}"
 
 
 def main() -> None:
@@ -98,12 +116,15 @@ def main() -> None:
         run = timed(kept) if kept.plan.between_steps_ns and not kept.plan.input_s else None
         if run is not None and run.error(2.0, 0.0) > 1 / OFF - 1:
             found[kept.plan.cluster.node.id].append(run)
-    titles = [
-        f"{what} {how}"
-        for how in ("without", "with")
-        for what in ("factor, constant", "median, within 20 %", "held out")
+    ways = [
+        ("a factor alone", lambda nodes: by_itself(nodes, [0])),
+        ("factor and constant", lambda nodes: by_itself(nodes, CONSTANTS_MS)),
+        ("factor, one constant for all", with_one_constant),
     ]
-    print(markdown(("node type", "runs", *titles), [row(*each) for each in sorted(found.items())]))
+    titles = [f"{way}: {what}" for way, _ in ways for what in ("chosen", "median, within 20 %", "held out")]
+    cells = [columns(found, choose) for _, choose in ways]
+    rows = [(node, str(len(found[node])), *(cell for part in cells for cell in part[node])) for node in sorted(found)]
+    print(markdown(("node type", "runs", *titles), rows))
 
 
 if __name__ == "__main__":

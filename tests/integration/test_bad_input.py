@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -42,7 +43,6 @@ def sentence(stderr: str) -> str:
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
         (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose among 0 to 7"),
         (("--gpu", "mi300x"), "mi300x cannot be emulated"),
-        (("--gpu", "h100-sxm", "--stepz", "3"), "presim run has no option '--stepz'"),
         (("--gpu", "h100-sxm", "--json", "/nowhere/r.json"), "there is no such directory"),
         (("--gpu", "h100-sxm", "--save", "/etc/hostname/x"), "choose another directory"),
     ],
@@ -53,6 +53,17 @@ def test_what_is_wrong_with_the_options_is_said_before_the_script_runs(
     ended = presim("run", *options, write(tmp_path, "print('ran')\n"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert says in sentence(ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [(("--gpu", "h100-sxm", "--stepz", "3"), "--steps"), (("--gpus", "8", "train.py", "--set", "lr='1'"), "--gpu")],
+)
+def test_an_option_that_presim_lacks_is_named_whatever_follows(options: tuple[str, ...], meant: str) -> None:
+    ended = presim("run", *options)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "No such option" in ended.stderr
+    assert re.search(rf"{meant}\b", ended.stderr)
 
 
 def test_a_missing_script_or_module_is_named(tmp_path: Path) -> None:

@@ -129,8 +129,6 @@ def _used_device(trace: Trace) -> bool:
 def _check(request: Request, cluster: Cluster) -> None:
     program = request.program
     if not program.module and not Path(program.script).is_file():
-        if program.script.startswith("-"):
-            raise InputError(f"presim run has no option {program.script!r}; `presim run --help` lists those it has")
         raise InputError(f"there is no script {program.script!r} (working directory {Path.cwd()})")
     package = program.script.split(".")[0]
     if program.module and not importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd()), *sys.path]):

@@ -10,7 +10,7 @@ import click
 from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @cluster_options
 @click.option(
     "--ranks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ class Hook:
         library.presim_intern.argtypes = [ctypes.c_char_p]
         library.presim_intern.restype = ctypes.c_int32
         library.presim_enter_scope.argtypes = [ctypes.c_int32]
-        library.presim_retag.argtypes = [ctypes.c_int64, ctypes.c_int32]
+        library.presim_retag.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         library.presim_step.argtypes = [ctypes.c_int64]
         library.presim_launch_begins.restype = ctypes.c_int64
         library.presim_launch_ends.argtypes = [ctypes.c_int64, ctypes.c_int32]
@@ -40,7 +41,7 @@ class Hook:
         self.descriptions = library.presim_interned  # how many distinct things the program has asked for
         self.enter_scope = library.presim_enter_scope
         self.leave_scope = library.presim_leave_scope
-        self.retag = library.presim_retag
+        self._retag = library.presim_retag
         self.step = library.presim_step
         self.add_own_time = library.presim_add_own_time  # ns that observing took, to be left out of host time
         self.install = library.presim_hook_install
@@ -53,6 +54,11 @@ class Hook:
         self._scopes: dict[str, int] = {}
         self._sites: dict[str, int] = {}
         self.exchange = ""  # what the collectives that are asked for now stand for (`adapters.deep_ep_exchange`)
+
+    def retag(self, addresses: array[int], category: int) -> None:
+        """The blocks that hold these addresses (of type "q") belong to a category of memory."""
+        if addresses:
+            self._retag(addresses.buffer_info()[0], len(addresses), category)
 
     def ask_call_sites(self, line: Callable[[], str]) -> None:
         """At every collective of PyTorch's: where the script calls it."""

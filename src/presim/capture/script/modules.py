@@ -8,7 +8,8 @@ does; gradients and optimizer states around the optimizer's step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -65,25 +66,21 @@ class ModuleScopes:
         if torch.compiler.is_compiling():
             return
         start = now_ns()
-        self._enter_module(module, args)
-        self._leave_out(now_ns() - start)
-
-    def _leave_out(self, spent_ns: int) -> None:
-        """Time of ours is none of the script's."""
-        self._counted_ns += spent_ns
-        self.hook.add_own_time(spent_ns + self._calling_ns // 2)
-
-    def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         scope = self._names.get(id(module))
         if scope is None:
             scope = self._name(module)
         if self._depth == 0 and not in_backward():
-            self._enter_root(module, args)
+            start = self._enter_root(module, args, start)
         self._depth += 1
         self.hook.enter_scope(scope)
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                self.tag(parameter, Category.PARAMETER)
+        own = addresses(parameter for parameter in module._parameters.values() if parameter is not None)
+        self.hook.retag(own, Category.PARAMETER)
+        self._leave_out(now_ns() - start + self._calling_ns // 2)
+
+    def _leave_out(self, spent_ns: int) -> None:
+        """Time of ours is none of the script's."""
+        self._counted_ns += spent_ns
+        self.hook.add_own_time(spent_ns)
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         """``rest`` is (kwargs, output); where the forward raised, PyTorch leaves the kwargs out."""
@@ -94,7 +91,7 @@ class ModuleScopes:
         self.hook.leave_scope()
         if self._depth == 0 and len(rest) == 2 and not in_backward():
             self.batch.leave(module, args, rest[0])
-        self._leave_out(now_ns() - start)
+        self._leave_out(now_ns() - start + self._calling_ns // 2)
 
     def _name(self, module: nn.Module) -> int:
         """Names all modules below the one that runs first; a module met alone is called after its class."""
@@ -104,21 +101,39 @@ class ModuleScopes:
             self._names.setdefault(id(child), self.hook.scope_id(f"{root}.{name}" if name else root))
         return self._names[id(module)]
 
-    def _enter_root(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
+        """``start_ns``: since when this call is ours; returns until when it is left out."""
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
         self.batch.enter(module, parameters)
-        for parameter in parameters:
-            self.tag(own_part(parameter), Category.PARAMETER)
-        for buffer in nn.Module.buffers(module):
-            self.tag(buffer, Category.BUFFER)
-        for tensor in tensors(args):
-            self.tag(tensor, Category.INPUT)
+        return self.name_blocks(
+            start_ns,
+            (Category.PARAMETER, map(own_part, parameters)),
+            (Category.BUFFER, nn.Module.buffers(module)),
+            (Category.INPUT, tensors(args)),
+        )
 
-    def tag(self, tensor: torch.Tensor, category: Category) -> None:
-        """The block that holds this tensor is of a category; tensors without one (meta, empty, sparse) are left out."""
-        for part in _held(local_tensor(tensor)):
-            if part.is_cuda and part.layout == torch.strided and (address := _address(part)):
-                self.hook.retag(address, int(category))
+    def name_blocks(self, start_ns: int, *named: tuple[Category, Iterable[torch.Tensor]]) -> int:
+        """The blocks that hold these tensors are of these categories; returns until when our time is left out.
+
+        ``start_ns``: since when it is our time. What takes long is left out before the first of the records, which
+        shows the script's time as far as it is known by then.
+        """
+        found = [(category, addresses(held)) for category, held in named]
+        self._leave_out(now_ns() - start_ns)
+        for category, where in found:
+            self.hook.retag(where, category)
+        return now_ns()
+
+
+def addresses(held: Iterable[torch.Tensor]) -> array[int]:
+    """Of the blocks that hold these tensors; none of what has no memory of its own (meta, empty, sparse)."""
+    return array("q", (block for tensor in held for block in _blocks(tensor)))
+
+
+def _blocks(tensor: torch.Tensor) -> Iterator[int]:
+    for part in _held(local_tensor(tensor)):
+        if part.is_cuda and part.layout == torch.strided and (address := _address(part)):
+            yield address
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -33,7 +33,7 @@ class OptimizerSteps:
         self._first: Optimizer | None = None
         self._stepping: Optimizer | None = None  # whose step has begun and not ended
         self._inside = False  # a step that its framework begins and ends
-        self._tagged: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
+        self._named: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
 
     def install(self) -> None:
         """Hooks on every optimizer of the process."""
@@ -43,21 +43,14 @@ class OptimizerSteps:
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
         self._stepping = optimizer
-        self._tag_gradients(optimizer)
-        self.scopes.hook.add_own_time(now_ns() - start)
-
-    def _tag_gradients(self, optimizer: Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                self.scopes.tag(parameter, Category.PARAMETER)
-                if parameter.grad is not None:
-                    self.scopes.tag(parameter.grad, Category.GRADIENT)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
+        self.scopes.name_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
         self._stepping = None
-        self._tag_state(optimizer)
-        self.scopes.hook.add_own_time(now_ns() - start)
+        self._name_state(optimizer, start)
         if self._first is None:
             self._first = optimizer
         if optimizer is self._first and not self._inside:
@@ -66,7 +59,7 @@ class OptimizerSteps:
     def name_unfinished(self) -> None:
         """At the end of the script: what an optimizer holds whose step raised, out of memory for one."""
         if self._stepping is not None:
-            self._tag_state(self._stepping)
+            self._name_state(self._stepping, now_ns())
 
     @contextlib.contextmanager
     def whole_step(self) -> Iterator[None]:
@@ -85,12 +78,10 @@ class OptimizerSteps:
         if self.limit and self.count >= self.limit:
             self.stop()
 
-    def _tag_state(self, optimizer: Optimizer) -> None:
+    def _name_state(self, optimizer: Optimizer, start_ns: int) -> None:
         """Names the state's tensors when there are new ones (after the first step, usually)."""
         states = [value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values()]
-        if self._tagged.get(id(optimizer)) == len(states):
-            return
-        self._tagged[id(optimizer)] = len(states)
-        for value in states:
-            if isinstance(value, torch.Tensor) and local_tensor(value).is_cuda:
-                self.scopes.tag(value, Category.OPTIMIZER_STATE)
+        new = self._named.get(id(optimizer)) != len(states)
+        self._named[id(optimizer)] = len(states)
+        held = (value for value in states if new and isinstance(value, torch.Tensor) and local_tensor(value).is_cuda)
+        self.scopes.name_blocks(start_ns, (Category.OPTIMIZER_STATE, held))

@@ -59,9 +59,9 @@ PRESIM_API void presim_leave_scope() {
   open_scopes().pop_back();
 }
 
-// The block that holds `address` belongs to a memory category.
-PRESIM_API void presim_retag(int64_t address, int32_t category) {
-  presim::append(presim::Kind::Retag, 0, address, category);
+// The blocks that hold these addresses belong to a memory category.
+PRESIM_API void presim_retag(const int64_t* addresses, int64_t count, int32_t category) {
+  for (int64_t i = 0; i < count; ++i) presim::append(presim::Kind::Retag, 0, addresses[i], category);
 }
 
 // Whom to ask for the line of the script that calls a collective.
