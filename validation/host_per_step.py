@@ -89,18 +89,24 @@ def with_one_constant(nodes: Nodes) -> Chosen:
 
 
 def columns(nodes: Nodes, choose: Callable[[Nodes], Chosen]) -> dict[str, tuple[str, str, str]]:
-    """Of each node type: what is chosen, how it fits, and how what either half of the runs chooses fits the other."""
+    """Of each node type: what is chosen, how it fits, and what either half of the runs chooses, on the other half."""
     chosen = choose(nodes)
     halves = [{node: [run for run in runs if run.half == half] for node, runs in nodes.items()} for half in (0, 1)]
     held_out = [(halves[1 - half], choose(halves[half])) for half in (0, 1)]
     return {
         node: (
-            f"{chosen[node][0]:.1f}, {chosen[node][1]:.0f} ms",
+            _shown(chosen[node]),
             _how_far(errors(runs, chosen[node])),
-            _how_far(np.concatenate([errors(others[node], apart[node]) for others, apart in held_out])),
+            " or ".join(_shown(apart[node]) for _, apart in held_out)
+            + ": "
+            + _how_far(np.concatenate([errors(others[node], apart[node]) for others, apart in held_out])),
         )
         for node, runs in nodes.items()
     }
+
+
+def _shown(chosen: tuple[float, float]) -> str:
+    return f"{chosen[0]:.1f}, {chosen[1]:.0f} ms"
 
 
 def _how_far(off: NDArray[np.float64]) -> str:

@@ -115,8 +115,8 @@ class ModuleScopes:
     def name_blocks(self, start_ns: int, *named: tuple[Category, Iterable[torch.Tensor]]) -> int:
         """The blocks that hold these tensors are of these categories; returns until when our time is left out.
 
-        ``start_ns``: since when it is our time. What takes long is left out before the first of the records, which
-        shows the script's time as far as it is known by then.
+        ``start_ns``: since when it is our time. To find the blocks takes long and is left out before the first of the
+        records, which shows the script's time as far as it is known by then.
         """
         found = [(category, addresses(held)) for category, held in named]
         self._leave_out(now_ns() - start_ns)

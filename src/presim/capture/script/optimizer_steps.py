@@ -13,7 +13,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from presim.capture.script.modules import ModuleScopes, local_tensor
+from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.own_clock import now_ns
 from presim.trace.schema import Category
 
@@ -81,7 +81,7 @@ class OptimizerSteps:
     def _name_state(self, optimizer: Optimizer, start_ns: int) -> None:
         """Names the state's tensors when there are new ones (after the first step, usually)."""
         states = [value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values()]
-        new = self._named.get(id(optimizer)) != len(states)
+        new = [] if self._named.get(id(optimizer)) == len(states) else states
         self._named[id(optimizer)] = len(states)
-        held = (value for value in states if new and isinstance(value, torch.Tensor) and local_tensor(value).is_cuda)
+        held = (value for value in new if isinstance(value, torch.Tensor))
         self.scopes.name_blocks(start_ns, (Category.OPTIMIZER_STATE, held))
