@@ -35,6 +35,7 @@ class RunKeywords(SimulateKeywords, total=False):
     module: bool
     ranks: str
     checks: int | None
+    check_time: float
     steps: int
     limit: float
     values: Sequence[str]

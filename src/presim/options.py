@@ -51,7 +51,8 @@ class RunOptions(EvaluationOptions):
 
     module: bool = False  # the script is named as in `python -m`
     ranks: str = "auto"  # which to capture: auto finds out which differ; all; or ranks and ranges
-    checks: int | None = None  # with auto: how many other ranks to compare; None: auto chooses
+    checks: int | None = None  # with auto: how many other ranks to run and compare; None: auto chooses
+    check_time: float = 60.0  # seconds; with auto: after so long no further ranks are started to be compared
     steps: int = 3  # stop after so many optimizer steps; 0: run to the end
     limit: float = 600.0  # seconds; give up on a script that takes longer
     values: Sequence[str] = ()  # who answers for values that are not computed, as KEY=VALUE

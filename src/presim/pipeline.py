@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from presim.analysis.caveats import PEERS_READY
+from presim.analysis.coverage import coverage_figures, coverage_sentences
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
@@ -20,7 +21,8 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
-from presim.result import Memory, Rank, Result
+from presim.result import Coverage, Memory, Rank, Result
+from presim.trace.coverage import RankCoverage
 from presim.trace.recurring import steadied
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Manifest, Trace
@@ -45,7 +47,7 @@ def evaluate(
     *,
     rank: int | None = None,
     stands_for: Mapping[int, Sequence[int]] | None = None,
-    checked: Sequence[int] = (),
+    coverage: RankCoverage | None = None,
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
@@ -53,7 +55,7 @@ def evaluate(
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
-    the other ranks that do as it does. ``checked``: those of them that were found to. ``notes``: what a reader should
+    the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
     presim's own unless given.
     """
@@ -73,10 +75,12 @@ def evaluate(
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    said = [*_of_ranks(captured, representatives, checked), *notes, *pace(ranks)]
+    world_size = chosen.manifest.world_size
+    looked_at = coverage_figures(world_size, representatives, coverage or RankCoverage())
+    said = [*coverage_sentences(world_size, looked_at), *_unmatched(captured, representatives), *notes, *pace(ranks)]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
-    result = _of_the_job(summarise(mine, timeline, device, captured), ranks, len(checked), said, memory)
+    result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
     return Evaluation(mine, timeline, result, timelines, device)
 
 
@@ -88,13 +92,12 @@ def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool
     return captured, undisturbed, slowed(_choose(traces, rank), _choose(by_themselves, rank))
 
 
-def _of_ranks(captured: Sequence[Trace], representatives: Representatives, checked: Sequence[int]) -> list[str]:
-    known = _who_is_known(captured[0].manifest.world_size, representatives, checked)
-    return [*known, *(unmatched(captured, representatives) if len(captured) > 1 else ())]
+def _unmatched(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
+    return unmatched(captured, representatives) if len(captured) > 1 else []
 
 
 def _of_the_job(
-    result: Result, ranks: Sequence[Rank], checked: int, said: Sequence[str], memory: Memory | None
+    result: Result, ranks: Sequence[Rank], looked_at: Coverage, said: Sequence[str], memory: Memory | None
 ) -> Result:
     """One rank's result with what is known of the others; ``memory`` where another rank's is the fullest."""
     single = len(ranks) == 1
@@ -102,7 +105,7 @@ def _of_the_job(
         result,
         memory=memory or result.memory,
         ranks=list(ranks),
-        checked_ranks=checked,
+        coverage=looked_at,
         notes=[*said, *result.notes],
         not_modelled=[sentence for sentence in result.not_modelled if single or sentence != PEERS_READY],
     )
@@ -112,18 +115,6 @@ def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: De
     memory = memory_of(fullest_rank, timeline, device)
     rank = fullest_rank.trace.manifest.rank
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
-
-
-def _who_is_known(world_size: int, representatives: Representatives, checked: Sequence[int]) -> list[str]:
-    """How many ranks the figures rest on, in a sentence."""
-    captured, represented = len(representatives.captured), representatives.represented
-    if world_size == 1 or represented == captured:
-        return []
-    proof = (
-        f", {len(checked)} checked and found to do the same" if checked else "; that the others do the same is taken"
-    )
-    rest = f", and nothing is known of {world_size - represented}" if represented < world_size else ""
-    return [f"{world_size} ranks: {captured} captured{proof}{rest}."]
 
 
 def _for_host(options: Options, cluster: Cluster, manifest: Manifest, undisturbed: bool) -> Options:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from presim.figures.grounds import Limit, Provenance, ReadBack, Share
-from presim.figures.job import Connecting, Flops, Job, Rank, Steps, Throughput
+from presim.figures.job import Connecting, Coverage, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 from presim.says import says
@@ -21,6 +21,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Collective",
     "Connecting",
+    "Coverage",
     "Estimate",
     "Flops",
     "Held",
@@ -41,7 +42,7 @@ __all__ = [
     "Time",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Result(msgspec.Struct, frozen=True):
     schema_version: Annotated[int, says("Version of this schema; raised when a field changes its meaning or goes.")]
     job: Annotated[Job, says("What was evaluated.")]
     ranks: Annotated[list[Rank], says("The captured ranks side by side; the other figures are those of `job.rank`.")]
-    checked_ranks: Annotated[int, says("Ranks that were run for one step and did as the rank that stands for them.")]
+    coverage: Annotated[Coverage, says("Which ranks were run and compared.")]
     exit: Annotated[
         str,
         says("How the script ended: ok, stopped (after --steps), raised, exited, out_of_memory or killed."),

@@ -58,7 +58,7 @@ def run_and_evaluate(
     options = _on_one_clock(options) if options.live else options
     job = _capture(launch, target, options, stdout, progress, forks)
     if options.save is not None:
-        store.save(job.traces, options.save, stands_for=job.stands_for, checked=job.checked, notes=job.notes)
+        store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
     if card is not None:
         _measure(job.traces, folders[0], card, progress)
     progress("simulating")
@@ -75,7 +75,7 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
         _engine_options(options),
         rank=job.reported,
         stands_for=job.stands_for,
-        checked=job.checked,
+        coverage=job.coverage,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
     )
@@ -141,30 +141,32 @@ def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progres
 
 
 def _on_one_clock(options: RunOptions) -> RunOptions:
-    """What a live clock needs: no rank ends early.
+    """With a live clock all ranks of a small world run; of a larger one none are compared.
 
     Raises:
-        InputError: other ranks are to be looked at, which end after their first step.
+        InputError: other ranks are to be compared.
     """
     if options.checks:
         raise InputError(
-            f"--check {options.checks} needs ranks that end after one step, for which the others would wait on the "
-            "common clock: leave it out, or --live"
+            f"--check {options.checks} runs rank 0 again beside the ranks to compare, which a live clock cannot show: "
+            "leave out --check or --live"
         )
-    return dataclasses.replace(options, checks=0)
+    return options
 
 
 def _capture(
     launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress, forks: Forks | None
 ) -> Capture:
-    from presim.capture.ranks.selection import select
+    from presim.capture.ranks.auto import SMALL_WORLD
+    from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
     from presim.cost.given import holds_prices
     from presim.hardware.host import ORDINARY, host_factor
     from presim.live.server import LiveServer
 
     ranks = options.ranks if options.rank is None else str(options.rank)
-    selection = select(ranks, target.world_size, options.checks)
+    count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
+    selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values))
 
     def simulator(blocked: Blocked) -> LiveServer:
@@ -188,7 +190,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     Raises:
         InputError: there is no trace, it does not fit the cluster, or no such cluster is known.
     """
-    from presim.trace import spans, store
+    from presim.trace import store
 
     job = store.load(directory)
     captured = job.manifest
@@ -198,7 +200,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         _engine_options(options),
         rank=options.rank,
         stands_for=captured.others(),
-        checked=spans.from_text(captured.checked),
+        coverage=captured.coverage,
         notes=captured.notes,
         prices=options.price_folders,
     )

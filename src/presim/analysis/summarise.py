@@ -24,7 +24,7 @@ from presim.analysis.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline
-from presim.result import SCHEMA_VERSION, Connecting, Flops, Job, Memory, ReadBack, Result, Time
+from presim.result import SCHEMA_VERSION, Connecting, Coverage, Flops, Job, Memory, ReadBack, Result, Time
 from presim.result import Steps as StepFigures
 from presim.trace.schema import FAILED, Manifest, Trace
 
@@ -83,7 +83,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
         ranks=[],
-        checked_ranks=0,
+        coverage=Coverage(1, 0, 0, 0, 0, 0, 0, "", []),
         exit=trace.manifest.exit,
         error=trace.manifest.error,
         step_time_s=step_time_s,

@@ -34,6 +34,7 @@ from presim.capture.script.cpu_weights import CpuWeights
 from presim.capture.script.hook import Hook
 from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.optimizer_steps import OptimizerSteps
+from presim.capture.script.rank_reads import RankReads
 from presim.trace import spans
 from presim.trace.representatives import Representatives
 
@@ -82,6 +83,7 @@ class Observers:
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), there.deep_ep
         self.read_backs: ReadBacks | None = None  # where values are computed
+        self.rank_reads = RankReads()
         self._join_world(control, ends)
         process_groups.install(hook)
         spawn.install(ends.refuse)
@@ -94,6 +96,7 @@ class Observers:
         vllm_workers.install(ends.refuse)
         TritonKernels(hook, values=control.values is not None).install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
+        self.rank_reads.install()
         self.scopes.install()
         self.steps.install()
         deepspeed.install(self.steps.whole_step)

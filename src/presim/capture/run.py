@@ -24,6 +24,7 @@ from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
+from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Kind, Trace
 
 OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
@@ -48,7 +49,7 @@ class Capture:
 
     traces: tuple[Trace, ...]  # ascending by rank
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)
-    checked: tuple[int, ...] = ()  # ranks that were found to do as the ranks that stand for them
+    coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks ran and were compared
     notes: tuple[str, ...] = ()
 
     @property
@@ -101,7 +102,8 @@ def capture(
 
 
 def _capture_differing(request: Request, setting: Setting, progress: Callable[[str], None]) -> Capture:
-    return Capture(*capture_differing(request.steps, request.selection.checks, setting, progress))
+    found = capture_differing(request.steps, request.selection.checks, setting, progress)
+    return Capture(found.traces, found.stands_for, found.coverage, found.notes)
 
 
 def _capture_ranks(

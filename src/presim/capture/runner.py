@@ -146,6 +146,7 @@ class Runner:
         }
         outcome.facts = observers.facts()
         own = extensions.own_runtime(extensions.loaded_libraries())
+        outcome.rank_reads = tuple(observers.rank_reads.places)
         outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:

@@ -21,7 +21,19 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 )
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="The same as --ranks R.")
 @click.option(
-    "--check", "checks", type=click.IntRange(0), metavar="N", help="With auto: other ranks to compare; 0: none."
+    "--check",
+    "checks",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With auto: other ranks to run and compare; 0: none. Default: all of a world of up to 16, else a sample.",
+)
+@click.option(
+    "--check-time",
+    type=click.FloatRange(0),
+    default=60.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="With auto: start no further ranks to compare after this time.",
 )
 @click.option(
     "--steps",

@@ -52,6 +52,25 @@ class Rank(msgspec.Struct, frozen=True):
     exit: Annotated[str, says("How its script ended.")]
 
 
+class Coverage(msgspec.Struct, frozen=True):
+    """Which ranks the figures rest on: captured, compared with a captured one, or assumed to do the same."""
+
+    captured: Annotated[int, says("Ranks whose work is in the prediction; `ranks` lists them.")]
+    compared: Annotated[int, says("Other ranks that ran and did the same as the captured rank that stands for them.")]
+    assumed: Annotated[int, says("Ranks that did not run and are assumed to do the same as a captured one.")]
+    unknown: Annotated[int, says("Ranks that did not run and that no captured rank stands for.")]
+    undecided: Annotated[
+        int, says("The assumed ones that lie between two kinds of ranks, so that it is not known which they are of.")
+    ]
+    failed: Annotated[int, says("The assumed ones that ran and failed where the captured ranks did not.")]
+    steps: Annotated[int, says("Steps of each compared rank that were compared; 0: its whole run.")]
+    rule: Annotated[str, says("How the ranks to run were chosen; empty where that is not known.")]
+    rank_reads: Annotated[
+        list[str],
+        says("Lines and packages outside PyTorch that ask which rank this is, with what they ask for."),
+    ]
+
+
 class Connecting(msgspec.Struct, frozen=True):
     """What NCCL takes to make communicators and connect their ranks until the end of the first step; an estimate."""
 

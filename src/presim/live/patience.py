@@ -58,7 +58,5 @@ class Patience:
         elif now - self._stuck_since > _STUCK_S:
             calls = unmet()
             named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
-            raise CaptureError(
-                "with a live clock every rank waits for another: their calls do not match, or the job would hang on "
-                f"the cluster, too; run without --live to see where{'. They wait in ' if named else ''}{named}"
-            )
+            where = f"they wait in {named}" if named else "run without --live to see where"
+            raise CaptureError(f"the job would hang: with a live clock every rank waits for another; {where}")

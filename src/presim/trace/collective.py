@@ -21,6 +21,8 @@ COLLECTIVE_KINDS = (
     "barrier",
 )
 
+MESSAGES = ("send", "recv", "send_recv")  # between two ranks of a group
+
 
 class Splits(msgspec.Struct, frozen=True):
     """How an all-to-all is dealt out, where the parts differ; bytes, by rank of the group."""

@@ -26,6 +26,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.trace import rank_file, spans
+from presim.trace.coverage import RankCoverage
 from presim.trace.headed import MAGIC, VERSION, Header, decode, digest, encode
 from presim.trace.schema import ClusterTables, Trace
 
@@ -40,7 +41,8 @@ class JobManifest(msgspec.Struct, frozen=True):
     gpus_per_node: int
     script: str
     stands_for: dict[int, str] = {}  # captured rank -> the other ranks that do as it does (presim.trace.spans)
-    checked: str = ""  # ranks that were found to do so (presim.trace.spans)
+    coverage: RankCoverage = RankCoverage()
+    checked: str = ""  # of older jobs: ranks whose first step was compared; `load` moves it into `coverage`
     notes: tuple[str, ...] = ()  # what a reader should know of the ranks, as sentences
     node: str = ""  # id of the node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
@@ -81,13 +83,13 @@ def save(
     directory: str | os.PathLike[str],
     *,
     stands_for: Mapping[int, Sequence[int]] | None = None,
-    checked: Sequence[int] = (),
+    coverage: RankCoverage | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Write the traces of one job, replacing the job that was in ``directory`` before."""
     others = {rank: spans.to_text(ranks) for rank, ranks in (stands_for or {}).items() if ranks}
     manifest = msgspec.structs.replace(
-        _job_manifest(traces), stands_for=others, checked=spans.to_text(checked), notes=tuple(notes)
+        _job_manifest(traces), stands_for=others, coverage=coverage or RankCoverage(), notes=tuple(notes)
     )
     folder = Path(directory)
     try:
@@ -209,7 +211,14 @@ def _read_job(folder: Path) -> _Body:
     content = decode(data, _JobFile, path)
     if content.digest != _digest_of_job(data):
         raise InputError(f"{path} is damaged (its digest does not fit its content); copy or capture the trace again")
-    return content.job
+    return _Body(_with_coverage(content.job.manifest), content.job.files)
+
+
+def _with_coverage(manifest: JobManifest) -> JobManifest:
+    """Of a job from before `RankCoverage`, whose sampled ranks ran for one step."""
+    if not manifest.checked:
+        return manifest
+    return msgspec.structs.replace(manifest, coverage=RankCoverage(compared=manifest.checked), checked="")
 
 
 def _digest_of_job(data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import pathlib
 import re
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from presim.errors import InputError
 from presim.trace import headed, rank_file, store
 from presim.trace.builder import TraceBuilder
+from presim.trace.coverage import RankCoverage
+from presim.trace.headed import digest
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Collective, Gemm
 
@@ -42,14 +45,29 @@ def files(folder: pathlib.Path) -> set[str]:
 
 
 def test_a_job_of_several_ranks_comes_back_equal(tmp_path: pathlib.Path) -> None:
-    store.save(
-        [small_trace(2), small_trace(0)], tmp_path / "job", stands_for={0: (1,), 2: (3,)}, checked=(3,), notes=("one",)
-    )
+    coverage = RankCoverage("every rank ran", compared="3", steps=2, rank_reads=("train.py:3 (RANK)",))
+    others = {0: (1,), 2: (3,)}
+    traces = [small_trace(2), small_trace(0)]
+    store.save(traces, tmp_path / "job", stands_for=others, coverage=coverage, notes=("one",))
     job = store.load(tmp_path / "job")
     assert list(job.traces) == [0, 2]
     assert all(same(job.traces[rank], small_trace(rank)) for rank in job.traces)
-    assert job.manifest == store.JobManifest(4, "h100-sxm", 4, "train.py", {0: "1", 2: "3"}, "3", ("one",))
+    assert job.manifest == store.JobManifest(4, "h100-sxm", 4, "train.py", {0: "1", 2: "3"}, coverage, notes=("one",))
     assert job.manifest.others() == {0: [1], 2: [3]}
+
+
+def test_a_job_saved_before_coverage_was_kept_says_what_was_compared(tmp_path: pathlib.Path) -> None:
+    """Its sampled ranks ran for one step."""
+    store.save([small_trace(0)], tmp_path)
+    path = tmp_path / store.JOB_FILE
+    saved = json.loads(path.read_bytes())
+    manifest = saved["job"]["manifest"]
+    del manifest["coverage"]
+    manifest["checked"] = "1:4:1"
+    saved["digest"] = digest(msgspec.json.encode(saved["job"], order="sorted"))
+    path.write_text(json.dumps(saved))
+    coverage = store.load(tmp_path).manifest.coverage
+    assert (coverage.compared_ranks(), coverage.steps, coverage.rule) == ([1, 2, 3], 1, "")
 
 
 def test_only_the_ranks_asked_for_are_read(tmp_path: pathlib.Path) -> None:

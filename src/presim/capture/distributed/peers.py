@@ -6,18 +6,13 @@ Pipelines are known by the names of their groups as soon as these are made; what
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
 import torch.distributed as dist
 
-# What frameworks call groups of pipeline stages: mesh_pp (DeviceMesh), PIPELINE_MODEL_PARALLEL_GROUP (Megatron).
-# Megatron's EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP is none: not all of its members exchange.
-_PIPELINE = re.compile(r"(?:^|_)(?:pp|pipe|pipeline)(?:_|$)", re.IGNORECASE)
-_WIDER = re.compile(r"(?:^|_)(?:dp|data|tp|tensor|cp|context|ep|expert)(?:_|$)", re.IGNORECASE)
-MOST = 64  # members of a group that are taken to differ only because some of them send
+from presim.capture.ranks.layout import MOST_EXCHANGING, exchanging, is_pipeline
 
 
 class Peers:
@@ -47,7 +42,7 @@ class Peers:
 
         @functools.wraps(create)
         def create_watched(size: int, rank: Any, members: Any, *args: Any, **kwargs: Any) -> Any:
-            if members and len(members) <= MOST and is_pipeline(kwargs.get("group_desc") or ""):
+            if members and len(members) <= MOST_EXCHANGING and is_pipeline(kwargs.get("group_desc") or ""):
                 self._need(tuple(members))
             return create(size, rank, members, *args, **kwargs)
 
@@ -61,24 +56,7 @@ class Peers:
             if (id(group), peer) not in self._known:
                 self._known.add((id(group), peer))
                 members = dist.get_process_group_ranks(group)
-                self._need(_exchanging(members, self.rank, members[peer]))
+                self._need(exchanging(members, self.rank, members[peer]))
             return call(group, tensors, peer, *args, **kwargs)
 
         setattr(dist.ProcessGroup, name, watched)
-
-
-def is_pipeline(name: str) -> bool:
-    """Whether the members of a group with this name are the stages of one pipeline."""
-    return bool(_PIPELINE.search(name)) and not _WIDER.search(name)
-
-
-def _exchanging(members: list[int], rank: int, peer: int) -> tuple[int, ...]:
-    """Of a group in which one member sends to another, those that are taken to exchange as they do.
-
-    The whole group; of a larger one all ranks at the same distance.
-    """
-    if len(members) <= MOST:
-        return tuple(members)
-    here, there = members.index(rank), members.index(peer)
-    distance = abs(there - here)
-    return tuple(members[here % distance :: distance]) if distance else (rank,)

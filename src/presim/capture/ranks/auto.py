@@ -1,208 +1,254 @@
-"""Finds out which ranks differ, captures one of each, and looks at a sample of the others.
+"""Finds out which ranks differ: of a small world all ranks run, of a larger one a sample.
 
-Rank 0 runs first. Where it exchanges with other ranks (a pipeline's stages), all that exchange run together instead:
-the first replica. Other replicas are taken to do the same, and some of them are run for one step, to see. One that
-does something else is captured itself; where the change lies between two samples is looked for by halving.
+In a small world every rank runs, and those that did the same are merged afterwards. In a larger one rank 0 runs beside
+a first sample. Where it exchanges messages with other ranks (the stages of a pipeline), all of these run together: the
+first replica, and what is sampled are replicas. Then the groups of rank 0 are known, and further samples cover their
+axes. As long as samples show new kinds of ranks, more are run between those that differ.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from presim.capture.ranks.captured import PEERS, Captured, read_trace
-from presim.capture.ranks.compare import describe_difference, fingerprint, spread
-from presim.capture.ranks.layout import Layout, find_layout, together
+from presim.capture.ranks.kinds import Kinds
+from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
+from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, wide_sample
+from presim.capture.ranks.selection import Checks
 from presim.capture.ranks.setting import Setting, Wave
 from presim.capture.ranks.wave import run_wave
 from presim.errors import CaptureError
-from presim.trace.schema import Trace
+from presim.trace import spans
+from presim.trace.coverage import RankCoverage
+from presim.trace.schema import FAILED, Trace
 
-_SCOUTS = 6  # times that rank 0 may meet new peers
+SMALL_WORLD = 16  # ranks: all of them run
+_CHEAP_WORLD, _CHEAP_ENTRIES = 64, 300_000  # ranks, and entries of all their traces together: all of them run as well
+_SCOUTS = 6  # times that the first replica may meet new peers
 _MOST_TOGETHER = 64  # ranks of a replica
-_HALVINGS = 6  # replicas that are run to find where others begin to differ
+_PROCESSES = 16  # that run at once, unless two replicas are more
+_PER_GAP = 3  # replicas to run between two that differ
+_LISTED = 8  # ranks that a sentence names
+_EVERY_RANK = "every rank ran"
+_FIRST_SAMPLE = "the second and the last rank and one chosen by seed ran beside rank 0"
+_AXES = "the second, the last and a middle rank along each axis of the process groups"
+_WIDER = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
+_BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
-Answer = tuple[tuple[Trace, ...], Mapping[int, Sequence[int]], tuple[int, ...], tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Replica:
-    """The ranks of one replica, run for some steps."""
+class Found:
+    """The ranks of a job that differ."""
 
-    traces: tuple[Trace, ...]
-    failures: tuple[str, ...] = ()  # of the ranks that failed
-
-
-def capture_differing(steps: int, checks: int | None, setting: Setting, progress: Progress) -> Answer:
-    """Traces of the ranks that differ, whom each stands for, which others were looked at, and what to know."""
-    layout, first, early, notes = _first_replica(steps, checks != 0, setting, progress)
-    job = _Job(layout, first, steps, setting, progress, notes)
-    if not first.failures and checks != 0:
-        job.check(checks, early)
-    return job.answer()
+    traces: tuple[Trace, ...]  # ascending by rank
+    stands_for: Mapping[int, Sequence[int]]  # captured rank -> the others that do as it does
+    coverage: RankCoverage
+    notes: tuple[str, ...]
 
 
-def _first_replica(
-    steps: int, checked: bool, setting: Setting, progress: Progress
-) -> tuple[Layout, _Replica, _Replica | None, list[str]]:
-    """Run rank 0, and again with whom it cannot do without; beside it, for one step, the last replica of the world.
+def capture_differing(steps: int, checks: Checks, setting: Setting, progress: Progress) -> Found:
+    """Run the ranks that may differ, and compare them.
 
-    These exchange with each other: what rank 0 broadcasts, the last one gets.
+    Raises:
+        CaptureError: too many ranks exchange messages with each other, or a rank cannot be run.
     """
     world = setting.cluster.world_size
-    groups: list[tuple[int, ...]] = []
-    while True:
-        ranks = together(groups)
-        if len(ranks) > _MOST_TOGETHER or ranks[-1] >= world:
-            raise CaptureError(
-                f"{len(ranks)} ranks exchange with each other, which are too many to run at once: "
-                "name those to capture with --ranks"
-            )
-        layout = find_layout(ranks, world)
-        last = layout.replica(int(layout.origins()[-1])) if layout and checked and len(ranks) < world else ()
-        wave = Wave(
-            (*ranks, *last),
-            steps,
-            brief=frozenset(last),
-            hidden=frozenset(last),
-            stands_for=layout.stands_for(0, last) if layout else {},
-            is_scout=len(groups) < _SCOUTS and world > 1,
-        )
-        doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
-        with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
-            if peers := [item.outcome.peers for item in captured if item.outcome.exit == PEERS]:
-                groups += peers
-                continue
-            progress("reading what they asked for" if len(ranks) > 1 else "reading what it asked for")
-            first = _read(captured[: len(ranks)], setting)
-            early = _read(captured[len(ranks) :], setting) if last else None
-        notes = [] if layout else [f"No rank stands for others: those that exchange, {ranks}, lie irregularly."]
-        return layout or Layout(world), first, early, notes
+    if checks.count is None and world <= SMALL_WORLD:
+        return _all_ranks(steps, setting, progress)
+    sampling = _Sampling(steps, checks, setting, progress)
+    sampling.run_first()
+    if checks.count is None and sampling.is_cheap():
+        return _all_ranks(steps, setting, progress)
+    sampling.run_more()
+    return sampling.found()
 
 
-def _read(captured: Sequence[Captured], setting: Setting) -> _Replica:
-    failures = tuple(f"rank {item.rank}: {item.outcome.error}" for item in captured if item.failed)
-    return _Replica(tuple(read_trace(item, setting) for item in captured), failures)
+def _all_ranks(steps: int, setting: Setting, progress: Progress) -> Found:
+    world = tuple(range(setting.cluster.world_size))
+    wave = Wave(world, steps, hidden=frozenset(world[1:]))
+    doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
+    with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
+        progress("reading what they asked for" if len(world) > 1 else "reading what it asked for")
+        traces = [read_trace(item, setting) for item in captured]
+        reads = tuple(dict.fromkeys(read for item in captured for read in item.outcome.rank_reads))
+    ranks = together([group for trace in traces for group in exchanging_groups(trace)])
+    layout = find_layout(ranks, len(world))
+    coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()), rank_reads=reads)
+    if layout is None:
+        return Found(tuple(traces), {}, coverage, (_no_grid(ranks),))
+    kinds = Kinds(layout)
+    notes: list[str] = []
+    for number in range(len(kinds.origins)):
+        notes += _another_kind(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
+    coverage = msgspec.structs.replace(coverage, compared=spans.to_text(kinds.compared()))
+    return Found(kinds.captured(), kinds.stands_for(), coverage, tuple(notes))
 
 
-def _try(wave: Wave, setting: Setting, ranks: Collection[int]) -> _Replica:
-    """Run a wave for the sake of some of its ranks; if it does not end, that is a failure like others."""
-    try:
-        with run_wave(wave, setting) as captured:
-            return _read([item for item in captured if item.rank in ranks], setting)
-    except CaptureError as error:
-        return _Replica((), (str(error),))
+class _Sampling:
+    """The replicas of a large world that were run, and which to run next."""
 
+    def __init__(self, steps: int, checks: Checks, setting: Setting, progress: Progress) -> None:
+        self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
+        self.world = setting.cluster.world_size
+        self.kinds = Kinds(Layout(self.world))
+        self.is_regular = True  # the ranks that exchange messages form a grid, so that there are replicas of them
+        self.reads: tuple[str, ...] = ()
+        self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
+        self.notes: list[str] = []
+        self.rules: dict[str, None] = {}
+        self._found_new = False  # the wave before showed a new kind
+        self._end_s = 0.0  # of the monotonic clock: no further wave begins after it
 
-class _Job:
-    """The replicas of a world by number, those that have been run, and what follows."""
-
-    def __init__(
-        self, layout: Layout, first: _Replica, steps: int, setting: Setting, progress: Progress, notes: list[str]
-    ) -> None:
-        self.layout = layout
-        self.origins = layout.origins()
-        self.steps = steps
-        self.setting = setting
-        self.progress = progress
-        self.notes = notes
-        self.captured = {0: first}
-        self.like = {0: 0}  # number of a replica that was run -> of the captured one that does as it does
-        self.regular = not notes
-
-    def check(self, checks: int | None, last: _Replica | None) -> None:
-        """Compare some replicas with the first; those that differ are captured, and where they begin is looked for.
-
-        ``last``: what the last replica did in its first step, where it ran already.
-        """
-        if not self.regular or len(self.origins) < 2:
+    def run_first(self) -> None:
+        """Rank 0 with all that exchange messages with it, and the first sample beside them."""
+        groups: list[tuple[int, ...]] = []
+        while True:
+            ranks = together(groups)
+            layout = self._layout(ranks)
+            self.kinds, self.is_regular = Kinds(layout or Layout(self.world)), layout is not None
+            numbers = self._next([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
+            doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
+            wave = self._wave(ranks, numbers, is_scout=len(groups) < _SCOUTS)
+            with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:
+                if peers := [item.outcome.peers for item in captured if item.outcome.exit == PEERS]:
+                    groups += peers
+                    self.rules.clear()
+                    continue
+                self._end_s = time.monotonic() + self.checks.seconds
+                self.progress("reading what they asked for" if len(captured) > 1 else "reading what it asked for")
+                self.reads = captured[0].outcome.rank_reads
+                self.kinds.add(0, [read_trace(item, self.setting) for item in captured[: len(ranks)]])
+                self._take(numbers, captured)
+            self.notes += [] if layout else [_no_grid(ranks)]
             return
-        size = len(self.layout.offsets)
-        for number in spread(len(self.origins), max(1, (checks or size) // size)):
-            if not self._look_at(number, last if number == len(self.origins) - 1 else None):
+
+    def _layout(self, ranks: tuple[int, ...]) -> Layout | None:
+        if len(ranks) > _MOST_TOGETHER or ranks[-1] >= self.world:
+            raise CaptureError(
+                f"{len(ranks)} ranks exchange messages with each other, more than the {_MOST_TOGETHER} that are run "
+                "together: name those to capture with --ranks"
+            )
+        return find_layout(ranks, self.world)
+
+    def _wave(self, first: tuple[int, ...], numbers: Sequence[int], *, is_scout: bool = False) -> Wave:
+        """The first replica and some samples: these may fail, and nothing that they print is shown."""
+        sampled = [rank for number in numbers for rank in self.kinds.ranks(number)]
+        again = first if self.kinds.kind else ()  # the first replica ran before
+        apart = frozenset((*again, *sampled))
+        stands_for = self.kinds.layout.stands_for(0, sampled) if self.is_regular else {}
+        return Wave((*first, *sampled), self.steps, apart, apart, stands_for, is_scout=is_scout and self.world > 1)
+
+    def _take(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
+        """Compare the replicas that ran with those that are known."""
+        by_rank = {item.rank: item for item in captured}
+        self._found_new = False
+        for number in numbers:
+            items = [by_rank[rank] for rank in self.kinds.ranks(number)]
+            if failures := [item for item in items if item.failed]:
+                self.failed[number] = None
+                self.notes += [] if self.has_failed else [_failed(failures[0])]
+                continue
+            different = self.kinds.add(number, [read_trace(item, self.setting) for item in items])
+            self._found_new |= bool(different)
+            self.notes += _another_kind(self.kinds, number, different)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a rank of the first replica did."""
+        return any(trace.manifest.exit in FAILED for trace in self.kinds.traces[0])
+
+    def is_cheap(self) -> bool:
+        """Whether all ranks can be run in little time."""
+        entries = max(len(trace) for trace in self.kinds.traces[0]) * self.world
+        return self.world <= _CHEAP_WORLD and entries <= _CHEAP_ENTRIES and not self.has_failed
+
+    def run_more(self) -> None:
+        """Run samples until all that are wanted ran, or the time is over."""
+        if not self.is_regular or self.has_failed:
+            return
+        while numbers := self._next(self._choices()):
+            ranks = [rank for number in numbers for rank in self.kinds.ranks(number)]
+            if time.monotonic() > self._end_s:
+                self.notes.append(
+                    f"Not compared: {_listed(ranks)}, because comparing took longer than {self.checks.seconds:g} s "
+                    "(--check-time)."
+                )
                 return
-        for _ in range(_HALVINGS):
-            between = self._between()
-            if between is None or not self._look_at(between, None):
-                break
+            self.progress(f"comparing {_listed(ranks)}")
+            try:
+                with run_wave(self._wave(self.kinds.ranks(0), numbers), self.setting) as captured:
+                    self._take(numbers, captured)
+            except CaptureError as error:
+                self.failed.update(dict.fromkeys(numbers))
+                self.notes.append(f"Not compared: {_listed(ranks)}, because running them failed: {error}.")
 
-    def _look_at(self, number: int, tried: _Replica | None) -> bool:
-        """Run a replica for a step, and further if no captured one does the same; False: it could not be run."""
-        ranks = self.layout.replica(int(self.origins[number]))
-        self.progress(f"checking {_named(ranks)}")
-        tried = tried or self._run(ranks, is_brief=True)
-        if tried.failures:
-            self.notes.append(f"Not checked, because it failed where rank 0 did not: {tried.failures[0]}.")
-            return False
-        parts = ""
-        for known, replica in self.captured.items():
-            difference = _difference(replica, tried)
-            if difference is None:
-                self.like[number] = known
-                return True
-            parts = parts or difference
-        self.progress(f"capturing {_named(ranks)}")
-        found = self._run(ranks, is_brief=False)
-        if found.failures:
-            self.notes.append(f"Not captured, because it failed where rank 0 did not: {found.failures[0]}.")
-            return False
-        self.captured[number], self.like[number] = found, number
-        self.notes.append(f"{_named(ranks).capitalize()} captured, too: {parts}.")
-        return True
+    def _choices(self) -> list[tuple[str, list[int]]]:
+        """Ranks to look at with the rule that names them, most telling first."""
+        groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
+        choices = [(_AXES, axis_sample(groups, self.world))]
+        if depends_on_rank(self.reads) or self.checks.count:
+            choices.append((_WIDER, wide_sample(groups, self.world)))
+        between: list[int] = []
+        if self.checks.count:
+            between = gap_sample(0, len(self.kinds.origins), self.checks.count)
+        elif self._found_new:
+            between = [number for gap in self.kinds.gaps() for number in gap_sample(*gap, _PER_GAP)]
+        return [*choices, (_BETWEEN, [int(self.kinds.origins[number]) for number in between])]
 
-    def _run(self, ranks: tuple[int, ...], *, is_brief: bool) -> _Replica:
-        """With the first replica, which it may hear from."""
-        everyone = (*self.layout.offsets, *ranks)
-        brief = frozenset(everyone) if is_brief else frozenset[int]()
-        stands_for = self.layout.stands_for(0, ranks)
-        wave = Wave(everyone, self.steps, brief, frozenset(everyone), stands_for)
-        return _try(wave, self.setting, ranks)
+    def _next(self, choices: Sequence[tuple[str, list[int]]]) -> list[int]:
+        """The replicas of the first choice that has some which did not run; no more than may run at once."""
+        kinds, size = self.kinds, len(self.kinds.layout.offsets)
+        room = max(1, _PROCESSES // size - 1)
+        if self.checks.count is not None:
+            compared = len(kinds.kind) + len(self.failed) - 1
+            room = min(room, (self.checks.count + size - 1) // size - max(compared, 0))
+        for rule, ranks in choices:
+            numbers = dict.fromkeys(kinds.layout.number_of(rank) for rank in ranks)
+            left = [number for number in numbers if number and number not in kinds.kind and number not in self.failed]
+            if left and room > 0:
+                self.rules[rule] = None
+                return left[:room]
+        return []
 
-    def _between(self) -> int | None:
-        """A replica between two neighbours that differ; the one after the first goes first: rank 0 is often special."""
-        numbers = sorted(self.like)
-        for before, after in itertools.pairwise(numbers):
-            if self.like[before] != self.like[after] and after - before > 1:
-                return before + 1 if before == 0 else (before + after) // 2
-        return None
-
-    def answer(self) -> Answer:
-        """What was found."""
-        numbers = sorted(self.like)
-        gap = self._between()
-        if gap is not None:
-            self.notes.append(f"Where ranks begin to differ was not found: {_named((int(self.origins[gap]),))} may.")
-        ends = [*numbers[1:], len(self.origins)]
-        others: dict[int, list[int]] = {number: [] for number in self.captured}
-        if self.regular and not self.captured[0].failures:
-            for number, end in zip(numbers, ends):
-                others[self.like[number]] += range(number, end)
-        stands_for: dict[int, Sequence[int]] = {}
-        for number, alike in others.items():
-            origins = self.origins[[other for other in alike if other != number]]
-            for offset in self.layout.offsets:
-                stands_for[int(self.origins[number]) + offset] = (origins + offset).tolist()
-        checked = [self.layout.replica(int(self.origins[number])) for number in numbers if number not in self.captured]
-        traces = [trace for _, replica in sorted(self.captured.items()) for trace in replica.traces]
-        return (
-            tuple(sorted(traces, key=lambda trace: trace.manifest.rank)),
-            {rank: ranks for rank, ranks in stands_for.items() if ranks},
-            tuple(sorted(rank for ranks in checked for rank in ranks)),
-            tuple(self.notes),
+    def found(self) -> Found:
+        """What is known in the end."""
+        traces, kinds = self.kinds.captured(), self.kinds
+        coverage = RankCoverage(
+            rule="; ".join(self.rules) or "rank 0 ran, with the ranks that it exchanges messages with",
+            compared=spans.to_text(kinds.compared()),
+            steps=len(traces[0].steps()),
+            failed=spans.to_text(sorted(rank for number in self.failed for rank in kinds.ranks(number))),
+            undecided=spans.to_text(kinds.undecided()),
+            rank_reads=self.reads,
         )
+        is_known = self.is_regular and not self.has_failed
+        return Found(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
 
 
-def _difference(one: _Replica, other: _Replica) -> str | None:
-    """What two replicas do differently in their first step; None: nothing."""
-    for mine, theirs in zip(one.traces, other.traces):
-        first = fingerprint(mine, 1).first_difference(fingerprint(theirs, 1))
-        if first is not None:
-            return describe_difference(mine, theirs, first)
-    return None
+def _another_kind(kinds: Kinds, number: int, different: str) -> list[str]:
+    """The note on a replica that differs from the first; none for one of a kind that is known."""
+    return [f"{_listed(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
 
 
-def _named(ranks: tuple[int, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+def _failed(item: Captured) -> str:
+    return f"Rank {item.rank} failed where rank 0 did not, and is not in the prediction: {item.outcome.error}."
+
+
+def _no_grid(ranks: Sequence[int]) -> str:
+    return f"No rank stands for others, because those that exchange messages, {_listed(ranks)}, form no grid."
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    is_range = ordered == list(range(ordered[0], ordered[-1] + 1)) and len(ordered) > 2
+    shown = f"{ordered[0]} to {ordered[-1]}" if is_range else ", ".join(map(str, ordered[:_LISTED]))
+    return f"ranks {shown}{', …' if not is_range and len(ordered) > _LISTED else ''}"

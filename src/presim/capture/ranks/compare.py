@@ -1,32 +1,38 @@
-"""Whether two ranks do the same: a rolling hash over what each asked of its device from its first forward on.
+"""Whether two ranks do the same: what each asks of its device, entry by entry, over all captured steps.
 
-Set-up is left out: rank 0 often does more there (it hands out seeds and weights), which no step shows. What it leaves
-behind counts, as the memory that is allocated when the first forward begins.
+Two ranks are the same where all of this agrees:
 
-Of an entry counts what it does and where: kind, signature, stream (by order of first use), bytes of an allocation, and
-for collectives the group's name, its size and the message. Host time, addresses, module names and a rank's own place do
-not. What comes before the first forward pass does not count either: one rank reads or logs there what others do not.
+* the collectives on every communicator in their order, from the start of the script: kind, message, data type, root,
+  and of the communicator its name, its size and the distances between its members;
+* sends and receives: to which place of the communicator, counted from the rank's own;
+* from the first forward pass on, all device work with its stream (by order of first use), events, synchronisations,
+  sizes of allocations and ends of steps;
+* memory that is allocated when the first forward pass begins;
+* how the script ended.
 
-A large block may be larger than what was asked for: the caching allocator hands out a free one whole unless more than
-1 MiB would be left of it, and which ones are free depends on when other streams were done with them, so on the host's
-pace. Such sizes are compared beside the hash, with that much between them. So are the bytes that an optimizer's kernel
-over many tensors moves, with 1 % between them: Megatron's first tensor parallel rank has what all of them hold alike in
-its part of the gradients' norm, and the others have not.
+Host time, addresses, module names and a rank's own place do not count. Neither does other device work before the first
+forward pass: one rank reads, seeds or logs there what others do not.
+
+Two amounts have a tolerance. A block above 1 MiB may be up to 1 MiB larger than what was asked for: PyTorch's caching
+allocator hands out a free block whole unless more than that is left of it, and which blocks are free depends on the
+host's speed. The bytes that an optimizer's kernel moves may differ by 1 %: Megatron's first tensor parallel rank also
+counts, in the norm of the gradients, the parameters that all of them hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Hashable, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.trace.collective import MESSAGES
 from presim.trace.schema import COMPILING, Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Optimizer, Signature, family
+from presim.units import gib
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -37,14 +43,15 @@ _COUNTED = (
 _LEFT_WHOLE = 1 << 20  # bytes: kSmallSize in PyTorch's CUDACachingAllocator, of smaller blocks and of what is left over
 _SET_UP_NOISE = 0.005  # of the memory that set-up left behind: what such blocks may add up to
 _PER_PARAMETERS = 0.01  # of an optimizer kernel's bytes; of small ones 1 MiB, which takes a third of a microsecond
+HELD, ENDS = -1, -2  # what differs is the memory before the first forward pass; the other one goes on where this ends
 _ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STREAM_SYNC)
 
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
-    """What a rank did up to the end of a step."""
+    """What a rank did in its captured steps."""
 
-    words: Words  # by counted entry: what it does
+    words: Words  # by counted entry: what it does; the first stands for how the script ended
     amounts: Ints  # by counted entry: bytes of a large allocation or an optimizer's kernel, else 0; first: held before
     slack: Ints  # by counted entry: how far another rank's amount may be away
     entries: NDArray[np.int64]  # by counted entry: its index in the trace
@@ -55,27 +62,29 @@ class Fingerprint:
         return hashlib.blake2b(self.words.tobytes(), digest_size=16).digest()
 
     def first_difference(self, other: Fingerprint) -> int | None:
-        """The first of our entries that the other has not at its place; None where all are alike."""
+        """The first of our entries that the other does not have at its place; None where all are alike.
+
+        `HELD` or `ENDS` where it is no entry that differs.
+        """
         common = min(len(self.words), len(other.words))
         apart = np.abs(self.amounts[:common] - other.amounts[:common])
         allowed = np.maximum(self.slack[:common], other.slack[:common])
         different = np.flatnonzero((self.words[:common] != other.words[:common]) | (apart > allowed))
         if len(different):
-            return int(self.entries[different[0]])
+            return int(self.entries[different[0]]) if different[0] else HELD
         if len(self.words) == len(other.words):
             return None
-        return int(self.entries[common]) if common < len(self.words) else -1
+        return int(self.entries[common]) if common < len(self.words) else ENDS
 
 
-def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
-    """Of the first so many steps, None: of all, from the first forward pass on; without steps of the whole trace."""
-    slices = trace.steps()
-    end = slices[min(steps, len(slices)) - 1].stop if slices and steps else len(trace)
-    begin = _first_forward(trace, end)
-    kinds = trace.columns["kind"][:end]
+def fingerprint(trace: Trace) -> Fingerprint:
+    """Of a whole trace."""
+    begin = _first_forward(trace)
+    kinds = trace.columns["kind"]
     entries = np.flatnonzero(np.isin(kinds, np.array([int(kind) for kind in _COUNTED], np.uint8)))
-    entries = entries[(entries >= begin) & ~_compiling(trace)[entries]]
-    table = np.array([*(_word(_content(signature, trace)) for signature in trace.signatures), 0], np.uint64)
+    entries = entries[((entries >= begin) | (kinds[entries] == Kind.COLLECTIVE)) & ~_compiling(trace)[entries]]
+    roles = [_role(group) for group in trace.manifest.groups]
+    table = np.array([*(_word(_content(signature, trace, roles)) for signature in trace.signatures), 0], np.uint64)
     kind = kinds[entries].astype(np.uint64)
     signature = table[trace.columns["signature"][entries].astype(np.int64)]
     on_stream = np.isin(kind, np.array([int(one) for one in _ON_STREAM], np.uint64))
@@ -89,7 +98,7 @@ def fingerprint(trace: Trace, steps: int | None = None) -> Fingerprint:
     held = _allocated(trace, begin)
     noise = np.concatenate([[_SET_UP_NOISE * held], _PER_PARAMETERS * moved])
     return Fingerprint(
-        np.concatenate([np.zeros(1, np.uint64), words]),
+        np.concatenate([np.array([_word(trace.manifest.exit)], np.uint64), words]),
         np.concatenate([[held], np.where(is_large, sizes, moved)]).astype(np.int64),
         _LEFT_WHOLE + noise.astype(np.int64),
         np.concatenate([[begin], entries]).astype(np.int64),
@@ -102,9 +111,9 @@ def _moved_by_optimizers(trace: Trace) -> Ints:
     return np.array([*found, 0], np.int64)
 
 
-def _first_forward(trace: Trace, end: int) -> int:
-    """Index of the first entry of a forward; 0 where there is none before ``end``. A compiler traces forwards, too."""
-    forward = np.flatnonzero((trace.columns["phase"][:end] == Phase.FORWARD) & ~_compiling(trace)[:end])
+def _first_forward(trace: Trace) -> int:
+    """Index of the first entry of a forward pass; 0 where there is none. A compiler traces forward passes, too."""
+    forward = np.flatnonzero((trace.columns["phase"] == Phase.FORWARD) & ~_compiling(trace))
     return int(forward[0]) if len(forward) else 0
 
 
@@ -129,22 +138,35 @@ def _by_appearance(values: NDArray[np.generic]) -> Words:
     return result
 
 
-def _content(signature: Signature, trace: Trace) -> Hashable:
+def _content(signature: Signature, trace: Trace, roles: Sequence[Hashable]) -> Hashable:
     if isinstance(signature, Optimizer):
         return signature.operator, signature.dtype
     if not isinstance(signature, Collective):
         return msgspec.json.encode(signature)
     groups = trace.manifest.groups
     known = 0 <= signature.group < len(groups)
-    role: Hashable = _role(groups[signature.group]) if known else signature.group
-    content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role, signature.routed)
+    role: Hashable = roles[signature.group] if known else signature.group
+    other = _other_side(signature, groups[signature.group], trace.manifest.rank) if known else signature.peer
+    content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role, other, signature.routed)
     splits = signature.splits
     return content if splits is None else (*content, splits.leaving, splits.arriving)
 
 
 def _role(group: Group) -> Hashable:
-    """A group by its size and, where a purpose gave it one, its name; PyTorch's own names are numbers of groups."""
-    return ("" if group.name.startswith("group ") else group.name, group.size)
+    """A group by its name, its size and the distances between its members.
+
+    PyTorch's own names are numbers of groups, which differ between ranks that do the same.
+    """
+    name = "" if group.name.startswith("group ") else group.name
+    members = np.diff(np.array(group.ranks, np.int64)).tobytes()
+    return name, group.size, hashlib.blake2b(members, digest_size=8).hexdigest()
+
+
+def _other_side(collective: Collective, group: Group, rank: int) -> int:
+    """Whom a message goes to or comes from, counted from the rank's own place; of other collectives the root."""
+    if collective.kind not in MESSAGES or rank not in group.ranks:
+        return collective.peer
+    return (collective.peer - group.ranks.index(rank)) % group.size
 
 
 def _word(content: Hashable) -> int:
@@ -154,11 +176,24 @@ def _word(content: Hashable) -> int:
 def describe_difference(one: Trace, other: Trace, entry: int) -> str:
     """Where two ranks part, in a few words; ``entry`` as `Fingerprint.first_difference` gave it."""
     ranks = f"rank {other.manifest.rank}", f"rank {one.manifest.rank}"
-    if entry < 0:
-        return f"{ranks[0]} goes on where {ranks[1]} ends its first step"
+    if one.manifest.exit != other.manifest.exit:
+        ends = [f"{name} {_ending(trace)}" for name, trace in zip(ranks, (other, one))]
+        return " and ".join(ends)
+    if entry == HELD:
+        held = [gib(_allocated(trace, _first_forward(trace))) for trace in (other, one)]
+        return f"{ranks[0]} holds {held[0]} when its first forward pass begins, {ranks[1]} {held[1]}"
+    if entry == ENDS:
+        return f"{ranks[0]} goes on where {ranks[1]} ends"
     scope = int(one.columns["scope"][entry])
     place = f" in {one.scopes[scope]}" if scope >= 0 else ""
-    return f"{ranks[0]} does not as {ranks[1]} does from entry {entry} ({_doing(one, entry)}){place} on"
+    return f"{ranks[0]} differs from {ranks[1]} from entry {entry} of the latter on ({_doing(one, entry)}{place})"
+
+
+def _ending(trace: Trace) -> str:
+    """How far a rank got, as a clause."""
+    steps = len(trace.steps())
+    done = f"after {steps} step{'' if steps == 1 else 's'}"
+    return f"ends {done}" if trace.manifest.exit == "ok" else f"is {trace.manifest.exit.replace('_', ' ')} {done}"
 
 
 def _doing(trace: Trace, entry: int) -> str:
@@ -173,18 +208,3 @@ def _doing(trace: Trace, entry: int) -> str:
     if signature is not None:
         return trace.operators[operator] if operator >= 0 else family(signature)
     return Kind(int(columns["kind"][entry])).name.lower().replace("_", " ")
-
-
-def spread(count: int, samples: int) -> Sequence[int]:
-    """Indices to look at among ``count``, the first excluded: the last, the second, then halves of the largest gaps."""
-    chosen: list[int] = []
-    for index in (count - 1, 1):
-        if 0 < index < count and index not in chosen:
-            chosen.append(index)
-    while len(chosen) < samples:
-        marks = sorted({0, *chosen, count - 1})
-        gap, start = max(((after - before, -before) for before, after in itertools.pairwise(marks)), default=(0, 0))
-        if gap < 2:
-            break
-        chosen.append(-start + gap // 2)
-    return chosen[:samples]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.trace.collective import MESSAGES, Collective
+from presim.trace.schema import Trace
+
 Ints = NDArray[np.int64]
+
+MOST_EXCHANGING = 64  # members of a group that are taken to differ only because some of them send
+# What frameworks call groups of pipeline stages: mesh_pp (DeviceMesh), PIPELINE_MODEL_PARALLEL_GROUP (Megatron).
+# Megatron's EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP is none: not all of its members exchange.
+_PIPELINE = re.compile(r"(?:^|_)(?:pp|pipe|pipeline)(?:_|$)", re.IGNORECASE)
+_WIDER = re.compile(r"(?:^|_)(?:dp|data|tp|tensor|cp|context|ep|expert)(?:_|$)", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +61,12 @@ class Layout:
         others = origins[(origins != origin) & ~np.isin(origins, np.array([*present], np.int64))]
         return {origin + offset: (others + offset).tolist() for offset in self.offsets}
 
+    def number_of(self, rank: int) -> int:
+        """Which replica a rank belongs to, as an index of `origins`."""
+        for axis in self.axes:
+            rank -= rank // axis.stride % axis.size * axis.stride
+        return int(np.searchsorted(self.origins(), rank))
+
     def replica(self, origin: int) -> tuple[int, ...]:
         """The ranks of one replica, in the order of `offsets`."""
         return tuple(origin + offset for offset in self.offsets)
@@ -85,3 +101,54 @@ def together(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
         if not offsets <= ranks:
             ranks = {rank + offset for rank in ranks for offset in offsets}
     return tuple(sorted(ranks))
+
+
+def is_pipeline(name: str) -> bool:
+    """Whether the members of a group with this name are the stages of one pipeline."""
+    return bool(_PIPELINE.search(name)) and not _WIDER.search(name)
+
+
+def exchanging(members: Sequence[int], rank: int, peer: int) -> tuple[int, ...]:
+    """Of a group in which one member sends to another, those that are taken to exchange as they do.
+
+    The whole group; of a larger one all ranks at the same distance.
+    """
+    if len(members) <= MOST_EXCHANGING:
+        return tuple(members)
+    here, there = members.index(rank), members.index(peer)
+    distance = abs(there - here)
+    return tuple(members[here % distance :: distance]) if distance else (rank,)
+
+
+def exchanging_groups(trace: Trace) -> list[tuple[int, ...]]:
+    """The sets of ranks that a rank exchanges messages with, itself included: from a capture of all of them."""
+    found = dict.fromkeys(
+        tuple(group.ranks) for group in trace.manifest.groups if is_pipeline(group.name) and group.ranks
+    )
+    rank, groups = trace.manifest.rank, trace.manifest.groups
+    for signature in trace.signatures:
+        if isinstance(signature, Collective) and signature.kind in MESSAGES and 0 <= signature.group < len(groups):
+            members = groups[signature.group].ranks
+            if rank in members and 0 <= signature.peer < len(members):
+                found[exchanging(members, rank, members[signature.peer])] = None
+    return list(found)
+
+
+def grid(groups: Sequence[Sequence[int]], world_size: int) -> tuple[Axis, ...]:
+    """The axes along which a job is laid out, from the groups of rank 0; what they leave over is an axis of its own.
+
+    >>> grid([(0, 1, 2, 3), (0, 4, 8, 12), tuple(range(32))], 32)
+    (Axis(stride=1, size=4), Axis(stride=4, size=4), Axis(stride=16, size=2))
+    """
+    regular = {(group[1], len(group)) for group in groups if len(group) > 1 and _is_regular(group)}
+    axes: list[Axis] = []
+    extent = 1
+    while extent < world_size:
+        sizes = [size for stride, size in regular if stride == extent and world_size % (extent * size) == 0]
+        axes.append(Axis(extent, min(sizes, default=world_size // extent)))
+        extent *= axes[-1].size
+    return tuple(axes)
+
+
+def _is_regular(group: Sequence[int]) -> bool:
+    return group[0] == 0 and list(group) == list(range(0, group[1] * len(group), group[1] or 1))

@@ -17,6 +17,8 @@ from presim.errors import CaptureError
 
 _POLL_S = 0.2
 _GRACE_S = 3.0  # for the others to fail by themselves where one has failed
+_STANDSTILL_S = 5.0  # that every rank waits for another before the job is taken to hang
+_NAMED = 4  # ranks that a sentence names with their lines
 _LEFT_S = 1.0  # for what a rank has started and left to end when it is told to
 
 
@@ -53,10 +55,11 @@ def supervise(
     others have a moment to fail by themselves, then are ended. ``start`` starts one.
 
     Raises:
-        CaptureError: the limit has passed.
+        CaptureError: the limit has passed, or every rank waits for another.
     """
     watch = watch or Watch()
     deadline = time.monotonic() + limit_s
+    standstill = _Standstill(watch)
     codes: dict[int, int] = {}
     with _processes(starts, start) as running:
         watch.started({rank: process.pid for rank, process in running.items()})
@@ -68,11 +71,41 @@ def supervise(
                 if codes[rank] != 0 and rank not in optional:
                     deadline = min(deadline, time.monotonic() + _GRACE_S)
             watch.progress()
+            if standstill.has_lasted(running):
+                raise _hangs(starts, running)
             if running and time.monotonic() > deadline:
                 if any(code for rank, code in codes.items() if rank not in optional):
                     return codes | _end_all(running)
                 raise _too_long(starts, running, limit_s, watch)
     return codes
+
+
+class _Standstill:
+    """Whether all ranks that still run wait for each other."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._since: float | None = None
+
+    def has_lasted(self, running: Mapping[int, Process]) -> bool:
+        """Asked again and again: whether it has been so for a while."""
+        if len(running) < 2 or not all(self._watch.waits(rank) for rank in running):
+            self._since = None
+        elif self._since is None:
+            self._since = time.monotonic()
+        return self._since is not None and time.monotonic() - self._since > _STANDSTILL_S
+
+
+def _hangs(starts: Sequence[Start], running: Mapping[int, Process]) -> CaptureError:
+    places = []
+    for start in [start for start in starts if start.rank in running][:_NAMED]:
+        line = ask(running[start.rank].pid, start.control.parent)
+        places.append(f"rank {start.rank}{f' at {line}' if line else ''}")
+    more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+    return CaptureError(
+        f"the job would hang: every rank waits for another, {', '.join(places)}{more}. Compare what these ranks send, "
+        "receive and wait for; no rank's order may differ"
+    )
 
 
 def _wait(running: Mapping[int, Process]) -> list[int]:

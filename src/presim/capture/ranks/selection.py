@@ -11,21 +11,29 @@ MOST_TOGETHER = 256  # processes that one machine is asked to run at once
 
 
 @dataclasses.dataclass(frozen=True)
+class Checks:
+    """How many ranks to run and compare with those that are captured."""
+
+    count: int | None = None  # beside the first replica; None: all of a small world, of a larger one a sample
+    seconds: float = 60.0  # after so long no further ranks are started to be compared
+
+
+@dataclasses.dataclass(frozen=True)
 class Selection:
     """Chosen ranks, ascending; None: presim finds out which differ."""
 
     ranks: tuple[int, ...] | None = None
-    checks: int | None = None  # ranks that are compared with those that stand for them; None: as many as is cheap
+    checks: Checks = dataclasses.field(default_factory=Checks)
 
 
-def select(text: str, world_size: int, checks: int | None = None) -> Selection:
+def select(text: str, world_size: int, checks: Checks | None = None) -> Selection:
     """``auto``, ``all``, or ranks and ranges: ``0,8,16-23``, ``0:128:16`` (end excluded).
 
     Raises:
         InputError: it is none of these, or names a rank that the world has not.
     """
     if text == "auto":
-        return Selection(None, checks)
+        return Selection(None, checks or Checks())
     ranks = (
         tuple(range(world_size))
         if text == "all"
@@ -41,7 +49,7 @@ def select(text: str, world_size: int, checks: int | None = None) -> Selection:
             f"--ranks {text} are {len(ranks)} processes at once, more than {MOST_TOGETHER}; leave the choice to "
             "--ranks auto, which runs those that differ, or name fewer"
         )
-    return Selection(ranks, checks)
+    return Selection(ranks)
 
 
 def _part(part: str, text: str) -> range:

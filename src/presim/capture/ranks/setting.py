@@ -52,7 +52,7 @@ class Wave:
 
     ranks: tuple[int, ...]
     steps: int  # stop after so many optimizer steps; 0: run to the end
-    brief: frozenset[int] = frozenset()  # ranks that stop after one step; nobody minds if they fail
+    samples: frozenset[int] = frozenset()  # ranks that run to be compared: one that fails does not end the others
     hidden: frozenset[int] = frozenset()  # ranks whose output is kept back, unless they fail
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # rank -> others, ascending
     are_alike: bool = True  # those others do as it does; else they are heard through it, for want of anybody better

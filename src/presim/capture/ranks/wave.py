@@ -51,7 +51,7 @@ def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda
             hidden = frozenset(wave.ranks) if setting.is_quiet else wave.hidden
             starts = [_hidden(start, files) if start.rank in hidden else start for start in starts]
             starter = setting.forks.starter(starts)
-            codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.brief)
+            codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.samples)
         yield _left(directory, wave, codes, watch.alone)
 
 
@@ -94,7 +94,7 @@ def _left(directory: Path, wave: Wave, codes: Mapping[int, int], alone: Collecti
         captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in alone else stopped))
     _show_failures(captured, wave)
     for item in captured:
-        if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.brief:
+        if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.samples:
             raise CaptureError(item.outcome.error)
     return captured
 
@@ -114,7 +114,7 @@ def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
     """The end of what hidden ranks printed that failed by themselves."""
     for item in captured:
         path = item.directory / "output"
-        if item.failed and item.outcome.exit != "killed" and path.exists() and item.rank not in wave.brief:
+        if item.failed and item.outcome.exit != "killed" and path.exists() and item.rank not in wave.samples:
             text = path.read_text(errors="replace")
             sys.stderr.write(f"rank {item.rank}:\n{text[-_OUTPUT_SHOWN:]}")
 
@@ -130,7 +130,7 @@ def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) 
         script=program.script,
         module=program.module,
         args=program.args_at(place),
-        steps=1 if rank in wave.brief else wave.steps,
+        steps=wave.steps,
         hook=str(setting.hook),
         values=setting.values,
         outcome=str(own / "outcome.json"),

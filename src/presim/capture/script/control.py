@@ -41,6 +41,7 @@ class Outcome(msgspec.Struct):
     nccl: dict[str, str] = {}  # NCCL's environment variables
     neighbours: float = 0.0  # share of the machine's CPUs that other processes used meanwhile
     read_backs: tuple[ReadBack, ...] = ()
+    rank_reads: tuple[str, ...] = ()  # places outside PyTorch that ask which rank this is
     allocator: dict[str, int] = {}  # peak allocated and reserved bytes, as PyTorch itself counts them
 
 

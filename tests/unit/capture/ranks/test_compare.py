@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from golden.scenarios import kernel
-from presim.capture.ranks.compare import describe_difference, fingerprint, spread
+from presim.capture.ranks.compare import ENDS, HELD, describe_difference, fingerprint
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COMPILING, Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Optimizer
@@ -27,8 +27,8 @@ def trace(
     return build.trace()
 
 
-def alike(one: Trace, other: Trace, steps: int | None = None) -> bool:
-    mine, theirs = fingerprint(one, steps), fingerprint(other, steps)
+def alike(one: Trace, other: Trace) -> bool:
+    mine, theirs = fingerprint(one), fingerprint(other)
     found = mine.first_difference(theirs)
     assert (found is None) == (theirs.first_difference(mine) is None)
     assert found is not None or mine.digest == theirs.digest
@@ -113,8 +113,52 @@ def test_streams_that_are_used_differently_make_one() -> None:
     assert not alike(one, dataclasses.replace(one, columns=columns))
 
 
-def test_only_the_first_steps_count_where_that_is_asked() -> None:
-    assert alike(trace(steps=3), trace(steps=1), steps=1)
+def talks(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Trace:
+    """Calls of a rank before its first forward pass, between its own kernels."""
+    group = Group("world", ranks, len(ranks))
+    manifest = Manifest(
+        world_size=4, rank=rank, gpu="", gpus_per_node=4, script="", groups=(group,), exit=exit
+    )
+    build = TraceBuilder(manifest)
+    for call in calls:
+        build.work(call, phase=Phase.OTHER)
+    build.work(kernel("forward"), phase=Phase.FORWARD)
+    build.step()
+    return build.trace()
+
+
+REDUCE = Collective("all_reduce", 8, "float32", 0)
+
+
+def test_collectives_count_from_the_start_of_the_script() -> None:
+    """One barrier more while the script sets up makes the job hang."""
+    assert not alike(talks(0, REDUCE), talks(1, REDUCE, REDUCE))
+
+
+def test_messages_count_by_the_distance_to_the_other_side() -> None:
+    """In a ring each rank sends to its own neighbour."""
+    send = [Collective("send", 8, "float32", 0, peer=peer) for peer in range(4)]
+    assert alike(talks(0, send[1]), talks(2, send[3]))
+    assert not alike(talks(0, send[1]), talks(2, send[1]))
+
+
+def test_roots_count_as_they_are() -> None:
+    roots = [Collective("broadcast", 8, "float32", 0, peer=peer) for peer in range(2)]
+    assert alike(talks(0, roots[0]), talks(2, roots[0]))
+    assert not alike(talks(0, roots[0]), talks(2, roots[1]))
+
+
+def test_communicators_of_other_distances_are_others() -> None:
+    assert alike(talks(0, REDUCE, ranks=(0, 2)), talks(1, REDUCE, ranks=(1, 3)))
+    assert not alike(talks(0, REDUCE, ranks=(0, 2)), talks(1, REDUCE, ranks=(1, 2)))
+
+
+def test_how_a_rank_ends_counts() -> None:
+    one, other = talks(0), talks(1, exit="ok")
+    assert not alike(one, other)
+    difference = fingerprint(one).first_difference(fingerprint(other))
+    assert difference is not None
+    assert describe_difference(one, other, difference) == "rank 1 ends after 1 step and rank 0 is stopped after 1 step"
 
 
 def test_the_first_difference_is_named() -> None:
@@ -123,13 +167,20 @@ def test_the_first_difference_is_named() -> None:
     assert entry == 2
     assert (
         describe_difference(one, other, entry)
-        == "rank 3 does not as rank 0 does from entry 2 (all_reduce of 8 bytes) on"
+        == "rank 3 differs from rank 0 from entry 2 of the latter on (all_reduce of 8 bytes)"
     )
-    assert describe_difference(one, other, 0).endswith("from entry 0 (allocation of 64 bytes) on")
-    assert describe_difference(one, other, 1).endswith("from entry 1 (kernel) in layer 0 on")
-    assert describe_difference(one, other, 3).endswith("from entry 3 (step) on")
+    assert describe_difference(one, other, 0).endswith("from entry 0 of the latter on (allocation of 64 bytes)")
+    assert describe_difference(one, other, 1).endswith("from entry 1 of the latter on (kernel in layer 0)")
+    assert describe_difference(one, other, 3).endswith("from entry 3 of the latter on (step)")
     longer = fingerprint(trace(steps=1)).first_difference(fingerprint(trace(3)))
-    assert longer == -1
+    assert longer == ENDS
+    assert describe_difference(one, other, ENDS) == "rank 3 goes on where rank 0 ends"
+    fuller = set_up(kept=2 << 30, kernels=1)
+    found = fingerprint(set_up(kept=1 << 30, kernels=1)).first_difference(fingerprint(fuller))
+    assert found == HELD
+    assert describe_difference(set_up(kept=1 << 30, kernels=1), fuller, HELD) == (
+        "rank 0 holds 2.00 GiB when its first forward pass begins, rank 0 1.00 GiB"
+    )
 
 
 def test_an_unnamed_group_is_known_by_its_size() -> None:
@@ -139,11 +190,3 @@ def test_an_unnamed_group_is_known_by_its_size() -> None:
         for found, name in ((trace(0), "group 3"), (trace(0), "group 5"))
     )
     assert alike(one, other)
-
-
-@pytest.mark.parametrize(
-    ("count", "samples", "chosen"),
-    [(128, 1, [127]), (128, 2, [127, 1]), (128, 4, [127, 1, 64, 32]), (2, 5, [1]), (1, 3, [])],
-)
-def test_samples_are_the_last_the_second_and_the_middle_of_gaps(count: int, samples: int, chosen: list[int]) -> None:
-    assert list(spread(count, samples)) == chosen

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.ranks.layout import Axis, Layout, find_layout, together
+from presim.capture.ranks.layout import Axis, Layout, exchanging_groups, find_layout, together
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest
+from presim.trace.signatures import Collective
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,22 @@ def test_every_rank_is_in_one_replica(sizes: list[int], rest: int, data: st.Data
     found = [rank for origin in layout.origins().tolist() for rank in layout.replica(origin)]
     assert sorted(found) == list(range(stride * rest))
     assert layout.offsets == tuple(sorted(ranks))
+
+
+@pytest.mark.parametrize("rank", range(32))
+def test_a_rank_s_replica_is_known_by_its_number(rank: int) -> None:
+    layout = Layout(32, (Axis(4, 2), Axis(16, 2)))
+    assert rank in layout.replica(int(layout.origins()[layout.number_of(rank)]))
+
+
+def test_those_that_exchange_messages_are_read_off_a_capture() -> None:
+    """A pipeline by the name of its group, a ring by its sends; of a large group only ranks at the same distance."""
+    world = tuple(range(128))
+    groups = (Group("mesh_pp", (0, 64), 2), Group("world", world, 128), Group("ring", (0, 1, 2), 3))
+    build = TraceBuilder(
+        Manifest(world_size=128, rank=0, gpu="", gpus_per_node=8, script="", groups=groups)
+    )
+    build.work(Collective("all_reduce", 8, "float32", 1))
+    build.work(Collective("send", 8, "float32", 2, peer=1))
+    build.work(Collective("recv", 8, "float32", 1, peer=32))
+    assert exchanging_groups(build.trace()) == [(0, 64), (0, 1, 2), (0, 32, 64, 96)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.capture.ranks.selection import Selection, select
+from presim.capture.ranks.selection import Checks, Selection, select
 from presim.errors import InputError
 
 
@@ -24,7 +24,7 @@ def test_ranks_and_ranges(text: str, ranks: tuple[int, ...]) -> None:
 
 
 def test_auto_leaves_the_choice() -> None:
-    assert select("auto", 4, 2) == Selection(None, 2)
+    assert select("auto", 4, Checks(2)) == Selection(None, Checks(2))
     assert select("auto", 4).ranks is None
 
 

@@ -1,0 +1,58 @@
+"""What is known of a job's ranks: how many are captured, compared or only assumed to do the same."""
+
+from __future__ import annotations
+
+from presim.result import Coverage
+from presim.trace import spans
+from presim.trace.coverage import RankCoverage
+from presim.trace.representatives import Representatives
+
+
+def coverage_figures(world_size: int, representatives: Representatives, found: RankCoverage) -> Coverage:
+    """The counts of a job of ``world_size`` ranks."""
+    captured, represented = len(representatives.captured), representatives.represented
+    compared = len(found.compared_ranks()) if represented > captured else 0
+    return Coverage(
+        captured=captured,
+        compared=compared,
+        assumed=represented - captured - compared,
+        unknown=world_size - represented,
+        undecided=len(spans.from_text(found.undecided)),
+        failed=len(spans.from_text(found.failed)),
+        steps=found.steps,
+        rule=found.rule,
+        rank_reads=list(found.rank_reads),
+    )
+
+
+def coverage_sentences(world_size: int, coverage: Coverage) -> list[str]:
+    """The same for a reader; nothing for a world of one rank."""
+    if world_size == 1 or coverage.captured == world_size:
+        return []
+    parts = [f"{coverage.captured} captured"]
+    if coverage.compared:
+        over = "their whole run" if not coverage.steps else f"{coverage.steps} step{'s' if coverage.steps > 1 else ''}"
+        parts.append(f"{coverage.compared} compared over {over} and the same")
+    if coverage.assumed:
+        parts.append(f"{coverage.assumed} not run and assumed to be the same")
+    if coverage.unknown:
+        parts.append(f"{coverage.unknown} not run, of which nothing is known")
+    rule = f" ({coverage.rule})" if coverage.rule else ""
+    found = [f"{world_size} ranks: {', '.join(parts)}{rule}."]
+    if coverage.undecided:
+        found.append(
+            f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may do as either."
+        )
+    if coverage.assumed:
+        found.append(_if_wrong(coverage))
+    return found
+
+
+def _if_wrong(coverage: Coverage) -> str:
+    """What a difference elsewhere would mean."""
+    reads = [read for read in coverage.rank_reads if not read.endswith("(LOCAL_RANK)")]
+    why = f" The program reads its rank at {reads[0]}{' and elsewhere' if len(reads) > 1 else ''}." if reads else ""
+    return (
+        "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "
+        f"and one that calls other collectives makes the job hang: --check N compares more ranks.{why}"
+    )

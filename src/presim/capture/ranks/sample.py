@@ -1,0 +1,70 @@
+"""Which ranks of a large job to run and compare, in the order of what they are likely to show.
+
+A job lies on a grid: an axis for each dimension of its process groups. Ranks that differ do so at the ends of an axis
+(uneven shards end there), at its beginning (the first rank logs or saves), or at a place that only the script knows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+from presim.capture.ranks.layout import Axis, grid
+
+LOCAL_INDEX = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")  # which GPU of a node
+_CORNERS = 4  # axes whose corners are looked at: 16 ranks at most
+_SEED = 0
+
+
+def first_sample(world_size: int) -> list[int]:
+    """Ranks to run beside rank 0 while the groups are not known: the last, the second, one between them by seed."""
+    middle = random.Random(_SEED).randrange(2, world_size - 1) if world_size > 3 else 0
+    return _distinct([world_size - 1, min(1, world_size - 1), middle])
+
+
+def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
+    """The second, the last and a middle rank along each axis and each group of rank 0."""
+    found: list[int] = []
+    for axis in grid(groups, world_size):
+        found += [axis.stride * at for at in (1, axis.size - 1, axis.size // 2)]
+    for group in groups:
+        if len(group) > 1 and group[0] == 0:
+            found += [group[1], group[-1], group[len(group) // 2]]
+    return _distinct(found)
+
+
+def wide_sample(groups: Sequence[Sequence[int]], world_size: int, randoms: int = 4) -> list[int]:
+    """The corners of the grid, and some ranks at random by seed."""
+    corners = _corners(grid(groups, world_size)[-_CORNERS:])
+    chosen = random.Random(_SEED + 1).sample(range(world_size), min(randoms, world_size))
+    return _distinct([*corners, *chosen])
+
+
+def depends_on_rank(reads: Sequence[str]) -> bool:
+    """Whether anybody outside PyTorch asks for more than which GPU of its node is a rank's own.
+
+    ``reads``: places as `presim.trace.coverage.Coverage.rank_reads` has them.
+    """
+    return any(place.rpartition(" (")[2].rstrip(")") not in LOCAL_INDEX for place in reads)
+
+
+def _corners(axes: Sequence[Axis]) -> list[int]:
+    ends = [(0, axis.stride * (axis.size - 1)) for axis in axes]
+    return [sum(place) for place in itertools.product(*ends)]
+
+
+def gap_sample(before: int, after: int, samples: int) -> list[int]:
+    """Evenly spread numbers between two, both excluded.
+
+    >>> gap_sample(0, 8, 3)
+    [2, 4, 6]
+    """
+    inside = after - before - 1
+    count = min(inside, samples)
+    return [before + (inside + 1) * place // (count + 1) for place in range(1, count + 1)]
+
+
+def _distinct(ranks: Sequence[int]) -> list[int]:
+    """In order, each once, without rank 0, which runs anyway."""
+    return [rank for rank in dict.fromkeys(ranks) if rank > 0]

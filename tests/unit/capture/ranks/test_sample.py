@@ -1,0 +1,67 @@
+"""Which ranks of a large job are run to be compared."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presim.capture.ranks.sample import (
+    axis_sample,
+    depends_on_rank,
+    first_sample,
+    gap_sample,
+    wide_sample,
+)
+
+TP = tuple(range(8))
+DP = tuple(range(0, 128, 8))
+
+
+def test_the_first_sample_has_the_last_the_second_and_one_between() -> None:
+    last, second, between = first_sample(1024)
+    assert (last, second) == (1023, 1)
+    assert 1 < between < 1023
+    assert first_sample(1024) == [last, second, between]
+
+
+@given(st.integers(1, 20))
+def test_small_worlds_have_no_more_samples_than_ranks(world: int) -> None:
+    found = first_sample(world)
+    assert len(set(found)) == len(found)
+    assert all(0 < rank < world for rank in found)
+
+
+def test_each_axis_has_its_second_last_and_middle_rank() -> None:
+    assert set(axis_sample([TP, DP], 128)) == {1, 7, 4, 8, 120, 64}
+
+
+def test_groups_that_are_no_axis_are_covered_too() -> None:
+    """Of Megatron's embedding group only the first and the last stage are members."""
+    assert {5, 11} <= set(axis_sample([TP, (0, 5, 11)], 128))
+
+
+def test_the_wide_sample_has_the_corners_of_the_grid() -> None:
+    assert {7, 120, 127} <= set(wide_sample([TP, DP], 128))
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 9))
+def test_samples_of_a_gap_lie_inside_and_differ(before: int, distance: int, samples: int) -> None:
+    after = before + distance
+    found = gap_sample(before, after, samples)
+    assert len(found) == min(samples, distance - 1)
+    assert found == sorted(set(found))
+    assert all(before < number < after for number in found)
+
+
+@pytest.mark.parametrize(
+    ("reads", "depends"),
+    [
+        ((), False),
+        (("train.py:3 (LOCAL_RANK)",), False),
+        (("train.py:3 (LOCAL_RANK)", "train.py:9 (get_rank)"), True),
+        (("megatron (RANK)",), True),
+    ],
+)
+def test_who_asks_for_the_device_alone_does_not_depend_on_the_rank(reads: tuple[str, ...], depends: bool) -> None:
+    assert depends_on_rank(reads) == depends
