@@ -40,9 +40,7 @@ def coverage_sentences(world_size: int, coverage: Coverage) -> list[str]:
     rule = f" ({coverage.rule})" if coverage.rule else ""
     found = [f"{world_size} ranks: {', '.join(parts)}{rule}."]
     if coverage.undecided:
-        found.append(
-            f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may do as either."
-        )
+        found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may do as either.")
     if coverage.assumed:
         found.append(_if_wrong(coverage))
     return found

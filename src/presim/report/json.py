@@ -34,6 +34,9 @@ def decode(data: bytes, name: str = "the result") -> Result:
         if version > SCHEMA_VERSION:
             versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
+        if 0 < version < SCHEMA_VERSION:
+            versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
+            raise InputError(f"{name} was written by an older presim ({versions}); make it again with this one")
         return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{name} is not a result of presim's ({error}); make one with `presim run --json`") from error

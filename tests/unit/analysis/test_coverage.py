@@ -14,17 +14,19 @@ def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
     assert (figures.captured, figures.compared, figures.assumed, figures.unknown) == (2, 2, 3, 1)
     assert (figures.undecided, figures.failed, figures.steps) == (1, 1, 3)
     assert coverage_sentences(8, figures) == [
-        "8 ranks: 2 captured, 2 compared over 3 steps and the same, 3 not run and assumed to be the same, 1 not run, of "
-        "which nothing is known (some ran).",
+        "8 ranks: 2 captured, 2 compared over 3 steps and the same, 3 not run and assumed to be the same, 1 not run, "
+        "of which nothing is known (some ran).",
         "1 of the assumed ranks lie between ranks that differ and may do as either.",
-        "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, and "
-        "one that calls other collectives makes the job hang: --check N compares more ranks. The program reads its rank "
-        "at a.py:1 (RANK).",
+        "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "
+        "and one that calls other collectives makes the job hang: --check N compares more ranks. The program reads "
+        "its rank at a.py:1 (RANK).",
     ]
 
 
 def test_where_every_rank_ran_nothing_is_assumed() -> None:
-    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), RankCoverage("every rank ran", "1:4:1", steps=1))
+    figures = coverage_figures(
+        4, Representatives([0], {0: [1, 2, 3]}), RankCoverage("every rank ran", "1:4:1", steps=1)
+    )
     assert coverage_sentences(4, figures) == [
         "4 ranks: 1 captured, 3 compared over 1 step and the same (every rank ran)."
     ]

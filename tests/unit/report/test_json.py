@@ -29,11 +29,17 @@ def test_rows_of_numbers_take_one_line(result: Result) -> None:
 
 def test_a_newer_result_is_refused_in_words(result: Result) -> None:
     """Even where its fields no longer fit."""
-    with pytest.raises(InputError, match=r"^the result was written by a newer presim \(schema 9, this one reads 1\)"):
+    with pytest.raises(InputError, match=r"^the result was written by a newer presim \(schema 9, this one reads 2\)"):
         json.decode(b'{"schema_version": 9, "job": 1}')
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 1}', b"\xff"])
+def test_an_older_result_is_refused_in_words() -> None:
+    sentence = r"^r\.json was written by an older presim \(schema 1, this one reads 2\); make it again with this one$"
+    with pytest.raises(InputError, match=sentence):
+        json.decode(b'{"schema_version": 1}', "r.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 2}', b"\xff"])
 def test_what_is_no_result_is_refused_in_words(content: bytes) -> None:
     """One sentence that says how to make one."""
     with pytest.raises(

@@ -116,9 +116,7 @@ def test_streams_that_are_used_differently_make_one() -> None:
 def talks(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Trace:
     """Calls of a rank before its first forward pass, between its own kernels."""
     group = Group("world", ranks, len(ranks))
-    manifest = Manifest(
-        world_size=4, rank=rank, gpu="", gpus_per_node=4, script="", groups=(group,), exit=exit
-    )
+    manifest = Manifest(world_size=4, rank=rank, gpu="", gpus_per_node=4, script="", groups=(group,), exit=exit)
     build = TraceBuilder(manifest)
     for call in calls:
         build.work(call, phase=Phase.OTHER)

@@ -70,9 +70,7 @@ def test_those_that_exchange_messages_are_read_off_a_capture() -> None:
     """A pipeline by the name of its group, a ring by its sends; of a large group only ranks at the same distance."""
     world = tuple(range(128))
     groups = (Group("mesh_pp", (0, 64), 2), Group("world", world, 128), Group("ring", (0, 1, 2), 3))
-    build = TraceBuilder(
-        Manifest(world_size=128, rank=0, gpu="", gpus_per_node=8, script="", groups=groups)
-    )
+    build = TraceBuilder(Manifest(world_size=128, rank=0, gpu="", gpus_per_node=8, script="", groups=groups))
     build.work(Collective("all_reduce", 8, "float32", 1))
     build.work(Collective("send", 8, "float32", 2, peer=1))
     build.work(Collective("recv", 8, "float32", 1, peer=32))
