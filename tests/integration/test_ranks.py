@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -58,16 +59,18 @@ def test_objects_of_any_size_come_through_tensors_and_shards_are_saved(ranks: st
 
 
 @pytest.mark.slow
-def test_the_last_rank_is_looked_at_and_does_the_same(tmp_path: Path) -> None:
-    """Fully sharded data parallel: one rank stands for all, which is proved on another."""
+def test_all_ranks_of_a_small_world_run_and_one_stands_for_those_that_did_the_same(tmp_path: Path) -> None:
+    """Fully sharded data parallel on 16 GPUs."""
     pytest.importorskip("transformers")
     report = tmp_path / "r.json"
     ended = presim("run", "--gpu", "h100-sxm", "--nodes", "2", "-q", "--json", report, EXAMPLES / "llama_fsdp2.py")
     assert ended.returncode == 0, ended.stderr
     result = json.loads(report.read_text())
     assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 16)]
-    assert result["checked_ranks"] == 1
-    assert result["notes"][0] == "16 ranks: 1 captured, 1 checked and found to do the same."
+    coverage = result["coverage"]
+    assert (coverage["captured"], coverage["compared"], coverage["assumed"], coverage["steps"]) == (1, 15, 0, 3)
+    assert coverage["rank_reads"] == [f"{EXAMPLES / 'llama_fsdp2.py'}:94 (LOCAL_RANK)"]
+    assert result["notes"][0] == "16 ranks: 1 captured, 15 compared over 3 steps and the same (every rank ran)."
 
 
 UNEVEN = """
@@ -86,14 +89,99 @@ for _ in range(3):
 
 @pytest.mark.slow
 def test_ranks_that_do_something_else_are_captured_and_their_like_are_found(tmp_path: Path) -> None:
-    """Ranks 6 and 7 differ: 7 is looked at first, the border is found by halving."""
+    """Ranks 6 and 7 of 8 differ."""
     script, report = tmp_path / "uneven.py", tmp_path / "r.json"
     script.write_text(UNEVEN)
     ended = presim("run", "--gpu", "h100-sxm", "--world-size", "8", "-q", "--json", report, script)
     assert ended.returncode == 0, ended.stderr
     result = json.loads(report.read_text())
-    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 6), (7, 2)]
-    assert any(note.startswith("Rank 7 captured, too: rank 7 does not as rank 0 does") for note in result["notes"])
+    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 6), (6, 2)]
+    assert any(note.startswith("Rank 6 captured, too: rank 6 differs from rank 0") for note in result["notes"])
+
+
+@pytest.mark.slow
+def test_a_large_world_is_sampled_and_what_was_not_run_is_said(tmp_path: Path) -> None:
+    """The last two of 256 ranks differ, which the last one shows; between it and the middle one more is run."""
+    script, report = tmp_path / "uneven.py", tmp_path / "r.json"
+    script.write_text(UNEVEN.replace(">= 6", ">= 254"))
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "256", "-q", "--json", report, script)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    coverage = result["coverage"]
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 255]
+    assert coverage["captured"] + coverage["compared"] + coverage["assumed"] == 256
+    assert coverage["compared"] >= 3
+    assert 0 < coverage["undecided"] < 128
+    assert coverage["rank_reads"] == [f"{script}:3 (LOCAL_RANK)", f"{script}:5 (get_rank)"]
+    assert "because the program reads its rank" in coverage["rule"]
+    assert any(note.startswith("An assumed rank that has more work") for note in result["notes"])
+
+
+TALKS = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({steps}):
+    model(torch.ones({rows}, 1024, device="cuda")).sum().backward()
+    {talk}
+    optimizer.step()
+"""
+REDUCE = "dist.all_reduce(model.weight.grad)"
+
+
+@pytest.mark.parametrize("mode", [(), ("--ranks", "all"), ("--live",)], ids=str)
+@pytest.mark.parametrize(
+    ("talk", "steps", "named"),
+    [
+        (f"{REDUCE}; rank == 1 and step == 1 and dist.barrier()", "3", r"rank 1.* at \S*talks\.py:10: all_reduce"),
+        ("dist.recv(model.weight.grad, 1 - rank)", "3", r"rank 1.* at \S*talks\.py:10: recv"),
+        (REDUCE, "3 - rank", r"rank 0.* at \S*talks\.py:10: all_reduce of 4194304 bytes"),
+    ],
+    ids=["a barrier more", "both receive", "a step fewer"],
+)
+def test_a_job_that_would_hang_is_never_predicted(
+    talk: str, steps: str, named: str, mode: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Whichever ranks are asked for: it names ranks, lines and groups."""
+    script = tmp_path / "talks.py"
+    script.write_text(TALKS.format(talk=talk, steps=steps, rows=8))
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "2", "-q", *mode, script)
+    assert ended.returncode != 0
+    assert "the job would hang" in ended.stderr
+    assert re.search(named, ended.stderr), ended.stderr
+    assert "'default_pg' (ranks 0, 1)" in ended.stderr
+
+
+def test_one_rank_with_more_work_sets_the_pace(tmp_path: Path) -> None:
+    """Rank 3 of 8 has sixteen times the batch."""
+    script, report = tmp_path / "talks.py", tmp_path / "r.json"
+    script.write_text(TALKS.format(talk=REDUCE, steps="3", rows="(1 << 14) * (16 if rank == 3 else 1)"))
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "8", "-q", "--json", report, script)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 7), (3, 1)]
+    assert result["ranks"][0]["waiting_s"] > 5 * result["ranks"][0]["compute_s"]
+
+
+CPU_RECV = """
+import torch, torch.distributed as dist
+dist.init_process_group("cpu:gloo,cuda:nccl")
+torch.ones(9, device="cuda").sum()
+dist.recv(torch.zeros(4), 1 - dist.get_rank())
+"""
+
+
+def test_ranks_that_wait_for_each_other_on_the_cpu_are_named(tmp_path: Path) -> None:
+    """Long before the limit."""
+    script = tmp_path / "gloo.py"
+    script.write_text(CPU_RECV)
+    ended = presim("run", "--gpu", "h100-sxm", "--world-size", "2", "-q", script)
+    assert ended.returncode != 0
+    expected = f"the job would hang: every rank waits for another, rank 0 at {script}:5, rank 1 at {script}:5"
+    assert expected in ended.stderr
 
 
 FAILS = """
@@ -147,7 +235,7 @@ def test_a_pipeline_has_one_rank_of_each_stage_and_another_pipeline_is_looked_at
     result = json.loads(report.read_text())
     ranks = result["ranks"]
     assert [(rank["rank"], rank["represented"]) for rank in ranks] == [(0, 2), (2, 2), (4, 2), (6, 2)]
-    assert result["checked_ranks"] == 4
+    assert (result["coverage"]["compared"], result["coverage"]["assumed"]) == (4, 0)
     assert ranks[3]["compute_s"] > 1.2 * ranks[1]["compute_s"]
     assert all(rank["bubble_s"] > 0 for rank in ranks)
 

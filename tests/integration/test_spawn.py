@@ -40,7 +40,7 @@ def test_what_would_be_spawned_runs_in_the_rank_s_own_process(tmp_path: Path) ->
     assert (ended.returncode, ended.stdout) == (0, "all over\n"), ended.stderr
     result = json.loads(report.read_text())
     assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 8)]
-    assert result["checked_ranks"] == 1
+    assert result["coverage"]["compared"] == 7
     assert result["steps"]["count"] == 3
 
 

@@ -83,7 +83,8 @@ def capture(
     if hook_path(torch) is None:
         progress("compiling the operator hook for this PyTorch (once)")
     hook = ensure_hook(torch)
-    with contextlib.nullcontext(forks) if forks else Forks() as forks:
+    imports = ("module" if request.program.module else "script", request.program.script)
+    with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
         setting = Setting(
             request.program, cluster, libraries, hook, request.limit_s,
             request.script_stdout, request.is_quiet, values, simulator, forks,

@@ -1,18 +1,21 @@
 """A process that has imported what every rank's process imports, and becomes ranks: a fork for each that is asked for.
 
 Most of what a rank holds is what it imports; forks share those pages until they write to them, and are there at once.
-Started by `presim.capture.ranks.forks` as ``python -m presim.capture.zygote FD [SCRIPT]``; FD is its end of a socket
-pair:
+Started by `presim.capture.ranks.forks` as ``python -m presim.capture.zygote FD [WHAT SCRIPT OWN]``; FD is its end of a
+socket pair:
 
     zygote   -> launcher   "ready", once, when all is imported
     launcher -> zygote     a `Request` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
-Torch is imported before the script in any case (`runner`). Nothing of the script is imported or run here, unless
-SCRIPT names one whose imports are to be there, too (`presim.capture.script.ahead`). What is different for each rank
-(variables, log, seeds) begins in the fork. Where something has started a thread already, which no fork would have, or
-has asked something of the device, the process ends without a word and ranks start by themselves.
+Torch is imported before the script in any case (`runner`). Nothing of the script is run here. Where SCRIPT is given,
+packages that it imports are there, too (`presim.capture.script.ahead`): WHAT is ``script`` or ``module`` for the
+imports at its beginning, ``recipe`` for those of its whole top level. OWN has the names of a rank's own variables.
+
+What is different for each rank (variables, log, seeds) begins in the fork. Where something has started a thread
+already, which no fork would have, or has asked something of the device, the process ends without a word and ranks
+start by themselves.
 """
 
 from __future__ import annotations
@@ -155,23 +158,26 @@ def _differ() -> None:
     sys.modules["torch"].default_generator.seed()
 
 
-def _import_for(script: Path) -> AtImport:
+def _import_for(what: str, script: str, own: str) -> AtImport:
     """What the script imports, with observers in place that have to be there first."""
     from presim.capture.observers import AtImport
-    from presim.capture.script.ahead import import_ahead
+    from presim.capture.script.ahead import import_ahead, import_leading
 
     there = AtImport(ensure_hook(require_torch()))
-    import_ahead(script)
+    if what == "recipe":
+        import_ahead(Path(script))
+    else:
+        import_leading(script, own.split(","), is_module=what == "module")
     return there
 
 
 def main() -> NoReturn:
-    """Entry point; the arguments are the number of the socket's descriptor and, where there is one, the script."""
+    """Entry point; the arguments are the number of the socket's descriptor and, where there is one, what to import."""
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
     import presim.capture.observers  # noqa: F401 - for the forks
 
-    there = _import_for(Path(sys.argv[2])) if len(sys.argv) > 2 else None
+    there = _import_for(*sys.argv[2:5]) if len(sys.argv) > 2 else None
     if not _is_fit():
         os._exit(0)
     gc.collect()

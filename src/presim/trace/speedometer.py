@@ -49,7 +49,7 @@ def reference_ns() -> dict[str, float]:
     import pyarrow.parquet as pq
 
     with resources.as_file(resources.files("presim.trace").joinpath("known_stretches.parquet")) as path:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()  # `read_table` imports pandas where it is installed
     return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 
 import msgspec
@@ -24,6 +23,7 @@ from presim.capture.ranks.process import Process, Start, child_of, execute, pyth
 from presim.capture.ranks.variables import PLACING
 from presim.capture.script.control import Request
 
+RECIPE = "recipe"  # import the whole top level of a script
 _PATIENCE_S = 60.0  # for a fork to say that it is there
 _IMPORTS_S = 300.0  # for all to be imported
 
@@ -71,12 +71,12 @@ def _number(pipe: int, patience_s: float) -> int | None:
 class Forks:
     """Starts ranks. What they are forks of is started when there are several, and lives as long as the context.
 
-    ``ahead``: a script whose imports are made before the fork as well (`presim.capture.script.ahead`); a rank that runs
-    alone is then a fork, too.
+    ``imports``: what is imported before the fork besides PyTorch, as arguments of `presim.capture.zygote`. With those
+    of a recipe's whole top level a rank that runs alone is a fork, too.
     """
 
-    def __init__(self, ahead: Path | None = None) -> None:
-        self.ahead = ahead
+    def __init__(self, imports: tuple[str, str] | None = None) -> None:
+        self.imports = imports
         self._common: Mapping[str, str] = {}  # what the zygote was started with
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
@@ -104,20 +104,25 @@ class Forks:
         if self._zygote is not None and self._channel is not None and self._zygote.poll() is not None:
             self.close()  # it served until something ended it
         if self._zygote is None:
-            if len(starts) < 2 and self.ahead is None:
+            if len(starts) < 2 and (self.imports is None or self.imports[0] != RECIPE):
                 return execute
             self._begin(starts[0])
+            if self._channel is None and self.imports is not None and self.imports[0] != RECIPE:
+                self.close()  # what the script imports depends on the rank, or cannot be shared: PyTorch alone can
+                self.imports = None
+                self._begin(starts[0])
         is_same = all(self._is_same(start) for start in starts)
         return self._start if self._channel is not None and is_same else execute
 
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
-        ahead = () if self.ahead is None else (str(self.ahead),)
+        own = ",".join(sorted(filter(_is_own, first.variables)))
+        imports = (*self.imports, own) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
-                python(first.python, "presim.capture.zygote", str(theirs.fileno()), *ahead),
+                python(first.python, "presim.capture.zygote", str(theirs.fileno()), *imports),
                 # The same device for all ranks, wherever its description lies.
                 env={**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")},
                 pass_fds=(theirs.fileno(),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from presim.capture.ranks.forks import Forks
+from presim.capture.ranks.forks import RECIPE, Forks
 from presim.hardware.cluster import Cluster
 from presim.hardware.device_config import device_config
 
@@ -24,7 +24,7 @@ class KeptForks:
     def of(self, script: Path, cluster: Cluster) -> Forks:
         """For ranks of this script on GPUs of this cluster."""
         key = _digest(script), device_config(cluster.gpu, cluster.gpus_per_node)
-        forks = self._kept.pop(key) if key in self._kept else Forks(script)
+        forks = self._kept.pop(key) if key in self._kept else Forks((RECIPE, str(script)))
         self._kept[key] = forks
         if len(self._kept) > MOST:
             self._end_first()

@@ -18,9 +18,8 @@ _SEED = 0
 
 
 def first_sample(world_size: int) -> list[int]:
-    """Ranks to run beside rank 0 while the groups are not known: the last, the second, one between them by seed."""
-    middle = random.Random(_SEED).randrange(2, world_size - 1) if world_size > 3 else 0
-    return _distinct([world_size - 1, min(1, world_size - 1), middle])
+    """Ranks to run beside rank 0 while the groups are not known: the last, the second, the one in the middle."""
+    return _distinct([world_size - 1, min(1, world_size - 1), world_size // 2])
 
 
 def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
@@ -37,7 +36,7 @@ def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
 def wide_sample(groups: Sequence[Sequence[int]], world_size: int, randoms: int = 4) -> list[int]:
     """The corners of the grid, and some ranks at random by seed."""
     corners = _corners(grid(groups, world_size)[-_CORNERS:])
-    chosen = random.Random(_SEED + 1).sample(range(world_size), min(randoms, world_size))
+    chosen = random.Random(_SEED).sample(range(world_size), min(randoms, world_size))
     return _distinct([*corners, *chosen])
 
 

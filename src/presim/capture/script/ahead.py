@@ -5,19 +5,28 @@ prepares for them (modules that it stands in for, variables). Then the script an
 each fork runs them as if nothing had been. That is for scripts which keep what they do behind ``__name__ ==
 "__main__"``, as those of ``presim validate`` do; others are never run here.
 
+Of any other script only the imports at its beginning are made (`import_leading`): those of installed packages that
+stand before every other statement, which come to the same in each rank. A package that reads which rank it is in while
+it is imported is none of those, and `RankRead` says so.
+
 Nothing may be asked of the device here, which is a rank's own: questions about what kind of device it is are answered
 past PyTorch, and whatever would begin to use it raises.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import functools
+import importlib.machinery
+import importlib.util
+import os
 import runpy
 import sys
+import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +50,78 @@ def import_ahead(script: Path) -> None:
         if _comes_from(folder, module):
             del sys.modules[name]
     _read_compilers()
+
+
+class RankRead(Exception):
+    """A package asked for a variable that each rank has its own value of."""
+
+
+def import_leading(script: str, own: Collection[str], *, is_module: bool) -> None:
+    """Import what a script begins with, torch being imported; raises whatever that raises.
+
+    ``own``: variables that each rank will have its own value of.
+
+    Raises:
+        RankRead: what was imported depends on the rank.
+    """
+    path = _source_of(script) if is_module else Path(script)
+    with _device_unused(), _unread(own):
+        for name, parts in leading_imports(path.read_text()) if path else ():
+            if not _is_installed(name):
+                return  # a file of the author's own, which may do anything
+            __import__(name, fromlist=parts)
+
+
+def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The modules that a script imports before it does anything else, in order, each with the names it takes of it."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Import):
+            found += [(alias.name, ()) for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
+            found.append((statement.module, tuple(alias.name for alias in statement.names)))
+        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            break
+    return [(name, parts) for name, parts in found if name != "__future__"]
+
+
+def _source_of(module: str) -> Path | None:
+    """The file that ``python -m MODULE`` would run, of an installed package; its parent packages are imported."""
+    if not _is_installed(module):
+        return None
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations:
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module is Python's own or a package's; files beside the script and in the working directory are not."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top in sys.modules:
+        return True
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    return importlib.machinery.PathFinder.find_spec(top, places) is not None
+
+
+@contextlib.contextmanager
+def _unread(names: Collection[str]) -> Iterator[None]:
+    """Raises at its end where somebody asked for one of these variables."""
+    environ: Any = os._Environ
+    read, asked = environ.__getitem__, set[str]()
+
+    def watched(variables: Any, key: Any) -> Any:
+        if key in names:
+            asked.add(key)
+        return read(variables, key)
+
+    environ.__getitem__ = watched
+    try:
+        yield
+    finally:
+        environ.__getitem__ = read
+    if asked:
+        raise RankRead(", ".join(sorted(asked)))
 
 
 def _read_compilers() -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from presim.capture.ranks import forks
-from presim.capture.ranks.forks import Forks
+from presim.capture.ranks.forks import RECIPE, Forks
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
 from presim.capture.script.control import Request
 
@@ -77,8 +77,30 @@ def test_what_libraries_may_read_when_they_are_loaded_has_to_be_the_same(zygote:
 
 
 def test_a_rank_alone_is_a_fork_where_its_imports_are_made_ahead(zygote: Zygote) -> None:
-    with Forks(Path("train.py")) as there:
+    with Forks((RECIPE, "train.py")) as there:
         assert there.starter([start(0)]) is not execute
+
+
+def test_a_script_s_imports_are_shared_by_ranks_that_run_together(zygote: Zygote) -> None:
+    """A rank that runs alone has nobody to share them with."""
+    with Forks(("script", "train.py")) as there:
+        assert there.starter([start(0)]) is execute
+        assert there.starter([start(0), start(1)]) is not execute
+
+
+def test_where_imports_cannot_be_shared_ranks_share_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that reads its rank while it is imported ends the process that would be forked."""
+    begun: list[tuple[str, str] | None] = []
+    channel = socket.socketpair()[0]
+
+    def begin(there: Forks, first: Start) -> None:
+        begun.append(there.imports)
+        there._channel = None if there.imports else channel
+
+    monkeypatch.setattr(Forks, "_begin", begin)
+    with Forks(("script", "train.py")) as there:
+        there.starter([start(0), start(1)])
+    assert begun == [("script", "train.py"), None]
 
 
 def test_what_ended_while_it_served_is_started_anew(zygote: Zygote) -> None:

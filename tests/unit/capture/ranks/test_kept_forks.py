@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.ranks.forks import Forks
+from presim.capture.ranks.forks import RECIPE, Forks
 from presim.capture.ranks.kept_forks import MOST, KeptForks
 from presim.hardware.choose import choose_cluster
 
@@ -32,7 +32,7 @@ def test_a_script_on_one_kind_of_device_is_forked_from_one_process(tmp_path: Pat
     (script,) = scripts(tmp_path, 1)
     kept = KeptForks()
     first = kept.of(script, H100)
-    assert first.ahead == script
+    assert first.imports == (RECIPE, str(script))
     assert kept.of(script, choose_cluster(gpu="h100-sxm", nodes=4, gpus_per_node=8)) is first
     assert kept.of(script, A100) is not first
 

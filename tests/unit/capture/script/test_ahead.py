@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from presim.capture.script.ahead import import_ahead
+from presim.capture.script.ahead import RankRead, import_ahead, import_leading, leading_imports
 
 PREPARES = """
 import sys, types
@@ -86,3 +86,42 @@ def test_what_compilers_read_once_a_process_is_read(
     (tmp_path / "train.py").write_text("")
     import_ahead(tmp_path / "train.py")
     assert read == ["torch", "triton"]
+
+
+def test_what_a_script_imports_before_anything_else_is_read_off_its_source() -> None:
+    source = """'Train.'
+from __future__ import annotations
+import os, torch.nn as nn
+from torch import optim, distributed as dist
+from .beside import model
+os.environ["A"] = "1"
+import late
+"""
+    assert leading_imports(source) == [
+        ("os", ()), ("torch.nn", ()), ("torch", ("optim", "distributed")),
+    ]  # fmt: skip
+
+
+def test_imports_end_at_the_first_file_of_the_author_s_own(tmp_path: Path, cuda: SimpleNamespace) -> None:
+    (tmp_path / "presim_test_own_model.py").write_text("")
+    script = tmp_path / "train.py"
+    script.write_text("import presim_test_own_model\nimport json.tool\n")
+    import_leading(str(script), (), is_module=False)
+    assert not {"presim_test_own_model", "json.tool"} & set(sys.modules)
+    script.write_text("import json.tool\nimport presim_test_own_model\n")
+    import_leading(str(script), (), is_module=False)
+    assert "json.tool" in sys.modules
+
+
+def test_a_package_that_reads_its_rank_while_it_is_imported_is_not_shared(
+    tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "presim_test_package.py").write_text("import os\nRANK = os.environ.get('RANK')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("presim.capture.script.ahead._is_installed", lambda name: True)
+    script = tmp_path / "train.py"
+    script.write_text("import presim_test_package\n")
+    with pytest.raises(RankRead, match=r"^RANK$"):
+        import_leading(str(script), ("RANK", "LOCAL_RANK"), is_module=False)
+    sys.modules.pop("presim_test_package")
+    import_leading(str(script), ("LOCAL_RANK",), is_module=False)
