@@ -38,7 +38,7 @@ def test_calls_past_pytorch_are_named_with_their_lines_as_well() -> None:
 def test_with_a_live_clock_ranks_that_disagree_are_named_too() -> None:
     with pytest.raises(CaptureError, match="every rank waits for another") as caught:
         api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all", live=True)
-    assert f"They wait in rank 0 at {SCRIPTS / 'disagree.py'}:12: all_reduce of 4194304 bytes" in str(caught.value)
+    assert f"they wait in rank 0 at {SCRIPTS / 'disagree.py'}:12: all_reduce of 4194304 bytes" in str(caught.value)
 
 
 def test_of_a_buffer_that_is_partly_filled_that_part_arrives() -> None:

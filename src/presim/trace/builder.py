@@ -60,7 +60,7 @@ class TraceBuilder:
             value=int(replayed),
             signature=self._signatures.setdefault(signature, len(self._signatures)),
             scope=self._scopes.setdefault(scope, len(self._scopes)) if scope else -1,
-            operator=self._operators.setdefault(operator, len(self._operators)) if operator else -1,
+            operator=self._operator(operator),
             site=self._sites.setdefault(site, len(self._sites)) if site else -1,
         )
 
@@ -74,9 +74,12 @@ class TraceBuilder:
         """The stream waits for a recording."""
         self._add(Kind.STREAM_WAIT, stream=stream, host_ns=host_ns, object_=recording)
 
-    def event_sync(self, recording: int, *, host_ns: int = 0) -> None:
+    def event_sync(self, recording: int, *, host_ns: int = 0, operator: str = "") -> None:
         """The host waits for a recording."""
-        self._add(Kind.EVENT_SYNC, host_ns=host_ns, object_=recording)
+        self._add(Kind.EVENT_SYNC, host_ns=host_ns, object_=recording, operator=self._operator(operator))
+
+    def _operator(self, name: str) -> int:
+        return self._operators.setdefault(name, len(self._operators)) if name else -1
 
     def stream_sync(self, *, stream: int, host_ns: int = 0) -> None:
         """The host waits for a stream."""

@@ -21,7 +21,7 @@ from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, 
 from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, wide_sample
 from presim.capture.ranks.selection import Checks
 from presim.capture.ranks.setting import Setting, Wave
-from presim.capture.ranks.wave import run_wave
+from presim.capture.ranks.wave import run_wave, show_output
 from presim.errors import CaptureError
 from presim.trace import spans
 from presim.trace.coverage import RankCoverage
@@ -76,11 +76,19 @@ def _all_ranks(steps: int, setting: Setting, progress: Progress) -> Found:
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
     with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
         progress("reading what they asked for" if len(world) > 1 else "reading what it asked for")
-        traces = [read_trace(item, setting) for item in captured]
+        found = _merged([read_trace(item, setting) for item in captured])
+        for item in (captured[trace.manifest.rank] for trace in found.traces):
+            if item.rank and not item.failed:
+                show_output(item, setting)
         reads = tuple(dict.fromkeys(read for item in captured for read in item.outcome.rank_reads))
+    return dataclasses.replace(found, coverage=msgspec.structs.replace(found.coverage, rank_reads=reads))
+
+
+def _merged(traces: Sequence[Trace]) -> Found:
+    """Of all ranks of a world, ascending: those that differ."""
     ranks = together([group for trace in traces for group in exchanging_groups(trace)])
-    layout = find_layout(ranks, len(world))
-    coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()), rank_reads=reads)
+    layout = find_layout(ranks, len(traces))
+    coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
         return Found(tuple(traces), {}, coverage, (_no_grid(ranks),))
     kinds = Kinds(layout)

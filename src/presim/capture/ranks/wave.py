@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from presim.hardware.device_config import device_config
 from presim.trace import spans
 
 _EXCHANGE = "ranks"  # folder of a wave, in its directory
+_STDOUT, _STDERR = "stdout", "stderr"  # files of a hidden rank, in its directory
 _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
 
 
@@ -106,17 +108,29 @@ def _timed(start: Start, simulator: Simulator, wave: Wave) -> Start:
 
 
 def _hidden(start: Start, files: contextlib.ExitStack) -> Start:
-    output = files.enter_context((start.control.parent / "output").open("wb")).fileno()
-    return dataclasses.replace(start, stdout=output, stderr=output)
+    stdout, stderr = (
+        files.enter_context((start.control.parent / name).open("wb")).fileno() for name in (_STDOUT, _STDERR)
+    )
+    return dataclasses.replace(start, stdout=stdout, stderr=stderr)
+
+
+def show_output(captured: Captured, setting: Setting) -> None:
+    """Print what a hidden rank printed, where ours goes."""
+    for name, file in ((_STDOUT, setting.stdout or 1), (_STDERR, 2)):
+        path = captured.directory / name
+        if path.exists() and not setting.is_quiet:
+            with path.open("rb") as source, open(file, "wb", closefd=False) as target:
+                shutil.copyfileobj(source, target)
 
 
 def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
-    """The end of what hidden ranks printed that failed by themselves."""
-    for item in captured:
-        path = item.directory / "output"
-        if item.failed and item.outcome.exit != "killed" and path.exists() and item.rank not in wave.samples:
-            text = path.read_text(errors="replace")
-            sys.stderr.write(f"rank {item.rank}:\n{text[-_OUTPUT_SHOWN:]}")
+    """The end of what the first hidden rank printed that failed by itself, unless one that is not hidden failed."""
+    failed = [item for item in captured if item.failed and item.outcome.exit != "killed"]
+    if any(not (item.directory / _STDERR).exists() for item in failed):
+        return
+    for item in [item for item in failed if item.rank not in wave.samples][:1]:
+        texts = [(item.directory / name).read_text(errors="replace") for name in (_STDOUT, _STDERR)]
+        sys.stderr.write(f"rank {item.rank}:\n{''.join(texts)[-_OUTPUT_SHOWN:]}")
 
 
 def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) -> Start:

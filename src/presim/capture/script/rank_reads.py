@@ -87,6 +87,8 @@ class RankReads:
 
     def _note(self, frame: FrameType | None, what: str) -> None:
         while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
+            if frame.f_code.co_name in ("__iter__", "copy"):
+                return  # somebody goes through all variables
             frame = frame.f_back  # `os.getenv`, `os.environ.get`
         if frame is None or (frame.f_code, frame.f_lineno, what) in self._seen:
             return

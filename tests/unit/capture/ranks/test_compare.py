@@ -113,6 +113,22 @@ def test_streams_that_are_used_differently_make_one() -> None:
     assert not alike(one, dataclasses.replace(one, columns=columns))
 
 
+def waits(operator: str) -> Trace:
+    build = TraceBuilder()
+    build.work(kernel("forward"), phase=Phase.FORWARD)
+    build.event_sync(0, operator=operator)
+    build.step()
+    return build.trace()
+
+
+def test_waits_of_the_allocator_make_none_and_those_of_the_script_do() -> None:
+    without = TraceBuilder()
+    without.work(kernel("forward"), phase=Phase.FORWARD)
+    without.step()
+    assert alike(without.trace(), waits("aten::bmm"))
+    assert not alike(without.trace(), waits(""))
+
+
 def talks(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Trace:
     """Calls of a rank before its first forward pass, between its own kernels."""
     group = Group("world", ranks, len(ranks))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.ranks.layout import Axis, Layout, exchanging_groups, find_layout, together
+from presim.capture.ranks.layout import Axis, Layout, exchanging, exchanging_groups, find_layout, is_pipeline, together
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective
@@ -75,3 +77,36 @@ def test_those_that_exchange_messages_are_read_off_a_capture() -> None:
     build.work(Collective("send", 8, "float32", 2, peer=1))
     build.work(Collective("recv", 8, "float32", 1, peer=32))
     assert exchanging_groups(build.trace()) == [(0, 64), (0, 1, 2), (0, 32, 64, 96)]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("mesh_pp", True),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", True),
+        ("pipe", True),
+        ("EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP", False),
+        ("mesh_dp_pp", False),
+        ("mesh_dp", False),
+        ("apply", False),
+        ("", False),
+    ],
+)
+def test_pipelines_are_known_by_their_names(name: str, is_one: bool) -> None:
+    assert is_pipeline(name) == is_one
+
+
+@pytest.mark.parametrize(
+    ("members", "rank", "peer", "expected"),
+    [
+        ([3, 5, 7], 3, 7, [3, 5, 7]),
+        (range(0, 300, 3), 3, 6, range(0, 300, 3)),
+        (range(100), 42, 52, range(2, 100, 10)),
+        (range(100), 42, 42, [42]),
+    ],
+    ids=["a group", "next in a large one", "every tenth", "itself"],
+)
+def test_a_small_group_exchanges_whole_and_a_large_one_at_the_same_distance(
+    members: Sequence[int], rank: int, peer: int, expected: Sequence[int]
+) -> None:
+    assert exchanging([*members], rank, peer) == (*expected,)
