@@ -92,7 +92,10 @@ def test_torchtitan_logs_the_throughput_that_its_result_has() -> None:
 @pytest.mark.slow
 @pytest.mark.needs("megatron.core")
 def test_megatron_logs_the_step_time_that_its_result_has(tmp_path: Path) -> None:
-    """By its own timers, on one rank of each of two stages, which stands for another; each waits for the other."""
+    """By its own timers, on both stages, each of which waits for the other.
+
+    With a live clock the allocator's waits depend on the machine's speed, so that alike ranks may be captured each.
+    """
     out = tmp_path / "r.json"
     ended = presim(
         "run", "--live", "--gpu", "h100-sxm", "--world-size", "4", "--ranks", "auto", "--steps", "0", "--quiet",
@@ -102,7 +105,7 @@ def test_megatron_logs_the_step_time_that_its_result_has(tmp_path: Path) -> None
     assert ended.returncode == 0, ended.stderr
     result = json.loads(out.read_text())
     last = dict(re.findall(r"rank (\d+)\] iteration 4/4 .*?\(ms\): ([\d.]+)", ended.stdout))
-    assert set(last) == {"0", "2"}
+    assert {"0", "2"} <= set(last)
     for ms in last.values():
         assert float(ms) / 1e3 == pytest.approx(result["step_time_s"], rel=0.01)
 
