@@ -48,6 +48,7 @@ from presim.engine.state import (
     SCALE,
     STREAM_SYNC,
     WAIT,
+    WAYS,
     Program,
     State,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "SCALE",
     "STREAM_SYNC",
     "WAIT",
+    "WAYS",
     "Program",
     "State",
     "run",

@@ -1,16 +1,19 @@
-"""Contention: what runs on a rank slows what runs beside it, for as long as both run.
+"""Contention: work that overlaps on a rank, or on a network port that ranks share, slows each other.
 
-Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A collective of
-several simulated ranks goes at the pace of the member with the largest drag. When an op begins or ends, the work that
+Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A shared port has
+a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
+the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
+A collective of several simulated ranks goes at the pace of its slowest member. When an op begins or ends, the work that
 the others have done by then is settled at their old pace, and their ends are moved.
 
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost.
+Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost. An op whose end has
+come is not moved any more, so the order of ends within one nanosecond does not matter.
 """
 
 from __future__ import annotations
 
 from presim.engine.heap import move
-from presim.engine.state import SCALE, Program, State
+from presim.engine.state import SCALE, WAYS, Program, State
 
 
 def enter(p: Program, s: State, op: int, now: int) -> None:
@@ -26,7 +29,9 @@ def enter(p: Program, s: State, op: int, now: int) -> None:
         other = s.beside_next[other]
     s.beside_next[op] = s.beside[rank]
     s.beside[rank] = op
-    slow(p, s, op, drag, now)
+    s.drag[op] = drag
+    share(p, s, op, 1, now)
+    set_pace(p, s, op, 1, now)
 
 
 def leave(p: Program, s: State, op: int, now: int) -> None:
@@ -46,6 +51,7 @@ def leave(p: Program, s: State, op: int, now: int) -> None:
             slow(p, s, other, -added(p, other, op), now)
             before = other
         other = s.beside_next[other]
+    share(p, s, op, -1, now)
 
 
 def added(p: Program, op: int, other: int) -> int:
@@ -60,18 +66,76 @@ def slow(p: Program, s: State, op: int, by: int, now: int) -> None:
     if by == 0:
         return
     s.drag[op] += by
-    drag = s.drag[op]
-    if p.match[op] >= 0:
+    set_pace(p, s, op, by, now)
+
+
+def share(p: Program, s: State, op: int, sign: int, now: int) -> None:
+    """Add an op to the loads of shared ports (``sign`` 1) or take it off (-1), wherever its rank has a voice."""
+    rank = p.slot_rank[p.slot[op]]
+    for voice in range(p.voice_first[rank], p.voice_first[rank + 1]):
+        port = p.voice_port[voice]
+        changed = 0
+        for way in range(WAYS):
+            part = p.takes[p.contends[op] * WAYS + way]
+            if part == 0:
+                continue
+            others = of_launch(p, s, op, rank, way)
+            by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
+            before = s.load[port * WAYS + way]
+            s.load[port * WAYS + way] += sign * by
+            if by > 0 and max(before, s.load[port * WAYS + way]) > SCALE:
+                changed = 1
+        if changed == 0:
+            continue
+        rank_there = p.port_first[port]
+        while rank_there >= 0:
+            other = s.beside[rank_there]
+            while other >= 0:
+                if sign > 0 or s.lead[other] != s.lead[op]:  # what it was part of has ended too
+                    set_pace(p, s, other, sign, now)
+                other = s.beside_next[other]
+            rank_there = p.port_next[rank_there]
+
+
+def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
+    """The largest part that others of the op's launch take of a port; its messages share the port in their prices."""
+    most = 0
+    other = s.beside[rank]
+    while other >= 0:
+        if other != op and p.slot[other] == p.slot[op]:
+            most = max(most, p.takes[p.contends[other] * WAYS + way])
+        other = s.beside_next[other]
+    return most
+
+
+def burden(p: Program, s: State, op: int) -> int:
+    """What slows an op: its drag, or too large a load of a shared port it uses."""
+    port = p.port[p.slot_rank[p.slot[op]]]
+    if port < 0:
+        return s.drag[op]
+    load = SCALE
+    for way in range(WAYS):
+        if p.takes[p.contends[op] * WAYS + way] > 0:
+            load = max(load, s.load[port * WAYS + way])
+    return max(s.drag[op], load - SCALE)
+
+
+def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
+    """Move the end of what an op is part of, after its burden grew (``sign`` above 0) or shrank."""
+    lead = s.lead[op]
+    pace = SCALE + burden(p, s, op)
+    if sign > 0:
+        pace = max(pace, s.pace[lead])
+    elif p.match[op] >= 0:
         member = s.match_first[p.match[op]]
         while member >= 0:
-            drag = max(drag, s.drag[member])
+            pace = max(pace, SCALE + burden(p, s, member))
             member = s.match_next[member]
-    lead = s.lead[op]
-    if s.pace[lead] == SCALE + drag:
+    if s.pace[lead] == pace or s.heap_time[s.place[lead]] <= now:
         return
     s.left[lead] = max(0, s.left[lead] - done(now - s.since[lead], s.pace[lead]))
     s.since[lead] = now
-    s.pace[lead] = SCALE + drag
+    s.pace[lead] = pace
     move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
 
 

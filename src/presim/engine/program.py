@@ -14,6 +14,7 @@ from presim.engine.contention import Classes
 from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
+from presim.engine.ports import port_columns
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.trace.check import check
@@ -37,7 +38,7 @@ STATE_COLUMNS = {
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "called": ("resource", 0), "is_called": ("resource", 0),
     "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
-    "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
+    "load": ("load", 0), "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
     "counters": ("counter", 0), "horizon": ("one", 0),
@@ -87,6 +88,7 @@ def build_program(
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
         "match_needed": matching.needed,
         **classes.columns(wanted=options.contention),
+        **port_columns(priced[0].ports if priced else (), names, representatives),
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
@@ -104,6 +106,7 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
         matches=len(columns["match_needed"]),
         ranks=len(program.ranks),
         joins=int(columns["joins"].sum()),
+        ports=len(columns["port_first"]),
     )
     state = {name: np.full(sizes[axis], value, np.int64) for name, (axis, value) in STATE_COLUMNS.items()}
     state["host_op"] = program.first[:-1].copy()
@@ -111,13 +114,13 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
     return {name: state[name] for name in loop.State._fields}
 
 
-def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int) -> dict[str, int]:
+def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, ports: int) -> dict[str, int]:
     """Values that the columns of `loop.State` need."""
     # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
-    return sizes | {"counter": 3, "one": 1}
+    return sizes | {"load": ports * loop.WAYS, "counter": 3, "one": 1}
 
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) -> Timeline:
