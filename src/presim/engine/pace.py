@@ -109,34 +109,44 @@ def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
 
 
 def burden(p: Program, s: State, op: int) -> int:
-    """What slows an op: its drag, or too large a load of a shared port it uses."""
+    """What slows an op, times 2: its drag, or too large a load of a shared port it uses; then plus 1."""
     port = p.port[p.slot_rank[p.slot[op]]]
     if port < 0:
-        return s.drag[op]
+        return 2 * s.drag[op]
     load = SCALE
     for way in range(WAYS):
         if p.takes[p.contends[op] * WAYS + way] > 0:
             load = max(load, s.load[port * WAYS + way])
-    return max(s.drag[op], load - SCALE)
+    return max(2 * s.drag[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
 
 
 def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
     """Move the end of what an op is part of, after its burden grew (``sign`` above 0) or shrank."""
     lead = s.lead[op]
-    pace = SCALE + burden(p, s, op)
+    before = 2 * (s.pace[lead] - SCALE) + s.by_port[lead]
+    most = burden(p, s, op)
     if sign > 0:
-        pace = max(pace, s.pace[lead])
+        most = max(most, before)
     elif p.match[op] >= 0:
         member = s.match_first[p.match[op]]
         while member >= 0:
-            pace = max(pace, SCALE + burden(p, s, member))
+            most = max(most, burden(p, s, member))
             member = s.match_next[member]
-    if s.pace[lead] == pace or s.heap_time[s.place[lead]] <= now:
+    if most == before or s.heap_time[s.place[lead]] <= now:
         return
-    s.left[lead] = max(0, s.left[lead] - done(now - s.since[lead], s.pace[lead]))
+    s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
     s.since[lead] = now
-    s.pace[lead] = pace
+    s.pace[lead] = SCALE + most // 2
+    s.by_port[lead] = most % 2
     move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
+
+
+def settle(s: State, lead: int, now: int) -> int:
+    """Work done since the pace last changed; what was lost to a shared port is noted."""
+    worked = done(now - s.since[lead], s.pace[lead])
+    if s.by_port[lead] == 1:
+        s.crowded[lead] += now - s.since[lead] - worked
+    return worked
 
 
 def done(time: int, pace: int) -> int:

@@ -38,7 +38,8 @@ STATE_COLUMNS = {
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "called": ("resource", 0), "is_called": ("resource", 0),
     "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
-    "load": ("load", 0), "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
+    "load": ("load", 0), "by_port": ("op", 0), "crowded": ("op", 0),
+    "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
     "counters": ("counter", 0), "horizon": ("one", 0),
@@ -123,7 +124,7 @@ def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, p
     return sizes | {"load": ports * loop.WAYS, "counter": 3, "one": 1}
 
 
-def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) -> Timeline:
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, crowded: Ints) -> Timeline:
     """One rank's timeline from the times of its ops; what is no op lies where the host was then."""
     is_sync = rank.code > loop.WAIT
     goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
@@ -133,9 +134,10 @@ def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) ->
     times = [host.copy(), host.copy(), host]
     for whole, of_ops in zip(times, (issue, start, end), strict=True):
         whole[rank.entries] = of_ops
-    slowed = np.zeros(len(rank.trace), np.int64)
+    slowed, by_ports = np.zeros((2, len(rank.trace)), np.int64)
     slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - alone, 0)
-    return Timeline(times[0], times[1], times[2], slowed)
+    by_ports[rank.entries] = np.minimum(crowded, slowed[rank.entries])
+    return Timeline(times[0], times[1], times[2], slowed, by_ports)
 
 
 def _offsets(sizes: list[int]) -> Ints:

@@ -115,6 +115,8 @@ class State(NamedTuple):
     drag: Column  # [op] what those beside it add to each ns of its work, in 1/SCALE
     load: Column  # [port * WAYS + way] parts of the port that running ops ask for, in 1/SCALE; above SCALE: too much
     pace: Column  # [lead] time that its work takes, in 1/SCALE
+    by_port: Column  # [lead] 1: the load of a shared port sets its pace
+    crowded: Column  # [lead] ns it has lost to such loads
     left: Column  # [lead] ns of work left at `since`
     since: Column  # [lead]; [op] of MEET, before it has begun: when it came
     place: Column  # [lead] where its END stands in the heap
