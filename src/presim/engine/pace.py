@@ -6,8 +6,7 @@ the port take longer in proportion. The larger of drag and excess load slows an 
 A collective of several simulated ranks goes at the pace of its slowest member. When an op begins or ends, the work that
 the others have done by then is settled at their old pace, and their ends are moved.
 
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost. An op whose end has
-come is not moved any more, so the order of ends within one nanosecond does not matter.
+Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def enter(p: Program, s: State, op: int, now: int) -> None:
         other = s.beside_next[other]
     s.beside_next[op] = s.beside[rank]
     s.beside[rank] = op
-    s.drag[op] = drag
-    share(p, s, op, 1, now)
-    set_pace(p, s, op, 1, now)
+    slow(p, s, op, drag, now)
+    if p.port[rank] >= 0:
+        share(p, s, op, 1, now)
 
 
 def leave(p: Program, s: State, op: int, now: int) -> None:
@@ -51,7 +50,8 @@ def leave(p: Program, s: State, op: int, now: int) -> None:
             slow(p, s, other, -added(p, other, op), now)
             before = other
         other = s.beside_next[other]
-    share(p, s, op, -1, now)
+    if p.port[rank] >= 0:
+        share(p, s, op, -1, now)
 
 
 def added(p: Program, op: int, other: int) -> int:
@@ -95,6 +95,8 @@ def share(p: Program, s: State, op: int, sign: int, now: int) -> None:
                     set_pace(p, s, other, sign, now)
                 other = s.beside_next[other]
             rank_there = p.port_next[rank_there]
+    if sign > 0:
+        set_pace(p, s, op, sign, now)
 
 
 def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
@@ -132,7 +134,7 @@ def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
         while member >= 0:
             most = max(most, burden(p, s, member))
             member = s.match_next[member]
-    if most == before or s.heap_time[s.place[lead]] <= now:
+    if most == before:
         return
     s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
     s.since[lead] = now
