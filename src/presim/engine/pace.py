@@ -4,7 +4,8 @@ Each running op has a *drag*: what those beside it on its rank add to each ns of
 a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
 the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
 A collective of several simulated ranks goes at the pace of its slowest member. When an op begins or ends, the work that
-the others have done by then is settled at their old pace, and their ends are moved.
+the others have done by then is settled at their old pace, and their ends are moved: on its rank at once, on ports
+once all that happens at that moment is known.
 
 Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost.
 """
@@ -12,7 +13,7 @@ Work done is rounded down and time up, so that nothing ends early: at most 1 ns 
 from __future__ import annotations
 
 from presim.engine.heap import move
-from presim.engine.state import SCALE, WAYS, Program, State
+from presim.engine.state import SCALE, TOUCHED, WAYS, Program, State
 
 
 def enter(p: Program, s: State, op: int, now: int) -> None:
@@ -30,7 +31,7 @@ def enter(p: Program, s: State, op: int, now: int) -> None:
     s.beside[rank] = op
     slow(p, s, op, drag, now)
     if p.port[rank] >= 0:
-        share(p, s, op, 1, now)
+        share(p, s, op, 1)
 
 
 def leave(p: Program, s: State, op: int, now: int) -> None:
@@ -51,7 +52,7 @@ def leave(p: Program, s: State, op: int, now: int) -> None:
             before = other
         other = s.beside_next[other]
     if p.port[rank] >= 0:
-        share(p, s, op, -1, now)
+        share(p, s, op, -1)
 
 
 def added(p: Program, op: int, other: int) -> int:
@@ -69,34 +70,35 @@ def slow(p: Program, s: State, op: int, by: int, now: int) -> None:
     set_pace(p, s, op, by, now)
 
 
-def share(p: Program, s: State, op: int, sign: int, now: int) -> None:
+def share(p: Program, s: State, op: int, sign: int) -> None:
     """Add an op to the loads of shared ports (``sign`` 1) or take it off (-1), wherever its rank has a voice."""
     rank = p.slot_rank[p.slot[op]]
-    for voice in range(p.voice_first[rank], p.voice_first[rank + 1]):
-        port = p.voice_port[voice]
-        changed = 0
-        for way in range(WAYS):
-            part = p.takes[p.contends[op] * WAYS + way]
-            if part == 0:
-                continue
-            others = of_launch(p, s, op, rank, way)
-            by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
-            before = s.load[port * WAYS + way]
-            s.load[port * WAYS + way] += sign * by
-            if by > 0 and max(before, s.load[port * WAYS + way]) > SCALE:
-                changed = 1
-        if changed == 0:
+    for way in range(WAYS):
+        part = p.takes[p.contends[op] * WAYS + way]
+        if part == 0:
             continue
-        rank_there = p.port_first[port]
-        while rank_there >= 0:
-            other = s.beside[rank_there]
-            while other >= 0:
-                if sign > 0 or s.lead[other] != s.lead[op]:  # what it was part of has ended too
-                    set_pace(p, s, other, sign, now)
-                other = s.beside_next[other]
-            rank_there = p.port_next[rank_there]
-    if sign > 0:
-        set_pace(p, s, op, sign, now)
+        others = of_launch(p, s, op, rank, way)
+        for voice in range(p.voice_first[rank], p.voice_first[rank + 1]):
+            port = p.voice_port[voice]
+            load = s.load[port * WAYS + way]
+            by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
+            s.load[port * WAYS + way] = load + sign * by
+            if max(load, load + sign * by) > SCALE and s.is_touched[port] == 0:
+                s.is_touched[port] = 1
+                s.touched[s.counters[TOUCHED]] = port
+                s.counters[TOUCHED] += 1
+
+
+def relieve(p: Program, s: State, port: int, now: int) -> None:
+    """Give all that runs at a port the pace that its load leaves, at the end of a moment."""
+    s.is_touched[port] = 0
+    rank = p.port_first[port]
+    while rank >= 0:
+        op = s.beside[rank]
+        while op >= 0:
+            set_pace(p, s, op, 0, max(now, s.since[s.lead[op]]))
+            op = s.beside_next[op]
+        rank = p.port_next[rank]
 
 
 def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
@@ -123,7 +125,7 @@ def burden(p: Program, s: State, op: int) -> int:
 
 
 def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
-    """Move the end of what an op is part of, after its burden grew (``sign`` above 0) or shrank."""
+    """Move the end of what an op is part of. ``sign`` above 0: the op's burden has grown, and no other member's."""
     lead = s.lead[op]
     before = 2 * (s.pace[lead] - SCALE) + s.by_port[lead]
     most = burden(p, s, op)

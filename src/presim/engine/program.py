@@ -38,7 +38,7 @@ STATE_COLUMNS = {
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "called": ("resource", 0), "is_called": ("resource", 0),
     "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
-    "load": ("load", 0), "by_port": ("op", 0), "crowded": ("op", 0),
+    "load": ("load", 0), "touched": ("port", 0), "is_touched": ("port", 0), "by_port": ("op", 0), "crowded": ("op", 0),
     "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
@@ -121,7 +121,7 @@ def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, p
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
-    return sizes | {"load": ports * loop.WAYS, "counter": 3, "one": 1}
+    return sizes | {"port": ports, "load": ports * loop.WAYS, "counter": 4, "one": 1}
 
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, crowded: Ints) -> Timeline:
