@@ -26,6 +26,7 @@ from presim.trace.schema import Kind, Trace
 SETTINGS = settings(deadline=None, max_examples=60)
 shares = st.sampled_from([0.0, 0.125, 0.5, 0.75, 1.0])
 demands = st.builds(Demand, shares, shares, shares, link_out=shares, port_in=shares)
+parts = st.sampled_from([0.0, 0.25, 0.75, 1.0])  # of a shared port
 
 
 @st.composite
@@ -36,7 +37,16 @@ def contended(draw: st.DrawFn, source: st.SearchStrategy[PricedTrace]) -> Priced
 
 @st.composite
 def contended_jobs(draw: st.DrawFn) -> list[PricedTrace]:
-    return [_demanding(draw, item) for item in draw(jobs())]
+    """Ranks that compete on their GPUs and, two or more of them, for one port or two."""
+    job = [_demanding(draw, item) for item in draw(jobs())]
+    ports = tuple(draw(st.sampled_from([0, 1])) for _ in job)
+    return [dataclasses.replace(_at_ports(draw, item), ports=ports) for item in job]
+
+
+def _at_ports(draw: st.DrawFn, item: PricedTrace) -> PricedTrace:
+    """Every kind of work may use a port: the engine looks at demands alone."""
+    asked = (dataclasses.replace(one, shared_out=draw(parts), shared_in=draw(parts)) for one in item.demands)
+    return dataclasses.replace(item, demands=tuple(asked))
 
 
 def _demanding(draw: st.DrawFn, item: PricedTrace) -> PricedTrace:
@@ -123,38 +133,70 @@ def running(trace: Trace, *kinds: Kind) -> list[int]:
     return np.flatnonzero(trace.mask(*(kinds or (Kind.WORK, Kind.COLLECTIVE)))).tolist()
 
 
+Job = dict[int, tuple[PricedTrace, Timeline]]
+
+
 def check_work(
     items: dict[int, PricedTrace], timelines: dict[int, Timeline], meetings: list[list[tuple[int, int]]]
 ) -> None:
     """``meetings``: (rank, entry) of what runs as one."""
+    job = {rank: (item, timelines[rank]) for rank, item in items.items()}
     for members in meetings:
         rank, at = members[0]
         begin, end = int(timelines[rank].start_ns[at]), int(timelines[rank].end_ns[at])
         work = end - begin - int(timelines[rank].slowed_ns[at])
-        cuts = sorted({begin, end, *(cut for rank, at in members for cut in _cuts(items[rank], timelines[rank], at))})
+        cuts = sorted({begin, end, *_cuts(job, begin, end)})
         done = 0.0
         for left, right in itertools.pairwise(cuts):
-            drag = max(_drag(items[rank], timelines[rank], at, left) for rank, at in members)
+            drag = max(max(_drag(*job[rank], at, left), _excess(job, rank, at, left)) for rank, at in members)
             done += (right - left) * SCALE / (SCALE + drag)
         assert work <= done + 1e-6
         assert done <= work + 2 * len(cuts)  # a ns lost for each change of pace, another where its end is rounded
 
 
-def _cuts(item: PricedTrace, timeline: Timeline, at: int) -> Iterator[int]:
+def _cuts(job: Job, begin: int, end: int) -> Iterator[int]:
     """When the pace of an entry may change."""
-    begin, end = timeline.start_ns[at], timeline.end_ns[at]
+    for item, timeline in job.values():
+        for other in running(item.trace):
+            for time in (timeline.start_ns[other], timeline.end_ns[other]):
+                if begin < time < end:
+                    yield int(time)
+
+
+def _beside(item: PricedTrace, timeline: Timeline, now: int) -> Iterator[tuple[int, Demand]]:
+    """What runs on a rank: the stream and the demand."""
+    columns = item.trace.columns
     for other in running(item.trace):
-        for time in (timeline.start_ns[other], timeline.end_ns[other]):
-            if begin < time < end:
-                yield int(time)
+        if timeline.start_ns[other] <= now < timeline.end_ns[other]:
+            yield int(columns["stream"][other]), item.demands[int(columns["signature"][other])]
 
 
 def _drag(item: PricedTrace, timeline: Timeline, at: int, now: int) -> int:
     """What those that run beside an entry add to each ns of its work, in 1/SCALE."""
-    signature, stream = item.trace.columns["signature"], item.trace.columns["stream"]
-    mine = item.demands[int(signature[at])]
+    stream = int(item.trace.columns["stream"][at])
+    mine = item.demands[int(item.trace.columns["signature"][at])]
     return sum(
-        round(overlap.added(mine, item.demands[int(signature[other])]) * SCALE)
-        for other in running(item.trace)
-        if stream[other] != stream[at] and timeline.start_ns[other] <= now < timeline.end_ns[other]
+        round(overlap.added(mine, demand) * SCALE) for other, demand in _beside(item, timeline, now) if other != stream
     )
+
+
+def _excess(job: Job, rank: int, at: int, now: int) -> int:
+    """By how much the port of an entry's rank is asked for more than there is, in 1/SCALE.
+
+    What runs on one stream at once is one launch, whose messages share the port in their prices: its largest counts.
+    """
+    item = job[rank][0]
+    if not item.ports:
+        return 0
+    mine = item.demands[int(item.trace.columns["signature"][at])]
+    found = 0
+    for way in ("shared_out", "shared_in"):
+        load = 0.0
+        for other, (there, timeline) in job.items():
+            if there.ports[other] == there.ports[rank] and getattr(mine, way):
+                streams: dict[int, float] = {}
+                for stream, demand in _beside(there, timeline, now):
+                    streams[stream] = max(streams.get(stream, 0.0), getattr(demand, way))
+                load += sum(streams.values())
+        found = max(found, round((load - 1) * SCALE))
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import jobs, priced, traces
+from test_contention import contended_jobs
 from test_engine import options
 
 from presim.cost.price import Origin, Price, PricedTrace
@@ -18,6 +19,7 @@ from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
 from presim.engine.options import Options
+from presim.engine.ports import port_columns
 from presim.engine.simulate import simulate_job
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind
@@ -33,7 +35,8 @@ class Feeder:
     def __init__(self, job: list[PricedTrace], chosen: Options, compiled: bool) -> None:
         self.job = job
         self.options = chosen
-        self.engine = LiveEngine(len(job), chosen, compiled=compiled)
+        ports = port_columns(job[0].ports, [item.trace.manifest.rank for item in job])
+        self.engine = LiveEngine(len(job), chosen, compiled=compiled, ports=ports)
         matching = match_collectives([item.trace for item in job])
         self.match = matching.match
         for needed in matching.needed.tolist():
@@ -104,12 +107,12 @@ def check(feeder: Feeder) -> None:
         }
 
 
-@given(jobs(), options, st.data(), st.booleans())
+@given(st.one_of(jobs(), contended_jobs()), options, st.data(), st.booleans())
 @SETTINGS
 def test_pieces_in_any_order_make_the_whole(
     job: list[PricedTrace], chosen: Options, data: st.DataObject, compiled: bool
 ) -> None:
-    """Ranks get ahead of each other by any number of entries; what was said once stays."""
+    """Ranks get ahead of each other by any number of entries; what was said once stays, on shared ports too."""
     feeder = Feeder(job, chosen, compiled)
     open_ranks = set(range(len(job)))
     while open_ranks:

@@ -71,4 +71,4 @@ def simulate(given: PricedTrace, *, launch_latency_ns: int = 2_000) -> Timeline:
             }[Kind(kind)]
             finish = host = max(host, *waited)
         start[entry], end[entry] = begin, finish
-    return Timeline(issue, start, end, np.zeros_like(start))
+    return Timeline(issue, start, end, np.zeros_like(start), np.zeros_like(start))

@@ -51,6 +51,7 @@ class Breakdown:
     critical_ns: Floats  # per trace entry: its part of the compute, exposed communication and exposed copy
     waiting_ns: Floats  # per trace entry: its part of the waiting for other ranks
     contention_ns: float  # the part of those by which entries that overlapped others took longer than alone
+    ports_ns: float  # the part of that which other groups on the same network ports caused
 
 
 def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_ns: int = 0) -> Breakdown:
@@ -81,6 +82,8 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     waiting = np.zeros(len(trace))
     late_start = start[classes.communication]
     waiting[classes.communication] = segments.shared(kinds == Instant.WAITING, turn, late_start)
+    longer = (timeline.slowed_ns, timeline.ports_ns)
+    contention, ports = (float((critical * by_ns / np.maximum(end - start, 1)).sum()) for by_ns in longer)
     return Breakdown(
         {kind: segments.total(kinds == kind) for kind in Instant},
         segments.total(running["communication"]),
@@ -88,7 +91,8 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
         classes.compute_streams,
         critical,
         waiting,
-        float((critical * timeline.slowed_ns / np.maximum(end - start, 1)).sum()),
+        contention,
+        ports,
     )
 
 

@@ -49,6 +49,7 @@ def find_limits(
         *_kernel_limits(priced, breakdown, step_ns, flops),
         _communication(breakdown, step_ns, collectives),
         _contention(breakdown, step_ns),
+        _ports(breakdown, step_ns),
         _host(breakdown, step_ns),
         _copies(breakdown, step_ns),
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
@@ -134,7 +135,16 @@ def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
         "Fewer channels (NCCL_MAX_NCHANNELS) leave more of the GPU to compute where communication is hidden anyway; "
         "--no-contention shows the step without it."
     )
-    return _limit("contention", breakdown.contention_ns, step_ns, statement, advice)
+    return _limit("contention", breakdown.contention_ns - breakdown.ports_ns, step_ns, statement, advice)
+
+
+def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    statement = "Groups share network ports of a node: {figures} more than with a port to each (part of the above)."
+    advice = (
+        "More ports on a node, fewer groups that leave it at the same time, or a hierarchy: reduce within the node "
+        "first, and send each byte over the network once."
+    )
+    return _limit("ports", breakdown.ports_ns, step_ns, statement, advice)
 
 
 def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:

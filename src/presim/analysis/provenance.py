@@ -37,11 +37,11 @@ SPREAD = Spread()
 METHOD = (
     "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
     f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with 60 % "
-    f"of what contention adds, {SPREAD.clusters:.0%} of the step by which clusters differ and, where tokens go to "
-    f"experts of other ranks, {SPREAD.experts:.0%} of it by which their loads and exchanges do. The host may need "
-    f"{HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times its CPU time: where that is longer than the step it "
-    "widens the upper end. Not covered: hidden communication that would show if it took longer, and whatever is listed "
-    "as not modelled."
+    f"of what contention within a GPU adds, {SPREAD.clusters:.0%} of the step by which clusters differ and, where "
+    f"tokens go to experts of other ranks, {SPREAD.experts:.0%} of it by which their loads and exchanges do. The host "
+    f"may need {HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times its CPU time: where that is longer than "
+    "the step it widens the upper end. Not covered: hidden communication that would show if it took longer, and "
+    "whatever is listed as not modelled."
 )
 
 
@@ -54,7 +54,7 @@ class Doubts:
 
     step: float
     prices: float  # their stated uncertainty: added within a class, in quadrature between classes
-    contention: float
+    contention: float  # without that of shared ports: how they share is certain, and the prices' doubt covers the rest
     host_bound: float  # the device waits for the host
     host: float  # CPU time that the host spends on the step, whether the device waits for it or not
     experts: bool = False  # tokens go to the experts of other ranks
@@ -70,7 +70,8 @@ class Doubts:
         prices = math.hypot(*by_class.values())
         host_bound = breakdown.spent_ns[Instant.HOST_BOUND]
         experts = reaches_experts(priced.trace)
-        return cls(step_ns, prices, breakdown.contention_ns, host_bound, host_ns, experts)
+        contention = breakdown.contention_ns - breakdown.ports_ns
+        return cls(step_ns, prices, contention, host_bound, host_ns, experts)
 
     def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
         """The 80 % interval of the step time, ns."""

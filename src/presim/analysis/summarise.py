@@ -187,6 +187,7 @@ def _time(run: _Run) -> Time:
         host_bound_s=spent[Instant.HOST_BOUND],
         idle_s=spent[Instant.IDLE],
         contention_s=parts.contention_ns / 1e9,
+        shared_ports_s=parts.ports_ns / 1e9,
         compute_streams=list(parts.compute_streams),
         by_phase=by_phase(run.priced.trace, parts, run.steps.steady),
     )

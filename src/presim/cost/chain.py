@@ -102,7 +102,8 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     said = notes(cluster.gpu, prices)
     answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
-    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *_notes({**cluster.nccl, **nccl})))
+    unread_notes = _notes({**cluster.nccl, **nccl})
+    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *unread_notes), shared_ports(cluster))
 
 
 def demands_of(
@@ -114,6 +115,14 @@ def demands_of(
 ) -> tuple[Demand, ...]:
     """What each signature asks of its GPU while it runs."""
     return tuple(demand(signature, price, groups, cluster, nccl) for signature, price in zip(signatures, prices))
+
+
+def shared_ports(cluster: Cluster) -> tuple[int, ...]:
+    """By rank of the world, the port that its GPU shares with others; none where no GPUs do, or nothing leaves."""
+    if not cluster.ports_of((0,)) or cluster.world_size <= cluster.domain_size:
+        return ()
+    ports = tuple(map(cluster.port, range(cluster.world_size)))
+    return ports if len(set(ports)) < len(ports) else ()
 
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:

@@ -86,5 +86,7 @@ def wires_ns(collective: Collective, group: Group, cluster: Cluster) -> float:
         share = 1.0  # a switch that reduces and multicasts takes and gives everything once
     links = share * size * (fullest - 1) / max(count - 1, 1) / cluster.link_bytes_per_s
     across = 2 * (nodes - 1) / nodes if collective.kind == "all_reduce" else (count - fullest) / count
-    ports = across * size / (cluster.network_bytes_per_s * fullest) if nodes > 1 else 0.0
+    home = max(sorted(set(domains)), key=domains.count, default=0)
+    places = [rank % cluster.domain_size for rank in ranks if cluster.domain(rank) == home]
+    ports = across * size / (cluster.network_bytes_per_s_of(places) * fullest) if nodes > 1 else 0.0
     return max(links, ports) * 1e9

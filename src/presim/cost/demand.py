@@ -6,7 +6,9 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+from presim.cost.collectives.algorithms import DIRECT, SIMPLE
 from presim.cost.collectives.channels import channels
+from presim.cost.collectives.constants import exchange_constants, fabric_constants
 from presim.cost.collectives.environment import Tuning, tuning_of
 from presim.cost.collectives.experts import moved
 from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
@@ -37,6 +39,7 @@ _ARITHMETIC = {"compute": 1.0, "": 0.5}  # by what bounds a kernel; the others d
 # reduction reads an operand too. "At least 2x, with user data 3x": NCCL's maintainer, NVIDIA/nccl issue 1428.
 _ACCESSES = {"all_gather": 2.0, "reduce_scatter": 3.0, "all_reduce": 2.5, "reduce": 3.0, "send": 1.0, "recv": 1.0}
 _PASSES = {"all_reduce": 2.0, "barrier": 0.0}
+_ROUNDED_BEFORE = ("shared_out", "shared_in")  # a part of 1/64 of a port
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
@@ -47,7 +50,7 @@ def demand(
     cluster: Cluster,
     environment: Mapping[str, str] | None = None,
 ) -> Demand:
-    """What the work takes of its GPU while it runs alone; figures rounded to 1/64.
+    """What the work takes of its GPU, and of ports its GPU shares, while it runs alone; figures rounded to 1/64.
 
     ``environment``: NCCL's variables as the script had them.
     """
@@ -78,6 +81,12 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     sent = _sent(collective.even, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
+    leaving = sent
+    if collective.kind == "all_to_all":  # the other algorithms send once around all nodes, this one each rank's data
+        leaving *= layout.per_node * (layout.ranks - layout.per_node) / (layout.ranks - 1)
+    constants = fabric_constants(links.fabric, cluster.collectives)
+    reached = constants.direct_efficiency if collective.kind in DIRECT else constants.efficiency[SIMPLE]
+    part = _part_of_port(leaving / seconds, reached, layout, links)
     link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")
     port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
     return Demand(
@@ -87,7 +96,21 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
         link_in=into / link,
         port_out=out / port,
         port_in=into / port,
+        shared_out=part if out else 0.0,
+        shared_in=part if into else 0.0,
     )
+
+
+def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links) -> float:
+    """The part of a shared port that one rank takes, when its group sends so much from each node.
+
+    ``reached``: what large messages reach of a port's bandwidth, as in the prices: k equal groups then take k times
+    as long as one. The group's ranks share its ports equally.
+    """
+    if layout.nodes == 1 or not links.shared_ports:
+        return 0.0
+    of_ports = node_Bps / (links.shared_ports * links.port_Bps * reached)
+    return min(round(of_ports * _STEPS), _STEPS) / _STEPS * links.shared_ports / layout.per_node
 
 
 def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster, seconds: float) -> Demand:
@@ -95,6 +118,8 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     bytes_ = moved(routed, layout)
     link = bytes_.near / (links.link_Bps * _WIRES_REACHED * seconds)
     port = bytes_.far / (links.network_Bps * _WIRES_REACHED * seconds)
+    reached = exchange_constants(routed.library).port_efficiency
+    part = _part_of_port(bytes_.far * layout.per_node / seconds, reached, layout, links)
     return Demand(
         channels=routed.sms / cluster.gpu.sm_count,
         memory=2 * max(bytes_.near, bytes_.far) / seconds / (links.memory_Bps * MEMORY_REACHED),
@@ -102,6 +127,8 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
         link_in=link,
         port_out=port,
         port_in=port,
+        shared_out=part,
+        shared_in=part,
     )
 
 
@@ -148,5 +175,7 @@ def _rounded(found: Demand) -> Demand:
     values = {
         field.name: min(round(getattr(found, field.name) * _STEPS), _STEPS) / _STEPS
         for field in dataclasses.fields(Demand)
+        if field.name not in _ROUNDED_BEFORE
     }
-    return Demand(**values) if any(values.values()) else NOTHING
+    rounded = Demand(**values, shared_out=found.shared_out, shared_in=found.shared_in)
+    return NOTHING if rounded == NOTHING else rounded

@@ -17,22 +17,27 @@ _MOST = 3.0  # what one neighbour adds at most
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """Shares of one GPU that a piece of work takes while it runs alone, 0 to 1."""
+    """Shares of one GPU, and of ports that it shares with others, that work takes while it runs alone, 0 to 1."""
 
     channels: float = 0.0  # SMs that it holds against others
     arithmetic: float = 0.0  # how much of its time is bound by the SMs it has
     memory: float = 0.0  # bandwidth of the GPU's memory
     link_out: float = 0.0  # bandwidth towards other GPUs of the node, one direction each
     link_in: float = 0.0
-    port_out: float = 0.0  # bandwidth into the network
+    port_out: float = 0.0  # bandwidth into the network, of what the GPU's group can use
     port_in: float = 0.0
+    shared_out: float = 0.0  # one rank's part of a port that several GPUs share; 0: the GPU has ports of its own
+    shared_in: float = 0.0
 
 
 NOTHING = Demand()
 
 
 def added(work: Demand, beside: Demand) -> float:
-    """What `beside` adds to each second of `work` while both run: 0 where they do not meet."""
+    """What `beside`, on the same GPU, adds to each second of `work` while both run: 0 where they do not meet.
+
+    Ports that GPUs share are `presim.engine.pace`'s to add up.
+    """
     held = min(beside.channels, 0.75)
     fewer = work.arithmetic * held / (1 - held)
     shared = max(

@@ -28,11 +28,17 @@ class Classes:
         return np.array([*(self._numbers.setdefault(one, len(self._numbers)) for one in demands), 0], np.int64)
 
     def columns(self, *, wanted: bool, growing: bool = False) -> dict[str, Ints]:
-        """``classes`` and ``slows`` of the loop's program, for all classes seen so far.
+        """``classes``, ``slows`` and ``takes`` of the loop's program, for all classes seen so far.
 
         No classes at all where contention is not wanted, or nothing slows anything: the loop then keeps no account.
         ``growing``: something may yet come that does, so that it keeps one from the start.
         """
         slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
-        count = len(self._numbers) if wanted and (growing or slows.any()) else 0
-        return {"classes": np.array([count], np.int64), "slows": slows.reshape(-1) if count else np.zeros(0, np.int64)}
+        parts = [(one.shared_out, one.shared_in) for one in self._numbers]
+        takes = np.floor(np.array(parts) * state.SCALE).astype(np.int64)  # down: parts of one port add up to no more
+        count = len(self._numbers) if wanted and (growing or slows.any() or takes.any()) else 0
+        tables = {"slows": slows.reshape(-1), "takes": takes.reshape(-1)}
+        return {
+            "classes": np.array([count], np.int64),
+            **{name: table if count else np.zeros(0, np.int64) for name, table in tables.items()},
+        }

@@ -10,7 +10,7 @@ said of the whole (held by a property test). What can matter no more is forgotte
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from presim.engine.contention import Classes
 from presim.engine.forget import Past
 from presim.engine.ops import RankOps
 from presim.engine.options import Options
+from presim.engine.ports import port_columns
 from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
 
 Ints = NDArray[np.int64]
@@ -34,7 +35,9 @@ _PROGRAM_COLUMNS = {
     "rank_end": ("rank", 0), "rank_open": ("rank", 1), "slot_first_of": ("rank", 0), "slot_end": ("rank", 0),
     "slot_rank": ("slot", 0), "slot_first": ("slot", _NOTHING), "slot_priority": ("slot", 0),
     "match_needed": ("match", 0),
-    "classes": ("one", 0), "slows": ("none", 0),
+    "classes": ("one", 0), "slows": ("none", 0), "takes": ("none", 0),
+    "port": ("rank", _NOTHING), "port_first": ("none", 0), "port_next": ("rank", _NOTHING),
+    "voice_first": ("none", 0), "voice_port": ("none", 0), "voices": ("none", 0),
     "stride": ("one", 0), "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
 }  # fmt: skip
 _AXES = {name: axis for name, (axis, _) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
@@ -44,16 +47,27 @@ _UNSET = {name: value for name, (_, value) in (_PROGRAM_COLUMNS | STATE_COLUMNS)
 class LiveEngine:
     """Hosts, streams and rendezvous of ranks that are numbered from 0."""
 
-    def __init__(self, ranks: int, options: Options, *, compiled: bool | None = None) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        options: Options,
+        *,
+        compiled: bool | None = None,
+        ports: Mapping[str, Ints] | None = None,
+    ) -> None:
+        """``ports``: the columns of `port_columns`; None: every GPU has ports of its own."""
         switch = os.environ.get("PRESIM_ENGINE", "")
         self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
         self._known_classes = 0
         self._contention = options.contention
-        self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0) | {"none": 0}
+        ports = ports or port_columns((), range(ranks))
+        self._ports = len(ports["port_first"])
+        self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0, ports=self._ports) | {"none": 0}
         self._joins = 0
         self._columns = {name: np.full(self._sizes[axis], _UNSET[name], np.int64) for name, axis in _AXES.items()}
+        self._columns |= ports
         self._ops = [0] * ranks
         self._past = Past(ranks)
         self._slots: list[dict[int, int]] = [{} for _ in range(ranks)]  # stream index -> slot
@@ -232,6 +246,7 @@ class LiveEngine:
             matches=self._sizes["match"],
             ranks=self._ranks,
             joins=self._joins,
+            ports=self._ports,
         )
         self._sizes["event"] = wanted["event"]
         grown = False

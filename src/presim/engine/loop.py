@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from presim.engine.heap import pop
 from presim.engine.hosts import walk_host
+from presim.engine.pace import relieve
 from presim.engine.state import (
     CALLS,
     COMPUTE,
@@ -47,7 +48,9 @@ from presim.engine.state import (
     RUN,
     SCALE,
     STREAM_SYNC,
+    TOUCHED,
     WAIT,
+    WAYS,
     Program,
     State,
 )
@@ -67,6 +70,7 @@ __all__ = [
     "SCALE",
     "STREAM_SYNC",
     "WAIT",
+    "WAYS",
     "Program",
     "State",
     "run",
@@ -99,3 +103,6 @@ def run(p: Program, s: State) -> None:
                 give(p, s, s.called[s.counters[CALLS]], now)
             else:
                 postpone(p, s, s.called[s.counters[CALLS]], now)
+        while s.counters[TOUCHED] > 0:
+            s.counters[TOUCHED] -= 1
+            relieve(p, s, s.touched[s.counters[TOUCHED]], now)

@@ -1,8 +1,11 @@
-"""Contention: what runs on a rank slows what runs beside it, for as long as both run.
+"""Contention: work that overlaps on a rank, or on a network port that ranks share, slows each other.
 
-Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A collective of
-several simulated ranks goes at the pace of the member with the largest drag. When an op begins or ends, the work that
-the others have done by then is settled at their old pace, and their ends are moved.
+Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A shared port has
+a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
+the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
+A collective of several simulated ranks goes at the pace of its slowest member. When an op begins or ends, the work that
+the others have done by then is settled at their old pace, and their ends are moved: on its rank at once, on ports
+once all that happens at that moment is known.
 
 Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost.
 """
@@ -10,7 +13,7 @@ Work done is rounded down and time up, so that nothing ends early: at most 1 ns 
 from __future__ import annotations
 
 from presim.engine.heap import move
-from presim.engine.state import SCALE, Program, State
+from presim.engine.state import SCALE, TOUCHED, WAYS, Program, State
 
 
 def enter(p: Program, s: State, op: int, now: int) -> None:
@@ -27,6 +30,8 @@ def enter(p: Program, s: State, op: int, now: int) -> None:
     s.beside_next[op] = s.beside[rank]
     s.beside[rank] = op
     slow(p, s, op, drag, now)
+    if p.port[rank] >= 0:
+        share(p, s, op, 1)
 
 
 def leave(p: Program, s: State, op: int, now: int) -> None:
@@ -46,6 +51,8 @@ def leave(p: Program, s: State, op: int, now: int) -> None:
             slow(p, s, other, -added(p, other, op), now)
             before = other
         other = s.beside_next[other]
+    if p.port[rank] >= 0:
+        share(p, s, op, -1)
 
 
 def added(p: Program, op: int, other: int) -> int:
@@ -60,19 +67,90 @@ def slow(p: Program, s: State, op: int, by: int, now: int) -> None:
     if by == 0:
         return
     s.drag[op] += by
-    drag = s.drag[op]
-    if p.match[op] >= 0:
+    set_pace(p, s, op, by, now)
+
+
+def share(p: Program, s: State, op: int, sign: int) -> None:
+    """Add an op to the loads of shared ports (``sign`` 1) or take it off (-1), wherever its rank has a voice."""
+    rank = p.slot_rank[p.slot[op]]
+    for way in range(WAYS):
+        part = p.takes[p.contends[op] * WAYS + way]
+        if part == 0:
+            continue
+        others = of_launch(p, s, op, rank, way)
+        for voice in range(p.voice_first[rank], p.voice_first[rank + 1]):
+            port = p.voice_port[voice]
+            load = s.load[port * WAYS + way]
+            by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
+            s.load[port * WAYS + way] = load + sign * by
+            if max(load, load + sign * by) > SCALE and s.is_touched[port] == 0:
+                s.is_touched[port] = 1
+                s.touched[s.counters[TOUCHED]] = port
+                s.counters[TOUCHED] += 1
+
+
+def relieve(p: Program, s: State, port: int, now: int) -> None:
+    """Give all that runs at a port the pace that its load leaves, at the end of a moment."""
+    s.is_touched[port] = 0
+    rank = p.port_first[port]
+    while rank >= 0:
+        op = s.beside[rank]
+        while op >= 0:
+            set_pace(p, s, op, 0, max(now, s.since[s.lead[op]]))
+            op = s.beside_next[op]
+        rank = p.port_next[rank]
+
+
+def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
+    """The largest part that others of the op's launch take of a port; its messages share the port in their prices."""
+    most = 0
+    other = s.beside[rank]
+    while other >= 0:
+        if other != op and p.slot[other] == p.slot[op]:
+            most = max(most, p.takes[p.contends[other] * WAYS + way])
+        other = s.beside_next[other]
+    return most
+
+
+def burden(p: Program, s: State, op: int) -> int:
+    """What slows an op, times 2: its drag, or too large a load of a shared port it uses; then plus 1."""
+    port = p.port[p.slot_rank[p.slot[op]]]
+    if port < 0:
+        return 2 * s.drag[op]
+    load = SCALE
+    for way in range(WAYS):
+        if p.takes[p.contends[op] * WAYS + way] > 0:
+            load = max(load, s.load[port * WAYS + way])
+    return max(2 * s.drag[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
+
+
+def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
+    """Move the end of what an op is part of. ``sign`` above 0: the op's burden has grown, and no other member's."""
+    lead = s.lead[op]
+    before = 2 * (s.pace[lead] - SCALE) + s.by_port[lead]
+    most = burden(p, s, op)
+    if sign > 0:
+        most = max(most, before)
+    elif p.match[op] >= 0:
         member = s.match_first[p.match[op]]
         while member >= 0:
-            drag = max(drag, s.drag[member])
+            most = max(most, burden(p, s, member))
             member = s.match_next[member]
-    lead = s.lead[op]
-    if s.pace[lead] == SCALE + drag:
+    if most == before:
         return
-    s.left[lead] = max(0, s.left[lead] - done(now - s.since[lead], s.pace[lead]))
+    s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
     s.since[lead] = now
-    s.pace[lead] = SCALE + drag
+    s.pace[lead] = SCALE + most // 2
+    s.by_port[lead] = most % 2
     move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
+
+
+def settle(s: State, lead: int, now: int) -> int:
+    """Work done since the pace last changed; what was lost to a shared port is noted."""
+    worked = done(now - s.since[lead], s.pace[lead])
+    if s.by_port[lead] == 1:
+        s.crowded[lead] += now - s.since[lead] - worked
+    return worked
 
 
 def done(time: int, pace: int) -> int:

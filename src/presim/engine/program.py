@@ -14,6 +14,7 @@ from presim.engine.contention import Classes
 from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
+from presim.engine.ports import port_columns
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.trace.check import check
@@ -37,6 +38,7 @@ STATE_COLUMNS = {
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "called": ("resource", 0), "is_called": ("resource", 0),
     "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
+    "load": ("load", 0), "touched": ("port", 0), "is_touched": ("port", 0), "by_port": ("op", 0), "crowded": ("op", 0),
     "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
@@ -87,6 +89,7 @@ def build_program(
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
         "match_needed": matching.needed,
         **classes.columns(wanted=options.contention),
+        **port_columns(priced[0].ports if priced else (), names, representatives),
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
@@ -104,6 +107,7 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
         matches=len(columns["match_needed"]),
         ranks=len(program.ranks),
         joins=int(columns["joins"].sum()),
+        ports=len(columns["port_first"]),
     )
     state = {name: np.full(sizes[axis], value, np.int64) for name, (axis, value) in STATE_COLUMNS.items()}
     state["host_op"] = program.first[:-1].copy()
@@ -111,16 +115,16 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
     return {name: state[name] for name in loop.State._fields}
 
 
-def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int) -> dict[str, int]:
+def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, ports: int) -> dict[str, int]:
     """Values that the columns of `loop.State` need."""
     # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
-    return sizes | {"counter": 3, "one": 1}
+    return sizes | {"port": ports, "load": ports * loop.WAYS, "counter": 4, "one": 1}
 
 
-def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) -> Timeline:
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, crowded: Ints) -> Timeline:
     """One rank's timeline from the times of its ops; what is no op lies where the host was then."""
     is_sync = rank.code > loop.WAIT
     goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
@@ -130,9 +134,10 @@ def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints) ->
     times = [host.copy(), host.copy(), host]
     for whole, of_ops in zip(times, (issue, start, end), strict=True):
         whole[rank.entries] = of_ops
-    slowed = np.zeros(len(rank.trace), np.int64)
+    slowed, by_ports = np.zeros((2, len(rank.trace)), np.int64)
     slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - alone, 0)
-    return Timeline(times[0], times[1], times[2], slowed)
+    by_ports[rank.entries] = np.minimum(crowded, slowed[rank.entries])
+    return Timeline(times[0], times[1], times[2], slowed, by_ports)
 
 
 def _offsets(sizes: list[int]) -> Ints:

@@ -50,11 +50,11 @@ def simulate_job(
     else:
         state = _interpret(program, state)
     _raise_if_stuck(program, state)
+    state["crowded"] = np.where(state["lead"] >= 0, state["crowded"][state["lead"]], 0)  # of each of those that met
     first = program.first
+    names = ("issue", "start", "end", "alone", "crowded")
     return {
-        rank.trace.manifest.rank: timeline(
-            rank, *(state[name][first[index] : first[index + 1]] for name in ("issue", "start", "end", "alone"))
-        )
+        rank.trace.manifest.rank: timeline(rank, *(state[name][first[index] : first[index + 1]] for name in names))
         for index, rank in enumerate(program.ranks)
     }
 

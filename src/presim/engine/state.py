@@ -35,12 +35,15 @@ OPEN = 0  # nobody has looked yet, or it is not ready
 QUEUED = 1  # ready, and wants a resource
 BLOCKED = 2  # waits for a recording
 
+WAYS = 2  # of a port: out and in
+
 SCALE = 1 << 10  # a pace of SCALE is that of an op alone on its rank; twice that takes twice as long
 
 # Indices into State.counters.
 HEAP = 0  # events in the heap
 SEQUENCE = 1  # events pushed so far
 CALLS = 2  # resources in State.called
+TOUCHED = 3  # ports in State.touched
 
 
 class Program(NamedTuple):
@@ -67,6 +70,13 @@ class Program(NamedTuple):
     contends: Column  # [op] class of contention
     classes: Column  # [0] how many classes there are; 0: nothing slows anything
     slows: Column  # [class * classes + class beside it] what that adds to each ns of its work, in 1/SCALE
+    takes: Column  # [class * WAYS + way] part of a shared port that one rank takes, in 1/SCALE
+    port: Column  # [rank] port that its GPU shares with others; -1: it has ports of its own
+    port_first: Column  # [port] first rank there
+    port_next: Column  # [rank] next rank at its port, or -1
+    voice_first: Column  # [rank] first of its voices; one more at the end
+    voice_port: Column  # [voice] port at which the rank counts
+    voices: Column  # [voice] as how many ranks it counts there, in 1/SCALE
     launch_latency: Column  # [0] ns from issue to ready
     sync_latency: Column  # [0] ns from an end on the device to the host that waited for it
     queue_depth: Column  # [0] ops issued and not ended on one slot before the next launch blocks the host
@@ -104,7 +114,12 @@ class State(NamedTuple):
     beside: Column  # [rank] first op that runs there
     beside_next: Column  # [op]
     drag: Column  # [op] what those beside it add to each ns of its work, in 1/SCALE
+    load: Column  # [port * WAYS + way] parts of the port that running ops ask for, in 1/SCALE; above SCALE: too much
+    touched: Column  # stack of ports whose load, too large, has changed at this moment
+    is_touched: Column  # [port] 1: stands in `touched`
     pace: Column  # [lead] time that its work takes, in 1/SCALE
+    by_port: Column  # [lead] 1: the load of a shared port sets its pace
+    crowded: Column  # [lead] ns it has lost to such loads
     left: Column  # [lead] ns of work left at `since`
     since: Column  # [lead]; [op] of MEET, before it has begun: when it came
     place: Column  # [lead] where its END stands in the heap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.engine.heap import push, wake
 from presim.engine.hosts import host_can_go, walk_host
-from presim.engine.pace import enter, leave
+from presim.engine.pace import enter, leave, settle
 from presim.engine.state import (
     BLOCKED,
     CALLS,
@@ -147,6 +147,8 @@ def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
 def finish(p: Program, s: State, lead: int, now: int) -> None:
     """What ran ends, on all ranks that met; then their streams go on."""
     match = p.match[lead]
+    if s.by_port[lead] == 1:
+        settle(s, lead, now)
     if match < 0:
         leave(p, s, lead, now)
         complete(p, s, lead, now)

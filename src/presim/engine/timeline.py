@@ -17,6 +17,7 @@ class Timeline:
     synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
     the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
     ``slowed_ns``: how much longer device work took than it would have with nothing beside it.
+    ``ports_ns``: the part of that which is due to other groups' traffic on the same network ports.
 
     Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
     one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
@@ -27,6 +28,7 @@ class Timeline:
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     slowed_ns: NDArray[np.int64]
+    ports_ns: NDArray[np.int64]
 
     @property
     def makespan_ns(self) -> int:

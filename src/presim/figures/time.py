@@ -53,6 +53,9 @@ class Time(msgspec.Struct, frozen=True):
             "what ran beside it."
         ),
     ]
+    shared_ports_s: Annotated[
+        float, says("The part of contention_s in which groups shared the network ports of a node.")
+    ]
     compute_streams: Annotated[list[int], says("Indices of the streams taken as compute streams.")]
     by_phase: Annotated[
         list[Slice],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -119,15 +121,37 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Bandwidth of one GPU into the network when all of its node use it, one direction, no oversubscription.
+        """Bandwidth of one GPU into the network when all of its node use it, one direction, no oversubscription."""
+        return self.network_bytes_per_s_of(range(self.gpus_per_node))
 
-        Ports of the fabric shared among the node's GPUs; never more than the GPU's own link to its host carries.
+    def network_bytes_per_s_of(self, places: Sequence[int]) -> float:
+        """Bandwidth of one GPU into the network when only these GPUs of its node (or domain) use it, one direction.
+
+        They use the ports that they are nearest to. A GPU never gets more than its own link to the host carries.
         """
+        ports = self.ports_of(places) or self.ports_per_gpu * len(places)
+        host = max(self.pcie_bytes_per_s, self.gpu.c2c_bytes_per_s)
+        return min(ports * self.fabric.port_bytes_per_s / len(places), host)
+
+    @property
+    def ports_per_gpu(self) -> float:
+        """Network ports of a node over its GPUs. Below 1, several GPUs share a port."""
         if self.fabric.ports_per_node:
-            ports = self.fabric.ports_per_node / self.gpus_per_node
-        else:
-            ports = self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
-        return min(ports * self.fabric.port_bytes_per_s, max(self.pcie_bytes_per_s, self.gpu.c2c_bytes_per_s))
+            return self.fabric.ports_per_node / self.gpus_per_node
+        return self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
+
+    def ports_of(self, places: Sequence[int]) -> int:
+        """How many shared ports these GPUs are nearest to; 0 where every GPU has ports of its own, or the node none."""
+        return len({self.port(place) for place in places}) if 0 < self.ports_per_gpu < 1 else 0
+
+    def port(self, rank: int) -> int:
+        """The port nearest to a rank's GPU, where GPUs share ports; numbered over the cluster.
+
+        A node's GPUs are assigned to its ports in order: with eight GPUs and four ports, GPUs 0 and 1 share port 0.
+        """
+        node, place = divmod(rank, self.gpus_per_node)
+        per_gpu = self.ports_per_gpu + 1e-9  # a third of a port for each of three GPUs is one port
+        return node * math.ceil(self.gpus_per_node * self.ports_per_gpu - 1e-9) + int(place * per_gpu)
 
     def domain(self, rank: int) -> int:
         """The switched domain that a rank is in: its node, or its rack."""

@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from presim.cost.chain import shared_ports
 from presim.engine.live import LiveEngine
 from presim.engine.options import Options
+from presim.engine.ports import port_columns
 from presim.hardware.cluster import Cluster
 from presim.live.feed import Feed
 from presim.live.host_times import HostTimes
@@ -46,9 +48,11 @@ class Clock:
         as_it_came: float = 1.0,
     ) -> None:
         self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
-        self._engine = LiveEngine(len(directories), options)
+        representatives = Representatives(sorted(directories), stands_for)
+        ports = port_columns(shared_ports(cluster), sorted(directories), representatives)
+        self._engine = LiveEngine(len(directories), options, ports=ports)
         recurring = Recurring()
-        self._meetings = Meetings(self._engine, Representatives(sorted(directories), stands_for))
+        self._meetings = Meetings(self._engine, representatives)
         self._feeds = {
             rank: Feed(
                 directories[rank],

@@ -26,7 +26,7 @@ def spent(build: TraceBuilder, times: list[tuple[int, int, int]], **more: int) -
 
 def drawn(times: list[tuple[int, int, int]]) -> Timeline:
     issue, start, end = np.array(times, np.int64).reshape(-1, 3).T
-    return Timeline(issue, start, end, np.zeros_like(start))
+    return Timeline(issue, start, end, np.zeros_like(start), np.zeros_like(start))
 
 
 def whole(trace: Trace, times: list[tuple[int, int, int]]) -> Step:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
 import pytest
 
 from presim import hardware
@@ -31,9 +34,14 @@ def of(signature: Signature, nanoseconds: int = 1_000_000, bound: str = "") -> D
 
 def priced(signature: Signature) -> Demand:
     """With the price that the chain gives it."""
+    return chain_price(signature, cluster())[1]
+
+
+def chain_price(signature: Signature, cluster: Cluster) -> tuple[Price, Demand]:
     build = TraceBuilder(Manifest(16, 0, "h100-sxm", 8, "", groups=GROUPS))
     build.work(signature)
-    return price_trace(build.trace(), cluster()).demands[0]
+    priced = price_trace(build.trace(), cluster)
+    return priced.prices[0], priced.demands[0]
 
 
 def reduce(group: int, size: int = 1 << 30) -> Collective:
@@ -94,3 +102,41 @@ def test_a_copy_to_a_peer_uses_its_links_and_a_group_of_one_its_memory_alone() -
     assert of(Copy(direction="peer", bytes=1 << 20)).link_out == 1.0
     alone = demand(reduce(0), Price(500_000, Origin.ANALYTIC, 0.1, "test"), (Group("self", (0,), 1),), cluster())
     assert alone == Demand(memory=1.0)
+
+
+def one_port() -> Cluster:
+    """Two nodes of eight GPUs behind one port of 50 GB/s."""
+    found = cluster()
+    return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, nics=1))
+
+
+def at_one_port(signature: Signature) -> tuple[Price, Demand]:
+    return chain_price(signature, one_port())
+
+
+def test_a_group_has_the_ports_that_it_reaches_to_itself() -> None:
+    """One rank a node uses the one port alone, as eight do together, and as it would a port of its own."""
+    gather = Collective(kind="all_gather", bytes=1 << 30, dtype="bfloat16", group=2)
+    (own, alone), (shared, beside) = (chain_price(gather, cluster()), at_one_port(gather))
+    assert own.duration_ns == shared.duration_ns
+    assert (alone.shared_out, alone.shared_in) == (0.0, 0.0)
+    assert beside.shared_out == beside.shared_in > 0.97  # the rest is latency
+    assert dataclasses.replace(beside, shared_out=0.0, shared_in=0.0) == alone
+
+
+def test_ranks_of_a_group_share_its_part_of_a_port() -> None:
+    for kind in ("all_reduce", "all_gather", "all_to_all"):
+        everyone = at_one_port(Collective(kind=kind, bytes=1 << 30, dtype="bfloat16", group=0))[1]
+        assert 0.95 / 8 <= everyone.shared_out <= 1 / 8, kind
+
+
+def test_a_message_takes_one_direction_of_a_port_and_a_group_of_one_node_none() -> None:
+    sent = at_one_port(Collective(kind="send", bytes=1 << 30, dtype="bfloat16", group=2, peer=1))[1]
+    assert sent.shared_out > 0.95
+    assert sent.shared_in == 0.0
+    node = at_one_port(Collective(kind="all_gather", bytes=1 << 30, dtype="bfloat16", group=1))[1]
+    assert (node.shared_out, node.shared_in) == (0.0, 0.0)
+
+
+def test_what_waits_for_latency_leaves_a_port_to_others() -> None:
+    assert at_one_port(reduce(2, size=4096))[1].shared_out < 0.1

@@ -128,6 +128,34 @@ def test_a_port_is_shared_by_the_gpus_that_use_it() -> None:
         assert cluster.network_bytes_per_s == pytest.approx(expected)
 
 
+def test_a_gpu_uses_the_port_next_to_it_and_has_it_whole_while_its_neighbours_do_not() -> None:
+    """Eight GPUs on four ports of 12.5 GB/s: GPUs 0 and 1 share one, 0 and 2 do not."""
+    cluster = choose_cluster(gpu="a100", fabric="efa-p4d-400", nodes=2)
+    assert [cluster.port(rank) for rank in range(16)] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    alone = {places: cluster.network_bytes_per_s_of(places) for places in ((0,), (0, 1), (0, 2), tuple(range(8)))}
+    assert alone == {(0,): 12.5e9, (0, 1): 6.25e9, (0, 2): 12.5e9, tuple(range(8)): 6.25e9}
+    whole = choose_cluster(gpu="h100", nodes=2)
+    assert whole.ports_of(range(8)) == 0
+    assert whole.network_bytes_per_s_of((3,)) == whole.network_bytes_per_s == 50e9
+
+
+def test_a_port_is_no_faster_than_the_gpu_that_has_it_alone() -> None:
+    """Of a port of 100 GB/s a GPU on PCIe 4 gets what its slot carries."""
+    cluster = choose_cluster(gpu="a40", fabric="ib-xdr-800", nodes=2, gpus_per_node=8)
+    assert cluster.network_bytes_per_s_of((0,)) == cluster.pcie_bytes_per_s < cluster.fabric.port_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"), [(3, [0, 0, 0, 1, 1, 1, 2, 2]), (1, [0] * 8), (5, [0, 0, 1, 1, 2, 3, 3, 4])]
+)
+def test_ports_that_do_not_divide_the_gpus_are_all_used(ports: int, expected: list[int]) -> None:
+    cluster = choose_cluster(gpu="h100", nodes=2)
+    cluster = msgspec.structs.replace(cluster, node=msgspec.structs.replace(cluster.node, nics=ports))
+    assert [cluster.port(rank) for rank in range(8)] == expected
+    assert cluster.port(8) == ports
+    assert cluster.network_bytes_per_s == pytest.approx(min(ports / 8, 1) * 50e9)
+
+
 def test_gpus_without_links_use_pcie() -> None:
     assert choose_cluster(gpu="l40s", gpus_per_node=8).link_bytes_per_s == pytest.approx(31.5e9, rel=0.01)
     assert choose_cluster(gpu="h100", gpus_per_node=8).link_bytes_per_s == 450e9

@@ -35,13 +35,15 @@ class Links:
     switched: bool  # the switch reduces and multicasts
     link_Bps: float  # one GPU to the others of its node, all links together
     mesh: int  # GPUs joined by links of their own rather than by a switch; 0: a switch or PCIe
-    network_Bps: float  # one GPU's share of its node's network ports
+    network_Bps: float  # one of the group's GPUs into the network, with no other group on its node's ports
     fabric: str  # infiniband, roce, efa, tcpxo, ethernet
     hop_s: float  # one small message between GPUs of two nodes
     memory_Bps: float  # of one GPU
     rings: float = 0.0  # of a mesh whose links are not all alike: how many rings fit through the group's GPUs
     rings_of_all: int = 0  # the same through all GPUs of the node
     exchange_Bps: float = 0.0  # over PCIe: what sockets or switches leave a GPU while all exchange; 0: not known
+    shared_ports: int = 0  # ports that the group uses on a node and other GPUs may use too; 0: each GPU has its own
+    port_Bps: float = 0.0  # one such port
 
 
 _DETOUR = 1.65  # rings where one has to go through a GPU that takes no part: five of eight V100 (vTrain f8dda84)
@@ -52,8 +54,9 @@ _SHARED_MEMORY = 0.5  # of PCIe's bandwidth where GPUs meet in the host's memory
 def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> Links:
     """The wires that a group with this layout uses, as far as NCCL is allowed to.
 
-    Bridges join GPUs 0 and 1, 2 and 3, ... of a node: any other group goes over PCIe. An oversubscribed fabric counts
-    against all that leaves a node, because which switch a node hangs on is not known.
+    Bridges join GPUs 0 and 1, 2 and 3, ... of a node: any other group goes over PCIe. A group uses the network ports
+    nearest to its GPUs; the engine shares them with other groups that use them at the same time. An oversubscribed
+    fabric counts against all that leaves a node, because which switch a node hangs on is not known.
     """
     interconnect = cluster.node.interconnect
     linked = interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
@@ -62,19 +65,22 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
     linked = linked and tuning.peer_to_peer
     pcie_Bps = cluster.pcie_bytes_per_s * (1.0 if tuning.peer_to_peer else _SHARED_MEMORY)
     mesh = cluster.node.links if linked else ()
+    places = layout.places or tuple(range(layout.per_node))
     return Links(
         generation=cluster.gpu.architecture,
         nvlink=linked,
         switched=linked and cluster.node.reduces_in_network,
         link_Bps=cluster.link_bytes_per_s if linked else pcie_Bps,
         mesh=cluster.node.gpus if linked and interconnect.endswith("mesh") else 0,
-        network_Bps=cluster.network_bytes_per_s / cluster.fabric.oversubscription,
+        network_Bps=cluster.network_bytes_per_s_of(places) / cluster.fabric.oversubscription,
         fabric=cluster.fabric.kind if tuning.rdma else "ethernet",
         hop_s=max(cluster.fabric.latency_ns * 1e-9, 0.0 if tuning.rdma else _SOCKET_HOP_S),
         memory_Bps=cluster.gpu.memory_bytes_per_s,
         rings=(count_rings(mesh, layout.places) or _DETOUR) if mesh else 0.0,
         rings_of_all=count_rings(mesh, tuple(range(len(mesh)))),
         exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
+        shared_ports=cluster.ports_of(places),
+        port_Bps=cluster.fabric.port_bytes_per_s / cluster.fabric.oversubscription,
     )
 
 

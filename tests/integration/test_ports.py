@@ -1,0 +1,57 @@
+"""Groups that share a network port, from the script to the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.command import presim
+
+pytestmark = pytest.mark.torch_cuda
+
+# Each GPU of a node reduces 1 GB with its counterpart on the other node, or only the first GPU does.
+CROSSING = """
+import os, sys, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank, gpus = dist.get_rank(), dist.get_world_size() // 2
+groups = [dist.new_group([place, place + gpus]) for place in range(gpus)]
+data = torch.zeros(250_000_000, device="cuda")
+weight = torch.nn.Parameter(torch.zeros(8, device="cuda"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    dist.barrier()
+    if sys.argv[1] == "all" or rank % gpus == 0:
+        dist.all_reduce(data, group=groups[rank % gpus])
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.slow
+def test_eight_groups_on_one_port_take_eight_times_as_long_as_one(tmp_path: Path) -> None:
+    """Whether all ranks are simulated or one stands for the others; on ports of their own they take as long as one."""
+    (tmp_path / "one-port.toml").write_text('base = "hgx-h100"\nnics = 1\n')
+    (tmp_path / "crossing.py").write_text(CROSSING)
+    alone = reduced(tmp_path, "first", "all")
+    together = {ranks: reduced(tmp_path, "all", ranks) for ranks in ("all", "auto")}
+    assert alone["seconds"] == pytest.approx(1e9 / 50e9 / 0.8, rel=0.05)  # NCCL reaches about 80 % of a port
+    assert alone["shared_ports_s"] == 0.0
+    for result in together.values():
+        assert result["seconds"] == pytest.approx(8 * alone["seconds"], rel=0.02)
+        assert result["shared_ports_s"] == pytest.approx(7 * alone["seconds"], rel=0.02)
+    assert reduced(tmp_path, "all", "auto", node="hgx-h100")["seconds"] == pytest.approx(alone["seconds"], rel=0.02)
+
+
+def reduced(folder: Path, who: str, ranks: str, node: str = "one-port.toml") -> dict[str, float]:
+    """How long rank 0's all-reduce takes, and how much of the step ports cost."""
+    report = folder / "r.json"
+    cluster = ("--gpu", "h100-sxm", "--node", node, "--fabric", "ib-ndr-400", "--nodes", "2")
+    ended = presim("run", *cluster, "--ranks", ranks, "-q", "--json", report, "crossing.py", who, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(report.read_text())
+    (call,) = (row for row in result["collectives"] if row["group_size"] == 2)
+    return {"seconds": call["seconds"], "shared_ports_s": result["time"]["shared_ports_s"]}
