@@ -23,6 +23,8 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
         return grouped_product(operator) if product else None
     if name in ("_scaled_mm", "_scaled_mm_v2") and "cutlass" in kernel.lower():
         return _scaled_product(operator)
+    if name in ("_sparse_semi_structured_mm", "_sparse_semi_structured_addmm"):
+        return _structured_product(operator) if "sparse" in kernel.lower() else None
     return None
 
 
@@ -102,6 +104,20 @@ def _groups(left: Operand, right: Operand, operator: Operator) -> int:
             return operand.shape[0]
     offsets = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
     return math.prod(offsets[0].shape) if offsets else 1
+
+
+def _structured_product(operator: Operator) -> Signature | None:
+    """CUTLASS's product with a 2:4 operand on the left: the values that are kept, where they lie, the other operand."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
+    places = next((place for place, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
+    if not 0 < places < len(matrices) - 1 or not operator.outputs:
+        return None
+    kept, right, out = matrices[places - 1], matrices[places + 1], operator.outputs[0].dtype
+    return Gemm(
+        m=kept.shape[0], n=right.shape[1], k=right.shape[0], batch=1, dtype=kept.dtype,
+        out_dtype="" if out == kept.dtype else out, epilogue="bias" if "addmm" in operator.base_name else "",
+        sparsity="2:4 a",
+    )  # fmt: skip
 
 
 def _scaled_product(operator: Operator) -> Signature | None:

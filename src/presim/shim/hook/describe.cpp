@@ -22,10 +22,13 @@ int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
   return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
 }
 
+// Neither sparse, in any of its layouts, nor nested: these have no strides.
+bool dense(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && !tensor.is_nested(); }
+
 bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
   if (!tensor.defined()) return false;
   auto* impl = tensor.unsafeGetTensorImpl();
-  if (impl->has_symbolic_sizes_strides() || impl->is_python_dispatch() || tensor.is_sparse() || tensor.is_nested()) {
+  if (impl->has_symbolic_sizes_strides() || impl->is_python_dispatch() || !dense(tensor)) {
     return tensor.requires_grad();
   }
   auto sizes = tensor.sizes();
@@ -47,7 +50,7 @@ bool describe_list(const c10::IValue& value, Arena& arena) {
     const at::Tensor& tensor = item.toTensor();
     if (first == nullptr) first = &tensor;
     bool symbolic = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();  // while torch.compile traces
-    if (!symbolic && !tensor.is_sparse() && !tensor.is_nested()) elements += tensor.numel();
+    if (!symbolic && dense(tensor)) elements += tensor.numel();
     differentiable |= tensor.requires_grad();
     ++count;
   }

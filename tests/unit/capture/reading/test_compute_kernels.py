@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from presim.capture.reading import compute_kernels
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
@@ -51,3 +53,17 @@ def test_a_product_scaled_by_rows_is_one_where_cublas_is_not_asked() -> None:
     fp8 = "float8_e4m3fn"
     assert found == Gemm(4096, 2048, 1024, 1, fp8, out_dtype="bfloat16", layout="NT", scaling="outer")
     assert kernel("kernel name=fill", text) is None
+
+
+STRUCTURED = "kernel name=cutlass::device_kernel<SparseGemmRowBroadcast> grid=1,1,1 block=1,1,1"
+
+
+def test_structured_products_have_the_kept_half_of_their_left_operand() -> None:
+    """Values and places lie before the other operand; a vector that is added comes first."""
+    tensors = "BFloat16[2048;512],Short[2048;64],BFloat16[1024;256]"
+    product = Gemm(2048, 256, 1024, 1, "bfloat16", sparsity="2:4 a")
+    out = "out=BFloat16[2048;256] args="
+    assert kernel(STRUCTURED, f"op name=aten::_sparse_semi_structured_mm in={tensors} {out}") == product
+    added = f"op name=aten::_sparse_semi_structured_addmm in=BFloat16[2048],{tensors} {out}"
+    assert kernel(STRUCTURED, added) == msgspec.structs.replace(product, epilogue="bias")
+    assert kernel("kernel name=fill grid=1,1,1 block=1,1,1", added) is None
