@@ -45,10 +45,7 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
 
 
 class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_gemm"):
-    """``groups`` products that share k and n, with ``m`` rows in all (mixture of experts).
-
-    Where groups differ in size, ``sizes`` says so: `presim.trace.groups` makes it.
-    """
+    """``groups`` products that share k and n, with ``m`` rows in all (mixture of experts)."""
 
     groups: int
     m: int
@@ -56,7 +53,7 @@ class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_
     k: int
     dtype: str
     out_dtype: str = ""
-    sizes: tuple[int, ...] = ()  # of the groups that are not empty, largest first, rounded; none: all alike
+    sizes: tuple[int, ...] = ()  # of the groups that are not empty, largest first, rounded; none: alike, or not known
     along: Literal["m", "n", "k"] = "m"  # the dimension that is divided among the groups
 
     @property

@@ -6,7 +6,9 @@ The launch is a name and a grid; the shapes are those of the operator's tensors.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from presim.capture.reading.group_sizes import rounded, sizes_of
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
@@ -92,10 +94,23 @@ def grouped_product(operator: Operator) -> Signature | None:
     groups = _groups(left, right, operator)
     rows, columns, depth = math.prod(left.shape[:-1]), right.shape[-1], left.shape[-1]
     if len(left.shape) == len(right.shape) == 2:
+        told, depth = _sizes(operator, depth, "k")
         rows, depth = rows * groups, depth // groups
     elif len(right.shape) == 2:
+        told, columns = _sizes(operator, columns, "n")
         columns //= groups
-    return GroupedGemm(groups, rows, columns, depth, left.dtype)
+    else:
+        told, rows = _sizes(operator, rows, "m") if len(left.shape) == 2 else ({}, rows)
+    return GroupedGemm(groups, rows, columns, depth, left.dtype, **told)
+
+
+def _sizes(operator: Operator, whole: int, along: str) -> tuple[dict[str, Any], int]:
+    """Sizes of groups that differ, and how much of the dimension all have together: buffers are larger at times."""
+    sizes = sizes_of(operator.ends, whole)
+    if sizes is None:
+        return {}, whole
+    differing = rounded(sizes)
+    return {"sizes": differing, "along": along} if differing else {}, sum(sizes)
 
 
 def _groups(left: Operand, right: Operand, operator: Operator) -> int:
