@@ -28,7 +28,8 @@ class Experts(nn.Module):
         """[tokens, width] to the same, each token by the experts that the router chose."""
         chosen = self.router(x).softmax(-1).topk(CHOSEN).indices.flatten()
         counts = torch.bincount(chosen, minlength=EXPERTS)
-        print("layer", os.environ.get("RANK", 0), self.layer, *counts.tolist())
+        words = ("layer", os.environ.get("RANK", 0), self.layer, *counts.tolist())
+        os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole lines, of several ranks
         order = chosen.argsort(stable=True) // CHOSEN
         ends = counts.cumsum(0).to(torch.int32)
         hidden = torch._grouped_mm(x[order], self.up, offs=ends).relu()
