@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from presim.analysis.caveats import PEERS_READY
+from presim.analysis.draws import unseen_ranks
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
@@ -90,7 +91,8 @@ def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool
 
 def _of_ranks(captured: Sequence[Trace], representatives: Representatives, checked: Sequence[int]) -> list[str]:
     known = _who_is_known(captured[0].manifest.world_size, representatives, checked)
-    return [*known, *(unmatched(captured, representatives) if len(captured) > 1 else ())]
+    meets = unmatched(captured, representatives) if len(captured) > 1 else ()
+    return [*known, *meets, *unseen_ranks(captured)]
 
 
 def _of_the_job(

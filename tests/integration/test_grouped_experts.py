@@ -78,5 +78,20 @@ def test_grouped_products_take_the_sizes_that_were_drawn(capfd: pytest.CaptureFi
     assert {one.along for one in grouped(skewed)} == {"m", "k"}
 
 
+def test_percentiles_of_the_step_over_draws() -> None:
+    """The first is the run without further draws; each seed gives other groups and another time."""
+    alone, several = captured("zipf:1.0:5").result, captured("zipf:1.0:5", draws=3).result
+    assert alone.draws is None
+    draws = several.draws
+    assert draws is not None
+    assert (draws.routing, draws.step_times_s[0]) == ("zipf:1.0:5", alone.step_time_s)
+    assert several.step_time_s == alone.step_time_s
+    assert len(set(draws.step_times_s)) == 3
+    assert min(draws.step_times_s) < draws.p10_s < draws.p50_s < draws.p90_s < max(draws.step_times_s)
+    assert several.notes[0].startswith(
+        "Over 3 draws of experts (routing=zipf:1.0:5 and the next seeds) the step takes "
+    )
+
+
 def test_balanced_groups_say_nothing(tmp_path: Path) -> None:
     assert {one.sizes for one in grouped(captured("balanced"))} == {()}
