@@ -179,6 +179,16 @@ PRESIM_EXPORT int cusparseSpSM_solve(void* h, int, int opb, const void*, const M
 }
 
 // ---- what goes over the pattern before a product
+PRESIM_EXPORT int cusparseXcoo2csr(void* h, const void*, int nonzeros, int rows) {
+  return log_bytes(h, "cusparseXcoo2csr", (int64_t(nonzeros) + rows + 1) * 4);
+}
+// By row and column: indices and the permutation that goes with them, read and written in four radix passes.
+PRESIM_EXPORT int cusparseXcoosortByRow(void* h, int, int, int nonzeros) {
+  return log_bytes(h, "cusparseXcoosortByRow", int64_t(nonzeros) * (4 + 4 + 4) * 2 * 4);
+}
+PRESIM_EXPORT int cusparseXcsrsort(void* h, int, int, int nonzeros) {
+  return log_bytes(h, "cusparseXcsrsort", int64_t(nonzeros) * (4 + 4) * 2 * 4);
+}
 PRESIM_EXPORT int cusparseSpMM_preprocess(void* h, int, int, const void*, const Matrix* a) {
   return a == nullptr ? kInvalidValue : log_bytes(h, "cusparseSpMM_preprocess", pattern_bytes(*a));
 }
