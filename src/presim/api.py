@@ -39,6 +39,7 @@ class RunKeywords(SimulateKeywords, total=False):
     steps: int
     limit: float
     values: Sequence[str]
+    draws: int
     live: bool
     save: str | os.PathLike[str] | None
     profile_missing: bool

@@ -56,6 +56,7 @@ class RunOptions(EvaluationOptions):
     steps: int = 3  # stop after so many optimizer steps; 0: run to the end
     limit: float = 600.0  # seconds; give up on a script that takes longer
     values: Sequence[str] = ()  # who answers for values that are not computed, as KEY=VALUE
+    draws: int = 1  # captures, each with other draws of the experts that tokens go to; of `values`' routing
     live: bool = False  # the script's own clocks show the cluster's time while it runs
     save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
     profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks
@@ -64,3 +65,5 @@ class RunOptions(EvaluationOptions):
         super().__post_init__()
         if not self.limit > 0:
             raise InputError(f"a script gets more than 0 seconds; got a limit of {self.limit:g}")
+        if self.draws < 1:
+            raise InputError(f"experts are drawn once at least; got {self.draws} draws")

@@ -10,6 +10,7 @@ import msgspec
 
 from presim.analysis.caveats import PEERS_READY
 from presim.analysis.coverage import coverage_figures, coverage_sentences
+from presim.analysis.draws import unseen_ranks
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
@@ -77,7 +78,7 @@ def evaluate(
     ]
     world_size = chosen.manifest.world_size
     looked_at = coverage_figures(world_size, representatives, coverage or RankCoverage())
-    said = [*coverage_sentences(world_size, looked_at), *_unmatched(captured, representatives), *notes, *pace(ranks)]
+    said = [*coverage_sentences(world_size, looked_at), *_of_ranks(captured, representatives), *notes, *pace(ranks)]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
@@ -92,8 +93,9 @@ def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool
     return captured, undisturbed, slowed(_choose(traces, rank), _choose(by_themselves, rank))
 
 
-def _unmatched(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
-    return unmatched(captured, representatives) if len(captured) > 1 else []
+def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
+    meets = unmatched(captured, representatives) if len(captured) > 1 else ()
+    return [*meets, *unseen_ranks(captured)]
 
 
 def _of_the_job(

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from presim.figures.grounds import Limit, Provenance, ReadBack, Share
-from presim.figures.job import Connecting, Coverage, Flops, Job, Rank, Steps, Throughput
+from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 from presim.says import says
@@ -22,6 +22,7 @@ __all__ = [
     "Collective",
     "Connecting",
     "Coverage",
+    "Draws",
     "Estimate",
     "Flops",
     "Held",
@@ -84,3 +85,4 @@ class Result(msgspec.Struct, frozen=True):
     policies: Annotated[dict[str, str], says("Policies for values that are not computed, by key of --values.")]
     not_modelled: Annotated[list[str], says("What the figures leave out, as sentences.")]
     notes: Annotated[list[str], says("What a reader should know, as sentences.")]
+    draws: Annotated[Draws | None, says("The step time over several draws of experts; null where one was made.")] = None

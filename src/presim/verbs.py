@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from presim.capture.run import Capture
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
+    from presim.result import Result
     from presim.trace.schema import Trace
     from presim.trace.store import JobManifest
 
@@ -45,9 +47,12 @@ def run_and_evaluate(
         InputError: an option or the script cannot be used.
         CaptureError: the script cannot be run here, or left nothing to price.
     """
+    from presim.capture.device_values.policies import seeded
     from presim.cost.given import check
     from presim.trace import store
 
+    if options.draws > 1:
+        seeded(options.values, 0)
     launch = _launch(command, options.module)
     target = _target(launch, options)
     if options.save is not None:
@@ -62,7 +67,37 @@ def run_and_evaluate(
     if card is not None:
         _measure(job.traces, folders[0], card, progress)
     progress("simulating")
-    return _evaluated(job, target, options)
+    first = _evaluated(job, target, options)
+    if options.draws == 1 or first.result.step_time_s is None:
+        return first
+
+    def again(options: RunOptions) -> Result:
+        return _evaluated(_capture(launch, target, options, DEVNULL, progress, forks), target, options).result
+
+    return _over_draws(first, options, again, progress)
+
+
+def _over_draws(
+    first: Evaluation, options: RunOptions, again: Callable[[RunOptions], Result], progress: Progress
+) -> Evaluation:
+    """With percentiles over captures whose tokens go to other experts; what their scripts print is dropped.
+
+    Raises:
+        CaptureError: the script fails with another draw.
+    """
+    from presim.analysis.draws import over_draws
+    from presim.capture.device_values.policies import seeded
+    from presim.errors import CaptureError
+
+    times = [first.result.step_time_s or 0.0]
+    for further in range(1, options.draws):
+        progress(f"drawing experts again, {further + 1} of {options.draws}")
+        routing = seeded(options.values, further)
+        result = again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
+        if result.step_time_s is None or result.exit != first.result.exit:
+            raise CaptureError(f"with routing={routing} the script ends otherwise ({result.exit}): {result.error}")
+        times.append(result.step_time_s)
+    return dataclasses.replace(first, result=over_draws(first.result, seeded(options.values, 0), times))
 
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:

@@ -23,6 +23,7 @@ from presim.trace.signatures import (
     Signature,
     Softmax,
     Sort,
+    SparseProduct,
 )
 
 SIDES = st.integers(1, 2048).map(lambda parts: 16 * parts)  # multiples of 16 bytes: others take slower kernels
@@ -37,11 +38,35 @@ def gemms() -> st.SearchStrategy[Gemm]:
     return st.builds(
         Gemm, m=SIDES, n=SIDES, k=SIDES, batch=batch, dtype=types, compute=compute, layout=layouts,
         accumulate=st.booleans(), out_dtype=st.sampled_from(("", "float32")),
+        sparsity=st.sampled_from(("", "", "", "2:4 a", "2:4 b")),
     )  # fmt: skip
 
 
 def grouped() -> st.SearchStrategy[GroupedGemm]:
     return st.builds(GroupedGemm, groups=st.integers(1, 256), m=SIDES, n=SIDES, k=SIDES, dtype=st.just("bfloat16"))
+
+
+@st.composite
+def skewed(draw: st.DrawFn) -> GroupedGemm:
+    """Groups of different sizes along any dimension, some of them empty."""
+    sizes = tuple(sorted(draw(st.lists(st.integers(1, 4096), min_size=1, max_size=64)), reverse=True))
+    groups, side, along = len(sizes) + draw(st.integers(0, 8)), draw(SIDES), draw(st.sampled_from(("m", "n", "k")))
+    m = sum(sizes) if along == "m" else groups * side
+    mean = max(1, sum(sizes) // groups)
+    other = {"n": mean if along == "n" else side, "k": mean if along == "k" else side}
+    return GroupedGemm(groups, m, **other, dtype="bfloat16", sizes=sizes, along=along)
+
+
+@st.composite
+def sparse(draw: st.DrawFn) -> SparseProduct:
+    operation = draw(st.sampled_from(("spmm", "spmv", "sddmm", "spgemm")))
+    m, k, nnz = draw(st.integers(1, 1 << 20)), draw(st.integers(1, 1 << 20)), draw(st.integers(0, 1 << 26))
+    both = operation == "spgemm"
+    return SparseProduct(
+        operation=operation, m=m, n=1 if operation == "spmv" else draw(st.integers(1, 4096)), k=k, nnz=nnz,
+        batch=draw(st.integers(1, 4)), dtype=draw(FLOATS), format=draw(st.sampled_from(("csr", "coo"))),
+        other_nnz=draw(st.integers(0, 1 << 20)) if both else 0, result_nnz=draw(st.integers(0, 1 << 20)) if both else 0,
+    )  # fmt: skip
 
 
 @st.composite
@@ -97,7 +122,8 @@ def kernels() -> st.SearchStrategy[Kernel]:
 
 def signatures() -> st.SearchStrategy[Signature]:
     """Anything but collectives."""
-    return st.one_of(gemms(), grouped(), attentions(), memory_bound(), copies(), convolutions(), kernels())
+    products = (gemms(), grouped(), skewed(), sparse(), attentions(), convolutions())
+    return st.one_of(*products, memory_bound(), copies(), kernels())
 
 
 def collectives() -> st.SearchStrategy[Collective]:

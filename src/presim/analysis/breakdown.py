@@ -26,7 +26,7 @@ from presim.analysis.steps import Step
 from presim.analysis.waiting import turns
 from presim.engine.timeline import Timeline
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm
+from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, SparseProduct
 
 
 class Instant(enum.IntEnum):
@@ -112,7 +112,7 @@ class _Classes:
         work = trace.mask(Kind.WORK) & touching
         copy = work & _of_signatures(trace, [is_transfer(signature) for signature in trace.signatures])
         kernels = work & ~copy
-        arithmetic = (Gemm, GroupedGemm, Attention, Convolution)
+        arithmetic = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
         products = kernels & _of_signatures(trace, [isinstance(value, arithmetic) for value in trace.signatures])
         streams = _compute_streams(trace, kernels, products, timeline.end_ns - timeline.start_ns)
         compute = kernels & np.isin(trace.columns["stream"], np.array(streams, np.uint16))

@@ -7,13 +7,13 @@ import numpy as np
 
 from presim.result import Flops
 from presim.trace.schema import Phase, Trace
-from presim.trace.signatures import Attention, Convolution, Fused, Gemm, GroupedGemm, Signature
+from presim.trace.signatures import Attention, Convolution, Fused, Gemm, GroupedGemm, Signature, SparseProduct
 
-_PRODUCTS = (Gemm, GroupedGemm, Attention, Convolution)
+_PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
 
 
 def model_flops(signature: Signature) -> int:
-    """FLOPs that count for MFU: matrix products, attention, convolutions.
+    """FLOPs that count for MFU: matrix products, attention, convolutions; of sparse ones those of stored values.
 
     The backward of attention counts as twice its forward: the scores that fused kernels compute again are a choice
     of the kernel, not work of the model (as in PaLM, appendix B).
@@ -24,7 +24,7 @@ def model_flops(signature: Signature) -> int:
 
 
 def executed_flops(signature: Signature) -> int:
-    """FLOPs that the device performs on its matrix units, and those that generated kernels declare."""
+    """FLOPs that the device performs in products, and those that generated kernels declare."""
     return signature.flops if isinstance(signature, (*_PRODUCTS, Fused)) else 0
 
 
@@ -32,7 +32,7 @@ def arithmetic_dtype(signature: Signature) -> str:
     """The type whose peak rate bounds the signature's arithmetic; empty where it has none."""
     if isinstance(signature, (Gemm, Convolution)):
         return "tf32" if signature.compute == "tf32" else signature.dtype
-    return signature.dtype if isinstance(signature, (GroupedGemm, Attention)) else ""
+    return signature.dtype if isinstance(signature, (GroupedGemm, SparseProduct, Attention)) else ""
 
 
 def count_flops(trace: Trace, entries: slice) -> Flops:

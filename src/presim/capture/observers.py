@@ -5,6 +5,7 @@ What is imported here is the same in every rank's process; what is installed bel
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -28,6 +29,7 @@ from presim.capture.adapters.triton_kernels import TritonKernels
 from presim.capture.device_values.read_backs import ReadBacks
 from presim.capture.distributed import objects, process_groups, spawn, world
 from presim.capture.distributed.peers import Peers
+from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script import whereabouts
 from presim.capture.script.control import Control
 from presim.capture.script.cpu_weights import CpuWeights
@@ -69,6 +71,12 @@ class AtImport:
         TransformerEngine(self.hook).install()
 
 
+def _all_run(control: Control) -> int:
+    """How many ranks the world has, where all of them run together; else 0."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    return world_size if len(control.present) == world_size else 0
+
+
 class Observers:
     """Those that are asked at the end what they saw.
 
@@ -85,7 +93,7 @@ class Observers:
         self.read_backs: ReadBacks | None = None  # where values are computed
         self.rank_reads = RankReads()
         self._join_world(control, ends)
-        process_groups.install(hook)
+        process_groups.install(hook, SharedTokens(control.rank, _all_run(control), hook.route_as))
         spawn.install(ends.refuse)
         self.cpu_weights.install()
         autotuning.install()

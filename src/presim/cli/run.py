@@ -66,6 +66,14 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
     help="Who answers for values that are not computed: loss, gradient_norm, number, routing, token, eos, eos_after, "
     "watchdog; or a file of such lines; `off` computes none. May be repeated.",
 )
+@click.option(
+    "--draws",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    show_default=True,
+    help="Capture N times, each with other experts drawn by --values routing, and give percentiles of the step time.",
+)
 @engine_options
 @output_options
 @click.argument("script")

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from presim.hardware import Gpu
-from presim.trace.signatures import Attention, Convolution, Copy, Fused, Gemm, GroupedGemm, MemoryBound, Signature
+from presim.trace.signatures import (
+    Attention,
+    Convolution,
+    Copy,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    MemoryBound,
+    Signature,
+    SparseProduct,
+)
 
 
 def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
@@ -13,18 +23,18 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
     over it.
     """
     arithmetic = 0.0
-    if isinstance(signature, (Gemm, GroupedGemm, Attention, Convolution)):
+    if isinstance(signature, (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)):
         tf32 = signature.dtype == "float32" and getattr(signature, "compute", "tf32") == "tf32"
         peak = gpu.peak("tf32" if tf32 else signature.dtype) or gpu.peak("float16") or 0.0
         peak = max(peak, gpu.peak("float32") or 0.0) or float("inf")
         arithmetic = _flops(signature) / peak * 1e9
-    moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused)) else 0.0
+    moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused, SparseProduct)) else 0.0
     if isinstance(signature, Copy) and signature.direction in ("h2d", "d2h"):
         return signature.bytes / gpu.host_bytes_per_s * 1e9
     return max(arithmetic, (moved - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
 
 
-def _flops(signature: Gemm | GroupedGemm | Attention | Convolution) -> float:
+def _flops(signature: Gemm | GroupedGemm | SparseProduct | Attention | Convolution) -> float:
     """FLOPs that nothing can avoid; a strided convolution's data gradient skips what the stride skips."""
     if isinstance(signature, Convolution) and signature.direction == "backward_data":
         return signature.flops / 2

@@ -28,6 +28,7 @@ from presim.trace.signatures import (
     Kernel,
     MemoryBound,
     Signature,
+    SparseProduct,
 )
 
 _STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class
@@ -148,7 +149,7 @@ def _port_Bps(links: Links, layout: Layout) -> float:
 def _moved(signature: Signature) -> float:
     """Bytes to and from memory, each operand once."""
     match signature:
-        case MemoryBound() | Fused() | Kernel():
+        case MemoryBound() | Fused() | Kernel() | SparseProduct():
             return float(signature.bytes)
         case Copy():
             return signature.bytes * (2.0 if signature.direction == "d2d" else 1.0)
@@ -156,7 +157,8 @@ def _moved(signature: Signature) -> float:
             elements = signature.m * signature.k + signature.k * signature.n + signature.m * signature.n
             return float(elements * signature.batch * dtype_bytes(signature.dtype))
         case GroupedGemm():
-            elements = signature.m * (signature.k + signature.n) + signature.groups * signature.k * signature.n
+            groups = len(signature.sizes) or signature.groups
+            elements = signature.m * (signature.k + signature.n) + groups * signature.k * signature.n
             return float(elements * dtype_bytes(signature.dtype))
         case Attention():
             queries = signature.heads * signature.q_len * (signature.head_dim + signature.v_head_dim)

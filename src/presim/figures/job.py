@@ -81,6 +81,16 @@ class Connecting(msgspec.Struct, frozen=True):
     high_s: Annotated[float, says("Upper end.")]
 
 
+class Draws(msgspec.Struct, frozen=True):
+    """The step time over several draws of the experts that tokens go to (`--draws`)."""
+
+    routing: Annotated[str, says("The policy that drew, with the first seed; each further draw has the next one.")]
+    step_times_s: Annotated[list[float], says("Seconds of a steady step, by draw.")]
+    p10_s: Annotated[float, says("10th percentile, interpolated between draws.")]
+    p50_s: Annotated[float, says("Median.")]
+    p90_s: Annotated[float, says("90th percentile.")]
+
+
 class Steps(msgspec.Struct, frozen=True):
     """Which optimizer steps the trace holds and which of them the figures describe."""
 

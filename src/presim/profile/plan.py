@@ -20,6 +20,7 @@ from presim.trace.signatures import (
     Kernel,
     MemoryBound,
     Signature,
+    SparseProduct,
 )
 
 _BACKENDS = ("flash", "cudnn", "efficient")
@@ -73,6 +74,8 @@ def obstacle(signature: Signature, gpu: Gpu) -> str:
 
 
 def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
+    if signature.sparsity:
+        return "products with a 2:4 operand"
     if signature.epilogue not in _EPILOGUES or (signature.epilogue and (signature.batch > 1 or signature.accumulate)):
         return f"products with more fused behind them than PyTorch has: {signature.epilogue}"
     if signature.dtype in _FP8:
@@ -103,6 +106,8 @@ def _fp8_obstacle(signature: Gemm, gpu: Gpu) -> str:
 def _group_obstacle(signature: GroupedGemm, gpu: Gpu) -> str:
     if gpu.compute_major not in _GROUPED_ON:
         return "grouped products, which PyTorch does one by one on this card"
+    if signature.sizes:
+        return "grouped products whose groups differ in size"
     plain = signature.dtype == "bfloat16" and not signature.out_dtype
     return "" if plain and signature.n % 8 == signature.k % 8 == 0 else "grouped products of another type"
 
@@ -123,7 +128,9 @@ def _memory_obstacle(signature: MemoryBound) -> str:
     return "" if calls(signature) else f"{kind} work whose operands its bytes do not tell"
 
 
-def _other_obstacle(signature: Convolution | Copy | Fused | Kernel) -> str:
+def _other_obstacle(signature: SparseProduct | Convolution | Copy | Fused | Kernel) -> str:
+    if isinstance(signature, SparseProduct):
+        return "products of sparse matrices, whose time depends on where their non-zeros are"
     if isinstance(signature, Convolution):
         plain = signature.dtype in FLOATS and len(signature.input_size) in (1, 2, 3)
         return "" if plain else "convolutions of another type"

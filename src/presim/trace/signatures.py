@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from presim.trace.collective import Collective as Collective
+from presim.trace.sparse_product import SparseProduct as SparseProduct
 
 Direction: TypeAlias = Literal["forward", "backward"]
 
@@ -34,11 +35,13 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     epilogue: str = ""  # fused bias, gelu, …; empty: none
     scaling: str = ""  # factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor
     sums: str = ""  # of FP8: fast (in the tensor cores' few bits), precise (taken out in between); empty: not known
+    sparsity: str = ""  # "2:4 a" or "2:4 b": two of every four values of that operand are kept; empty: dense
 
     @property
     def flops(self) -> int:
-        """Multiply-adds counted as two."""
-        return 2 * self.m * self.n * self.k * self.batch
+        """Multiply-adds counted as two; with a 2:4 operand those of the values that are kept."""
+        dense = 2 * self.m * self.n * self.k * self.batch
+        return dense // 2 if self.sparsity else dense
 
 
 class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_gemm"):
@@ -50,6 +53,8 @@ class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_
     k: int
     dtype: str
     out_dtype: str = ""
+    sizes: tuple[int, ...] = ()  # of the groups that are not empty, largest first, rounded; none: alike, or not known
+    along: Literal["m", "n", "k"] = "m"  # the dimension that is divided among the groups
 
     @property
     def flops(self) -> int:
@@ -219,6 +224,7 @@ class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
 Signature: TypeAlias = (
     Gemm
     | GroupedGemm
+    | SparseProduct
     | Attention
     | Convolution
     | Elementwise

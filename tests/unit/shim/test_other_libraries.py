@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from support import emulated
@@ -31,6 +33,39 @@ with section("2:4"):
     sparse.cusparseLtSpMMACompressedSize2(handle, a, byref(size), None)
     results["compressed"] = size.value
     sparse.cusparseLtMatmul(handle, plan, None, None, None, None, None, None, None, None, 0)
+with section("2:4 by rows"):
+    for out, shape, init in ((a, (64, 128), sparse.cusparseLtStructuredDescriptorInit),
+                             (b, (128, 32), sparse.cusparseLtDenseDescriptorInit),
+                             (c, (64, 32), sparse.cusparseLtDenseDescriptorInit)):
+        init(handle, out, c_int64(shape[0]), c_int64(shape[1]), c_int64(shape[1]), 16, 14, 2, 0)
+    sparse.cusparseLtMatmulDescriptorInit(handle, matmul, 0, 1, a, b, c, c, 2)
+    sparse.cusparseLtMatmulDescSetAttribute(handle, matmul, 8, byref(c_void_p(1 << 40)), c_size_t(8))
+    sparse.cusparseLtMatmulDescSetAttribute(handle, matmul, 0, byref(c_int(1)), c_size_t(4))
+    sparse.cusparseLtMatmulPlanInit(handle, plan, matmul, None)
+    sparse.cusparseLtMatmul(handle, plan, None, None, None, None, None, None, None, None, 0)
+
+spx = ctypes.CDLL("libcusparse.so.12")
+handle, csr, other, dense, wide = (c_void_p() for _ in range(5))
+def csr_matrix(out, rows, columns, nnz):
+    spx.cusparseCreateCsr(byref(out), c_int64(rows), c_int64(columns), c_int64(nnz), None, None, None, 2, 3, 0, 0)
+with section("sparse"):
+    spx.cusparseCreate(byref(handle))
+    csr_matrix(csr, 100, 200, 600)
+    spx.cusparseCreateDnMat(byref(dense), c_int64(200), c_int64(16), c_int64(16), None, 0, 2)
+    spx.cusparseCreateDnMat(byref(wide), c_int64(100), c_int64(16), c_int64(16), None, 0, 2)
+    spx.cusparseSpMM(handle, 0, 0, None, csr, dense, None, wide, 0, 0, None)
+    spx.cusparseSDDMM_preprocess(handle, 0, 1, None, wide, dense, None, csr, 0, 0, None)
+    spx.cusparseSDDMM(handle, 0, 1, None, wide, dense, None, csr, 0, 0, None)
+    spx.cusparseSbsrmm(handle, 0, 0, 0, 4, 64, 8, 5, None, None, None, None, None, 32, None, 0, None, None, 0)
+with section("sparse by sparse"):
+    csr_matrix(other, 200, 100, 2000)
+    result, size, counts = c_void_p(), c_size_t(), [c_int64() for _ in range(3)]
+    csr_matrix(result, 100, 100, 0)
+    for buffer in (None, c_void_p(1 << 40)):
+        for step in (spx.cusparseSpGEMM_workEstimation, spx.cusparseSpGEMM_compute):
+            step(handle, 0, 0, None, csr, other, None, result, 0, 0, None, byref(size), buffer)
+    spx.cusparseSpMatGetSize(result, *(byref(count) for count in counts))
+    results["non-zeros"] = counts[2].value
 
 rtc = ctypes.CDLL("libnvrtc.so.13")
 program, lowered, size = c_void_p(), c_char_p(), c_size_t()
@@ -85,7 +120,42 @@ def test_structured_sparsity(captured: emulated.Captured) -> None:
     assert captured.results["compressed"] == 64 * 128 // 2 * 2 + 64 * 128 // 8
     (text,) = captured.work("2:4")
     assert text.startswith("gemm m=64 n=32 k=128 batch=1 a=bf16 b=bf16")
-    assert text.endswith("sparse=2:4")
+    assert text.endswith("sparse=2:4 sparse_operand=a")
+
+
+def test_structured_sparsity_by_rows(captured: emulated.Captured) -> None:
+    """What lies by rows is told in columns, as cuBLAS does: the operands change places, and so does the sparse one."""
+    (text,) = captured.work("2:4 by rows")
+    assert text.startswith("gemm m=128 n=64 k=128 batch=1")
+    assert "transa=T transb=N" in text
+    assert text.endswith("epilogue=relu_bias sparse=2:4 sparse_operand=b")
+
+
+SPARSE = "sparse_product operation={} m={} n={} k={} nnz={} other={} result={} batch=1 dtype=f32 format={}"
+
+
+def test_sparse_products_have_their_sizes(captured: emulated.Captured) -> None:
+    """From the descriptors, and of blocks from the call."""
+    csr, blocks = " index_bytes=8 block=1", " index_bytes=4 block=32"
+    assert captured.work("sparse") == [
+        SPARSE.format("spmm", 100, 16, 200, 600, 0, 0, "csr") + csr,
+        f"cusparseSDDMM_preprocess bytes={(600 + 101) * 8}",
+        SPARSE.format("sddmm", 100, 200, 16, 600, 0, 0, "csr") + csr,
+        SPARSE.format("spmm", 128, 64, 256, 5 * 1024, 0, 0, "bsr") + blocks,
+    ]
+
+
+def test_the_size_of_a_sparse_result_is_that_of_evenly_scattered_operands(captured: emulated.Captured) -> None:
+    """600 * 2000 / 200 pairs fall on 100 * 100 places, some on the same; calls without a buffer launch nothing."""
+    expected = round(10000 * (1 - math.exp(-6000 / 10000)))
+    assert captured.results["non-zeros"] == expected
+    product = SPARSE.format("spgemm", 100, 100, 200, 600, 2000, expected, "csr") + " index_bytes=8 block=1"
+    assert captured.work("sparse by sparse") == [
+        f"cusparseSpGEMM_workEstimation bytes={(600 + 101 + 2000 + 201) * 8}",
+        product,
+    ]
+    (note,) = (note for note in captured.log.notes if note.startswith("remark"))
+    assert f"the first: {expected}, at most 6000" in note
 
 
 def test_runtime_compilation_names_its_kernels(captured: emulated.Captured) -> None:

@@ -330,15 +330,17 @@ def test_linear_algebra(captured: emulated.Captured, section: str, routine: str)
 
 
 def test_sparse_products(captured: emulated.Captured) -> None:
-    """With their number of non-zeros."""
-    names = {"sparse mm": "cusparseSpMM", "sparse mv": "cusparseSpMV"}
-    for section, columns in (("sparse mm", 3), ("sparse mv", 1)):
-        expected = f"name={names[section]} grid=0,0,0 block=0,0,0 shared=0 m=2 n={columns} k=2 nnz=4 batch=1 dtype=f32"
-        assert f"kernel {expected}" in captured.work(section, "kernel")
-    assert any("SpGEMM_compute" in text for text in captured.work("sparse sparse", "kernel"))
+    """With their number of non-zeros; a 2:4 product by rows, which cuBLAS's columns turn round."""
+    for section, operation, columns in (("sparse mm", "spmm", 3), ("sparse mv", "spmv", 1)):
+        (text,) = captured.work(section, "sparse_product")
+        assert text.startswith(
+            f"sparse_product operation={operation} m=2 n={columns} k=2 nnz=4 other=0 result=0 batch=1"
+        )
+    (text,) = captured.work("sparse sparse", "sparse_product")
+    assert text.startswith("sparse_product operation=spgemm m=2 n=2 k=2 nnz=4 other=4 result=3 batch=1")
     (text,) = captured.work("2:4", "gemm")
-    assert text.startswith("gemm m=64 n=32 k=128")
-    assert text.endswith("sparse=2:4")
+    assert text.startswith("gemm m=32 n=64 k=128")
+    assert text.endswith("sparse=2:4 sparse_operand=b")
 
 
 def test_transforms(captured: emulated.Captured) -> None:

@@ -83,6 +83,23 @@ def parse(options: Iterable[str]) -> dict[str, str] | None:
     return chosen
 
 
+def seeded(options: Iterable[str], further: int) -> str:
+    """The policy that draws experts, with its seed, or with one so much further on.
+
+    Raises:
+        InputError: nothing is drawn by these options.
+    """
+    routing = (parse(options) or {"routing": OFF})["routing"]
+    told = _routing(routing) if routing != OFF else {}
+    if "seed" not in told:
+        raise InputError(
+            f"--draws needs experts that are drawn, and routing is {routing}: add --values routing=uniform, or "
+            "routing=zipf:S with a skew S such as 1.0"
+        )
+    kind = f"zipf:{told['zipf']}" if "zipf" in told else told["routing"]
+    return f"{kind}:{int(told['seed']) + further}"
+
+
 def _lines(path: str) -> list[str]:
     try:
         text = Path(path).read_text()

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script.hook import Hook
 
 
-def install(hook: Hook) -> None:
+def install(hook: Hook, shared_tokens: SharedTokens) -> None:
     """Before the script runs; nothing happens where torch was built without distributed."""
     module: Any = sys.modules.get("torch.distributed.distributed_c10d")
     if not dist.is_available() or not hasattr(module, "_new_process_group_helper"):
@@ -23,6 +24,7 @@ def install(hook: Hook) -> None:
         name = module._world.pg_names.get(group)
         if name and ranks:
             hook.tell_group(str(name), ranks)
+            shared_tokens.see(str(kwargs.get("group_desc") or ""), ranks)
         return made
 
     module._new_process_group_helper = create_and_tell

@@ -6,7 +6,9 @@ The launch is a name and a grid; the shapes are those of the operator's tensors.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from presim.capture.reading.group_sizes import rounded, sizes_of
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
@@ -23,6 +25,8 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
         return grouped_product(operator) if product else None
     if name in ("_scaled_mm", "_scaled_mm_v2") and "cutlass" in kernel.lower():
         return _scaled_product(operator)
+    if name in ("_sparse_semi_structured_mm", "_sparse_semi_structured_addmm"):
+        return _structured_product(operator) if "sparse" in kernel.lower() else None
     return None
 
 
@@ -90,10 +94,23 @@ def grouped_product(operator: Operator) -> Signature | None:
     groups = _groups(left, right, operator)
     rows, columns, depth = math.prod(left.shape[:-1]), right.shape[-1], left.shape[-1]
     if len(left.shape) == len(right.shape) == 2:
+        told, depth = _sizes(operator, depth, "k")
         rows, depth = rows * groups, depth // groups
     elif len(right.shape) == 2:
+        told, columns = _sizes(operator, columns, "n")
         columns //= groups
-    return GroupedGemm(groups, rows, columns, depth, left.dtype)
+    else:
+        told, rows = _sizes(operator, rows, "m") if len(left.shape) == 2 else ({}, rows)
+    return GroupedGemm(groups, rows, columns, depth, left.dtype, **told)
+
+
+def _sizes(operator: Operator, whole: int, along: str) -> tuple[dict[str, Any], int]:
+    """Sizes of groups that differ, and how much of the dimension all have together: buffers are larger at times."""
+    sizes = sizes_of(operator.ends, whole)
+    if sizes is None:
+        return {}, whole
+    differing = rounded(sizes)
+    return {"sizes": differing, "along": along} if differing else {}, sum(sizes)
 
 
 def _groups(left: Operand, right: Operand, operator: Operator) -> int:
@@ -102,6 +119,20 @@ def _groups(left: Operand, right: Operand, operator: Operator) -> int:
             return operand.shape[0]
     offsets = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
     return math.prod(offsets[0].shape) if offsets else 1
+
+
+def _structured_product(operator: Operator) -> Signature | None:
+    """CUTLASS's product with a 2:4 operand on the left: the values that are kept, where they lie, the other operand."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
+    places = next((place for place, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
+    if not 0 < places < len(matrices) - 1 or not operator.outputs:
+        return None
+    kept, right, out = matrices[places - 1], matrices[places + 1], operator.outputs[0].dtype
+    return Gemm(
+        m=kept.shape[0], n=right.shape[1], k=right.shape[0], batch=1, dtype=kept.dtype,
+        out_dtype="" if out == kept.dtype else out, epilogue="bias" if "addmm" in operator.base_name else "",
+        sparsity="2:4 a",
+    )  # fmt: skip
 
 
 def _scaled_product(operator: Operator) -> Signature | None:

@@ -19,6 +19,7 @@ from presim.trace.signatures import (
     GroupedGemm,
     Kernel,
     Signature,
+    SparseProduct,
 )
 
 _SHORT_DTYPES = {
@@ -83,7 +84,15 @@ def _gemm(work: Descriptor) -> Gemm:
         epilogue="" if epilogue == "none" else epilogue,
         scaling=_scaling(work.fields.get("scale_a", "")),
         sums=work.fields.get("sums", ""),
+        sparsity=_sparsity(work),
     )
+
+
+def _sparsity(work: Descriptor) -> str:
+    """cuSPARSELt's structured operand, which changes its name with the order of the two."""
+    if "sparse" not in work.fields:
+        return ""
+    return f"{work.fields['sparse']} {'b' if work.fields.get('sparse_operand') == 'a' else 'a'}"
 
 
 def _scaling(mode: str) -> str:
@@ -164,9 +173,28 @@ def _graph(work: Descriptor) -> Fused:
     return Fused(name, bytes_read=size // 2, bytes_written=size - size // 2, elements=size // 4, dtype=dtype)
 
 
+def _sparse_product(work: Descriptor) -> Signature:
+    """cuSPARSE's calls; a triangular solve goes at the pace of its longest chain of rows, which is data."""
+    operation = work.fields["operation"]
+    sizes = {name: work.number(name) for name in ("m", "n", "k", "nnz")}
+    batch, dtype = max(1, work.number("batch", 1)), dtype_of(work.fields.get("dtype", "f32"))
+    made = SparseProduct(
+        "spmm" if operation in _SOLVERS else operation,  # type: ignore[arg-type]
+        **sizes, batch=batch, dtype=dtype, format=work.fields.get("format", "csr"),
+        index_bytes=work.number("index_bytes", 4), block=max(1, work.number("block", 1)),
+        other_nnz=work.number("other"), result_nnz=work.number("result"),
+    )  # fmt: skip
+    if operation not in _SOLVERS:
+        return made
+    return Kernel(_SOLVERS[operation], (1, 1, 1), (1, 1, 1), bytes=made.bytes, flops=made.flops)
+
+
+_SOLVERS = {"spsv": "cusparseSpSV_solve", "spsm": "cusparseSpSM_solve"}
+
 _CALLS: dict[str, Callable[[Descriptor], Signature]] = {
     "gemm": _gemm,
     "grouped_gemm": _grouped_gemm,
+    "sparse_product": _sparse_product,
     "attention": _attention,
     "conv": _convolution,
     "copy": _copy,

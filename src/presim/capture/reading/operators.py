@@ -57,6 +57,7 @@ class Operator:
     scalars: tuple[int, ...] = ()
     instructions: tuple[int, ...] = ()  # of all threads of a generated kernel: plain, special, wide
     is_tiled: bool = False  # of a generated kernel: its tensors lie across each other
+    ends: tuple[int, ...] = ()  # of a grouped product: where each group ends, where that is known
     work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
 
     @property
@@ -99,6 +100,7 @@ def parse_operator(descriptor: Descriptor) -> Operator:
         outputs=outputs,
         scalars=_integers(scalars),
         instructions=_integers(descriptor.fields.get("instructions", "")),
+        ends=_integers(descriptor.fields.get("ends", "")),
         is_tiled=descriptor.fields.get("tiled") == "1",
         work=Descriptor(known, descriptor.fields) if known else None,
     )

@@ -1,4 +1,4 @@
-"""Factorisations and solvers of cuSOLVER and cuBLAS: a name, sizes, and the FLOPs that are usually counted for them.
+"""Factorisations and solvers of cuSOLVER, cuSPARSE and cuBLAS: a name, sizes, and the FLOPs usually counted for them.
 
 What sets their time is how few columns they work on at once, which no formula here knows: they stay `Kernel`s.
 FLOPs: LAPACK Working Note 41, appendix C; eigenvalues and singular values with vectors: Golub and Van Loan, "Matrix
@@ -18,6 +18,7 @@ _CALL = re.compile(
     r"(?:cusolverDnX?[SDCZ]?|cublas[SDCZ])"
     r"(trsm|trmm|getr[fsi]|matinv|potr[fsi]|sytrf|geqrf|gels|(?:or|un)gqr|(?:or|un)mqr|gebrd|(?:sy|he)ev|geev|gesvd)"
 )
+_BY_NAME = re.compile(r"cusparse(?!Lt)")  # what of cuSPARSE has no sizes: solvers of blocked matrices, conversions
 _Count = Callable[[int, int, int], float]  # of m, n and k, where k is also the number of right-hand sides
 
 
@@ -52,7 +53,7 @@ def signature(work: Descriptor, operator: Operator) -> Kernel | None:
     """The call by its name, the bytes of its operator's tensors and its FLOPs; None for any other launch."""
     name = work.fields.get("name", "")
     called = _CALL.match(name)
-    if called is None and not name.startswith("cusolver"):
+    if called is None and not name.startswith("cusolver") and not _BY_NAME.match(name):
         return None
     touched = sum(operand.bytes for operand in operator.inputs + operator.outputs)
     return Kernel(name, (1, 1, 1), (1, 1, 1), touched, operator.name, flops=_flops(called[1], work) if called else 0)

@@ -28,6 +28,8 @@ class Hook:
         library.presim_values_enable.argtypes = [ctypes.c_char_p, OnRead]
         library.presim_values_origin.argtypes = [ctypes.c_int64, ctypes.c_int64]
         library.presim_values_know.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32]
+        library.presim_values_route_as.argtypes = [ctypes.c_int64]
+        self.route_as = library.presim_values_route_as  # the rank for whose tokens experts are drawn
         self.enable_values = library.presim_values_enable
         self.origin_of = library.presim_values_origin  # (address, bytes) -> device_values.policies.Origin
         self.know = library.presim_values_know

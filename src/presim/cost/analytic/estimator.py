@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, scan
+from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, scan, sparse
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
 from presim.hardware import Gpu
-from presim.trace.signatures import Attention, Convolution, Copy, Fused, Gemm, GroupedGemm, MemoryBound, Signature
+from presim.trace.signatures import (
+    Attention,
+    Convolution,
+    Copy,
+    Fused,
+    Gemm,
+    GroupedGemm,
+    MemoryBound,
+    Signature,
+    SparseProduct,
+)
 
 _FAMILIES: tuple[tuple[tuple[type, ...], Callable[[Sequence[Any], Device], list[Price]]], ...] = (
     ((Gemm, GroupedGemm), gemm.price),
+    ((SparseProduct,), sparse.price),
     ((Attention,), attention.price),
     ((Convolution,), convolution.price),
     ((MemoryBound, Fused), memory_bound.price),

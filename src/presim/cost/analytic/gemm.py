@@ -47,6 +47,13 @@ _PRECISE = {"hopper": 1.15}
 # Of their peak, what products keep on GPUs whose tensor cores never ask for all of the power: 280 of an H20's 296
 # TFLOP/s in FP8, 140 of 148 in bf16 attention (alibaba/InferSim f2293da).
 _UNTHROTTLED = 0.95
+# Arithmetic of products with a 2:4 operand over dense ones of the same sizes, where the datasheets say 2. A100: CUTLASS
+# 484 of 302 TFLOP/s (NVIDIA/cutlass issue 408); H100: cuSPARSELt 1.20 to 1.22 (NVIDIA/CUDALibrarySamples issue 203);
+# RTX 4070 Ti Super: 1.38 to 1.40 from 10,240 rows on (pytorch/ao issue 174). Others as the H100, which gains the least.
+_STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
+# cuSPARSELt was 1.1 times as fast as a dense product of 4096 sides on an A100 (NVIDIA/CUDALibrarySamples issue 57), and
+# slower than one on H100s where no search chose its algorithm (pytorch/pytorch issue 153825).
+_STRUCTURED_DOUBT = 3.0
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
 
@@ -63,12 +70,14 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
 def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
     constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
     shapes = np.array([_shape(signature) for signature in signatures], float).T
+    peaks = device.peak(kind) * np.array([_structured(signature, device) for signature in signatures])
     total, arithmetic, memory = seconds(
-        shapes, dataclasses.replace(device, sustained=device.keeps(kind)), device.peak(kind), constants
+        shapes, dataclasses.replace(device, sustained=device.keeps(kind)), peaks, constants, _uneven(signatures)
     )
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
     doubtful = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
+    doubtful *= np.array([_STRUCTURED_DOUBT if getattr(each, "sparsity", "") else 1.0 for each in signatures])
     widths = constants.uncertainty * borrowed * device.doubt * doubtful
     launch = constants.launch_us * 1e-6
     bounds = np.where(total < 2 * launch, "latency", np.where(arithmetic >= memory, "compute", "memory"))
@@ -79,7 +88,20 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
     ]
 
 
-def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants) -> tuple[Array, Array, Array]:
+@dataclasses.dataclass(frozen=True)
+class Uneven:
+    """What groups of different sizes add to groups of the same size each; by signature, and by candidate or not."""
+
+    tiles: Array | float = 1.0  # times as many tiles: each group's last one is filled in part
+    longest: Array | float = 0.0  # how much longer the deepest group's tiles take than the mean's: nothing runs beside
+
+
+_EVEN = Uneven()
+
+
+def seconds(
+    shapes: Array, device: Device, peak: Array | float, constants: GemmConstants, uneven: Uneven = _EVEN
+) -> tuple[Array, Array, Array]:
     """Duration, its arithmetic part and its memory part of products with the columns of ``shapes`` (see `_shape`).
 
     ============ =========================================================================================
@@ -89,6 +111,7 @@ def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants
     ============ =========================================================================================
     """
     m, n, k, batch, a_bytes, b_bytes, out_bytes = (row[:, None] for row in shapes)
+    peak = np.reshape(peak, (-1, 1))
     work = 2 * m * n * k * batch
     sustained = constants.sustained * device.sustained * (1 if device.burst else constants.busy)
     lead = min(constants.sustained * constants.rise, 1.0) - sustained
@@ -98,7 +121,7 @@ def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants
     efficiency = sustained + lead / (1 + work / (constants.crossover_TFLOP * 1e12))
     splits = np.minimum(_SPLIT, np.ceil(k / 64))
     depth = np.ceil(k / splits / 32) * 32
-    tiles = np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * batch * splits
+    tiles = np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * batch * splits * uneven.tiles
     even = tiles / device.sms
     waves = constants.quantisation * np.ceil(even) + (1 - constants.quantisation) * np.maximum(even, 1)
     side = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
@@ -108,7 +131,7 @@ def seconds(shapes: Array, device: Device, peak: float, constants: GemmConstants
     loads = loads / (constants.sm_load_share * device.memory_Bps / device.sms)
     tile = np.maximum(np.maximum(flops, loads), depth / 64 * constants.k_step_ns * 1e-9)
     tile = tile + constants.tile_overhead_ns * 1e-9 * (1 + _ROWS * _COLUMNS / 32768)
-    arithmetic = waves * tile
+    arithmetic = (waves + uneven.longest) * tile
     moved = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
     memory = moved / (device.memory_Bps * constants.memory)
     divided = splits > 1
@@ -126,11 +149,60 @@ def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
     out = dtype_bytes(signature.out_dtype or signature.dtype)
     a = _element_bytes(signature.dtype)
     if isinstance(signature, GroupedGemm):
-        groups = max(signature.groups, 1)
-        return max(signature.m / groups, 1), max(signature.n, 1), max(signature.k, 1), groups, a, a, out
+        return *_group_sizes(signature), a, a, out
+    if signature.sparsity.endswith("a"):
+        a *= _kept(a)
     b = _element_bytes(signature.b_dtype or signature.dtype)
+    if signature.sparsity.endswith("b"):
+        b *= _kept(b)
     sizes = (max(size, 1) for size in (signature.m, signature.n, signature.k, signature.batch))
     return *sizes, a, b, out * (2 if signature.accumulate else 1)
+
+
+def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
+    """m, n, k of a mean group and how many there are; empty ones take no time. Divided columns are as divided rows."""
+    groups = max(signature.groups, 1)
+    filled = len(signature.sizes) or groups
+    m, n, k = signature.m / groups, float(signature.n), float(signature.k)
+    more = groups / filled
+    if signature.along == "m":
+        m *= more
+    elif signature.along == "n":
+        m, n = n * more, m
+    else:
+        k *= more
+    return max(m, 1.0), max(n, 1.0), max(k, 1.0), filled
+
+
+def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
+    """Tiles of groups that differ, over those of as many of the mean size."""
+    skewed = [signature if isinstance(signature, GroupedGemm) and signature.sizes else None for signature in signatures]
+    if not any(skewed):
+        return _EVEN
+    tiles, longest = np.ones((len(skewed), len(_ROWS))), np.zeros((len(skewed), 1))
+    for place, signature in enumerate(skewed):
+        if signature is None:
+            continue
+        sizes = np.array(signature.sizes, float)
+        if signature.along == "k":
+            longest[place] = sizes.max() / sizes.mean() - 1
+        else:
+            mean = _group_sizes(signature)[0]
+            each = np.ceil(sizes[:, None] * (mean / sizes.mean()) / _ROWS)
+            tiles[place] = each.sum(axis=0) / (np.ceil(mean / _ROWS) * len(sizes))
+    return Uneven(tiles, longest)
+
+
+def _structured(signature: Gemm | GroupedGemm, device: Device) -> float:
+    """How many times a dense product's arithmetic one with a 2:4 operand does in the same time."""
+    if isinstance(signature, GroupedGemm) or not signature.sparsity:
+        return 1.0
+    return _STRUCTURED.get(device.generation, _STRUCTURED["hopper"])
+
+
+def _kept(element_bytes: float) -> float:
+    """Share of a dense operand's bytes that a 2:4 one has: half of the values, and two bits for the place of each."""
+    return 0.5 + 1 / (8 * element_bytes)
 
 
 def _element_bytes(dtype: str) -> float:

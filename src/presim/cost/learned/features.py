@@ -162,7 +162,9 @@ def variant(signature: Signature) -> str:
 def kind_of(signature: Signature) -> str | None:
     """The key of `KINDS` whose models correct a signature's price; None where none ever does."""
     if isinstance(signature, GroupedGemm):
-        return "grouped-gemm" if signature.dtype in _HALF else None
+        return "grouped-gemm" if signature.dtype in _HALF and not signature.sizes else None
+    if isinstance(signature, Gemm) and signature.sparsity:
+        return None  # no table has these
     if isinstance(signature, Gemm):
         if signature.dtype in _HALF:
             return "gemm-half"

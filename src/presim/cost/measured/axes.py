@@ -17,7 +17,8 @@ def axes(signature: Signature) -> Iterator[tuple[Key, int]]:
     if isinstance(signature, Gemm):
         yield from (_without(signature, name) for name in ("m", "n", "k", "batch"))
     elif isinstance(signature, GroupedGemm):
-        yield _without(signature, "m")
+        if not signature.sizes:
+            yield _without(signature, "m")
     elif isinstance(signature, Attention):
         yield from _attention(signature)
     elif isinstance(signature, Convolution):

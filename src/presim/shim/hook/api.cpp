@@ -83,6 +83,8 @@ PRESIM_API void presim_values_enable(const char* policies, presim::hook::values:
   presim::hook::values::listen(on_read);
 }
 
+PRESIM_API void presim_values_route_as(int64_t rank) { presim::hook::values::route_as(uint64_t(rank)); }
+
 PRESIM_API int32_t presim_values_origin(int64_t address, int64_t bytes) {
   return presim::origin_of(reinterpret_cast<void*>(address), size_t(bytes));
 }

@@ -11,21 +11,26 @@
 
 #include "collectives.h"
 #include "recorder.h"
+#include "values.h"
+#include "values/tensors.h"
 #include "written.h"
 
 namespace presim::hook {
 namespace {
 
-enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5, Writes = 6, Overwrites = 7 };
+enum Tag : int64_t { Tensor = 1, List = 2, Scalar = 3, Outputs = 4, WritesArgument = 5, Writes = 6, Overwrites = 7, Ends = 8 };
 
 int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
   return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
 }
 
+// Neither sparse, in any of its layouts, nor nested: these have no strides.
+bool dense(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && !tensor.is_nested(); }
+
 bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
   if (!tensor.defined()) return false;
   auto* impl = tensor.unsafeGetTensorImpl();
-  if (impl->has_symbolic_sizes_strides() || impl->is_python_dispatch() || tensor.is_sparse() || tensor.is_nested()) {
+  if (impl->has_symbolic_sizes_strides() || impl->is_python_dispatch() || !dense(tensor)) {
     return tensor.requires_grad();
   }
   auto sizes = tensor.sizes();
@@ -47,7 +52,7 @@ bool describe_list(const c10::IValue& value, Arena& arena) {
     const at::Tensor& tensor = item.toTensor();
     if (first == nullptr) first = &tensor;
     bool symbolic = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();  // while torch.compile traces
-    if (!symbolic && !tensor.is_sparse() && !tensor.is_nested()) elements += tensor.numel();
+    if (!symbolic && dense(tensor)) elements += tensor.numel();
     differentiable |= tensor.requires_grad();
     ++count;
   }
@@ -83,6 +88,25 @@ bool describe_value(const c10::IValue& value, Arena& arena, bool scalars) {
   return false;
 }
 
+// Where the groups of a grouped product end: a small tensor of the device, which holds its values if they are computed
+// or follow from the routing policy. What another policy answered says nothing.
+void describe_groups(const at::RecordFunction& fn, Arena& arena) {
+  constexpr int64_t kMostGroups = 1024;
+  for (const c10::IValue& value : fn.inputs()) {
+    if (!value.isTensor() || !values::plain(value.toTensor())) continue;
+    const at::Tensor& tensor = value.toTensor();
+    int64_t groups = tensor.numel();
+    if (!tensor.is_cuda() || tensor.scalar_type() != at::kInt || tensor.dim() != 1 || !tensor.is_contiguous()) continue;
+    if (groups < 1 || groups > kMostGroups) continue;
+    const auto* ends = static_cast<const int32_t*>(tensor.const_data_ptr());
+    uint8_t origin = origin_of(ends, size_t(groups) * sizeof(int32_t));
+    if (origin != kComputed && origin != kRouting) continue;
+    arena.push_back(Tag::Ends | groups << 24);
+    arena.insert(arena.end(), ends, ends + groups);
+    return;
+  }
+}
+
 void append_head(std::string& text, int64_t word, bool first) {
   if (!first) text += ',';
   text += (word >> 16 & 1) ? "" : "cpu:";
@@ -90,7 +114,7 @@ void append_head(std::string& text, int64_t word, bool first) {
 }
 
 std::string describe_key(const char* name, const int64_t* key, size_t words) {
-  std::string scalars, written, text = std::string("op name=") + name + " in=";
+  std::string scalars, written, ends, text = std::string("op name=") + name + " in=";
   bool first = true;
   for (size_t i = 0; i < words;) {
     int64_t word = key[i++], count = word >> 24;
@@ -115,6 +139,9 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
         written += (written.empty() ? " writes=" : ",") + std::to_string(count);
         written += (word & 0xff) == Tag::Overwrites ? "!" : "";
         break;
+      case Tag::Ends:
+        for (int64_t group = 0; group < count; ++group) ends += (group ? "," : " ends=") + std::to_string(key[i++]);
+        break;
       case Tag::Scalar:
         scalars += (scalars.empty() ? "" : ",") + std::to_string(key[i++]);
         break;
@@ -123,7 +150,7 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
         first = true;
     }
   }
-  return text + " args=" + scalars + written;
+  return text + " args=" + scalars + written + ends;
 }
 
 // Overloads that write into an argument of theirs, which is their last: add.out, cat.names_out …
@@ -161,6 +188,7 @@ bool describe_inputs(const at::RecordFunction& fn, Arena& arena) {
   }
   bool scalars = scalars_matter(fn.name()), differentiable = false;
   for (const c10::IValue& value : fn.inputs()) differentiable |= describe_value(value, arena, scalars);
+  if (std::strstr(fn.name(), "grouped_mm") != nullptr) describe_groups(fn, arena);
   if (writes_argument(fn)) arena.push_back(Tag::WritesArgument);
   describe_written(fn, arena);
   return differentiable;

@@ -5,6 +5,7 @@
 //   tensor   [Tag::Tensor | dtype << 8 | on_device << 16 | dims << 24] size...
 //   list     [Tag::List | dtype << 8 | on_device << 16 | tensors << 24] elements
 //   scalar   [Tag::Scalar] bits             (only where the operator's work depends on it)
+//   ends     [Tag::Ends | groups << 24] end...   (of the groups of a grouped product, where they are known)
 //   outputs  [Tag::Outputs]                 (inputs come before, outputs after)
 #pragma once
 #include <ATen/record_function.h>

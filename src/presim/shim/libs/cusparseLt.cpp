@@ -1,4 +1,6 @@
 // cuSPARSELt: products with a 2:4 sparse operand. The caller owns 512-byte descriptors; ours lie inside them.
+#include <utility>
+
 #include "libs/common.h"
 
 namespace {
@@ -9,18 +11,23 @@ constexpr int kInvalidValue = 3;
 struct Matrix {
   int64_t rows, columns;
   int32_t type;
+  int16_t by_rows, structured;  // how it lies in memory; two of four values are kept
 };
 
 struct Matmul {
   Matrix a, b, c, d;
-  int32_t opa, opb, compute, padding;
+  int32_t opa, opb, compute, epilogue;
 };
 static_assert(sizeof(Matmul) <= 512);
 
 struct Key {
   int64_t m, n, k;
-  int32_t a, b, c, d, opa, opb, compute, beta;
+  int32_t a, b, c, d, opa, opb, compute, beta, sparse, epilogue;  // sparse: 0: a, 1: b
 };
+
+constexpr int kRowMajor = 2;
+enum Epilogue : int32_t { kNone = 0, kRelu = 1, kGelu = 2, kBias = 4 };
+constexpr int kActivationRelu = 0, kActivationGelu = 3, kBiasPointer = 8;  // attributes of a product
 
 const char* compute_name(int compute) { return compute == 0 ? "i32" : compute == 3 ? "f16" : "f32"; }
 
@@ -31,13 +38,30 @@ std::string text_of(const Key& key) {
   text.add("a", data_type(key.a).name).add("b", data_type(key.b).name).add("c", data_type(key.c).name);
   text.add("d", data_type(key.d).name).add("compute", compute_name(key.compute));
   text.add("transa", kTrans[key.opa % 3]).add("transb", kTrans[key.opb % 3]).add("beta", key.beta);
-  return text.add("epilogue", "none").add("sparse", "2:4");
+  std::string epilogue = key.epilogue & kGelu ? "gelu" : key.epilogue & kRelu ? "relu" : "";
+  if (key.epilogue & kBias) epilogue += epilogue.empty() ? "bias" : "_bias";
+  text.add("epilogue", epilogue.empty() ? "none" : epilogue);
+  return text.add("sparse", "2:4").add("sparse_operand", key.sparse ? "b" : "a");
 }
 
-int init_matrix(Matrix* out, int64_t rows, int64_t columns, int type) {
+int init_matrix(Matrix* out, int64_t rows, int64_t columns, int type, int order, bool structured) {
   if (out == nullptr) return kInvalidValue;
-  *out = {rows, columns, type};
+  *out = {rows, columns, type, order == kRowMajor, structured};
   return 0;
+}
+
+// In columns, as cuBLAS says it: what lies by rows is the product of the transposed operands the other way round.
+Key key_of(const Matmul& p, bool reads_c) {
+  int64_t m = p.opa == 0 ? p.a.rows : p.a.columns, k = p.opa == 0 ? p.a.columns : p.a.rows;
+  int64_t n = p.opb == 0 ? p.b.columns : p.b.rows;
+  Key key{m, n, k, p.a.type, p.b.type, p.c.type, p.d.type, p.opa, p.opb, p.compute, reads_c, p.b.structured, p.epilogue};
+  if (p.d.by_rows) {
+    std::swap(key.m, key.n);
+    std::swap(key.a, key.b);
+    std::swap(key.opa, key.opb);
+    key.sparse = !key.sparse;
+  }
+  return key;
 }
 
 // Half of the values and two bits for the place of each.
@@ -65,17 +89,24 @@ PRESIM_EXPORT int cusparseLtGetVersion(const void*, int* version) {
   return 0;
 }
 PRESIM_EXPORT int cusparseLtDenseDescriptorInit(const void*, Matrix* out, int64_t rows, int64_t columns, int64_t,
-                                                uint32_t, int type, int) {
-  return init_matrix(out, rows, columns, type);
+                                                uint32_t, int type, int order) {
+  return init_matrix(out, rows, columns, type, order, false);
 }
 PRESIM_EXPORT int cusparseLtStructuredDescriptorInit(const void*, Matrix* out, int64_t rows, int64_t columns, int64_t,
-                                                     uint32_t, int type, int, int) {
-  return init_matrix(out, rows, columns, type);
+                                                     uint32_t, int type, int order, int) {
+  return init_matrix(out, rows, columns, type, order, true);
 }
 PRESIM_EXPORT int cusparseLtMatmulDescriptorInit(const void*, Matmul* out, int opa, int opb, const Matrix* a,
                                                  const Matrix* b, const Matrix* c, const Matrix* d, int compute) {
   if (out == nullptr || a == nullptr || b == nullptr || c == nullptr || d == nullptr) return kInvalidValue;
   *out = {*a, *b, *c, *d, opa, opb, compute, 0};
+  return 0;
+}
+PRESIM_EXPORT int cusparseLtMatmulDescSetAttribute(const void*, Matmul* matmul, int attribute, const void* value, size_t) {
+  if (matmul == nullptr || value == nullptr) return kInvalidValue;
+  bool on = attribute == kBiasPointer ? *static_cast<void* const*>(value) != nullptr : *static_cast<const int*>(value) != 0;
+  int which = attribute == kBiasPointer ? kBias : attribute == kActivationGelu ? kGelu : attribute == kActivationRelu ? kRelu : 0;
+  matmul->epilogue = on ? matmul->epilogue | which : matmul->epilogue & ~which;
   return 0;
 }
 PRESIM_EXPORT int cusparseLtMatmulPlanInit(const void*, Matmul* plan, const Matmul* matmul, const void*) {
@@ -95,10 +126,7 @@ PRESIM_EXPORT int cusparseLtMatmulGetWorkspace(const void*, const void*, size_t*
 PRESIM_EXPORT int cusparseLtMatmul(const void*, const Matmul* plan, const void*, const void*, const void*,
                                    const float* beta, const void*, void*, void*, void** streams, int32_t count) {
   if (plan == nullptr) return kInvalidValue;
-  const Matmul& p = *plan;
-  int64_t m = p.opa == 0 ? p.a.rows : p.a.columns, k = p.opa == 0 ? p.a.columns : p.a.rows;
-  Key key{m, p.opb == 0 ? p.b.columns : p.b.rows, k, p.a.type, p.b.type, p.c.type, p.d.type, p.opa, p.opb, p.compute,
-          beta != nullptr && *beta != 0.0f};
+  Key key = key_of(*plan, beta != nullptr && *beta != 0.0f);
   presim::log_work(streams != nullptr && count > 0 ? streams[0] : nullptr, descriptor(key, text_of));
   return 0;
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.device_values.policies import DEFAULTS, Origin, for_hook, parse
+from presim.capture.device_values.policies import DEFAULTS, Origin, for_hook, parse, seeded
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
 
@@ -74,6 +74,29 @@ def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
 def test_the_hook_is_told_seed_and_skew_of_a_routing() -> None:
     assert "zipf=1.5\nseed=7" in for_hook(DEFAULTS | {"routing": "zipf:1.5:7"})
     assert "routing=uniform\nseed=0" in for_hook(DEFAULTS | {"routing": "uniform"})
+
+
+@pytest.mark.parametrize(
+    ("given", "further", "routing"),
+    [
+        ("uniform", 0, "uniform:0"),
+        ("uniform:4", 2, "uniform:6"),
+        ("zipf:1.2", 1, "zipf:1.2:1"),
+        ("zipf:1.2:7", 3, "zipf:1.2:10"),
+    ],
+)
+def test_further_draws_have_the_next_seeds(given: str, further: int, routing: str) -> None:
+    assert seeded([f"routing={given}"], further) == routing
+
+
+@pytest.mark.parametrize(("values", "routing"), [([], "balanced"), (["off"], "off")])
+def test_what_draws_nothing_has_no_further_draws(values: list[str], routing: str) -> None:
+    expected = (
+        f"--draws needs experts that are drawn, and routing is {routing}: add --values routing=uniform, or "
+        "routing=zipf:S with a skew S such as 1.0"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
+        seeded(values, 0)
 
 
 def test_origins_have_the_numbers_of_the_shim() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+import pytest
+
 from presim.capture.reading import compute_kernels
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
@@ -51,3 +56,46 @@ def test_a_product_scaled_by_rows_is_one_where_cublas_is_not_asked() -> None:
     fp8 = "float8_e4m3fn"
     assert found == Gemm(4096, 2048, 1024, 1, fp8, out_dtype="bfloat16", layout="NT", scaling="outer")
     assert kernel("kernel name=fill", text) is None
+
+
+UNEVEN = "args= ends=3000,3000,3100,3201"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "expected"),
+    [
+        ("BFloat16[8192;64],BFloat16[4;64;32],Int[4]", {"m": 3201, "n": 32, "k": 64, "along": "m"}),
+        ("BFloat16[4;32;64],BFloat16[64;8192],Int[4]", {"m": 128, "n": 800, "k": 64, "along": "n"}),
+        ("BFloat16[32;8192],BFloat16[8192;64],Int[4]", {"m": 128, "n": 64, "k": 800, "along": "k"}),
+    ],
+)
+def test_groups_whose_ends_are_known_have_sizes(tensors: str, expected: dict[str, Any]) -> None:
+    """Along the dimension that is divided; what lies behind the last group is in none."""
+    found = kernel("kernel name=cutlass_gemm", f"op name=aten::_grouped_mm in={tensors} out= {UNEVEN}")
+    assert found == GroupedGemm(groups=4, dtype="bfloat16", sizes=(2896, 99, 99), **expected)
+
+
+def test_groups_that_are_about_as_large_count_as_even() -> None:
+    text = "op name=aten::_grouped_mm in=BFloat16[4096;64],BFloat16[4;64;32],Int[4] out= args= ends=1000,2040,3050,4096"
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(4, 4096, 32, 64, "bfloat16")
+
+
+@pytest.mark.parametrize("ends", ["0,0,0,0", "5,4,3,2", "10,20,30,5000"])
+def test_ends_that_cannot_be_are_passed_over(ends: str) -> None:
+    """None of a group, in no order, beyond the rows."""
+    text = f"op name=aten::_grouped_mm in=BFloat16[4096;64],BFloat16[4;64;32],Int[4] out= args= ends={ends}"
+    assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(4, 4096, 32, 64, "bfloat16")
+
+
+STRUCTURED = "kernel name=cutlass::device_kernel<SparseGemmRowBroadcast> grid=1,1,1 block=1,1,1"
+
+
+def test_structured_products_have_the_kept_half_of_their_left_operand() -> None:
+    """Values and places lie before the other operand; a vector that is added comes first."""
+    tensors = "BFloat16[2048;512],Short[2048;64],BFloat16[1024;256]"
+    product = Gemm(2048, 256, 1024, 1, "bfloat16", sparsity="2:4 a")
+    out = "out=BFloat16[2048;256] args="
+    assert kernel(STRUCTURED, f"op name=aten::_sparse_semi_structured_mm in={tensors} {out}") == product
+    added = f"op name=aten::_sparse_semi_structured_addmm in=BFloat16[2048],{tensors} {out}"
+    assert kernel(STRUCTURED, added) == msgspec.structs.replace(product, epilogue="bias")
+    assert kernel("kernel name=fill grid=1,1,1 block=1,1,1", added) is None

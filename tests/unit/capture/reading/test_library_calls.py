@@ -18,6 +18,7 @@ from presim.trace.signatures import (
     GroupedGemm,
     Kernel,
     Signature,
+    SparseProduct,
 )
 
 
@@ -36,6 +37,27 @@ def test_a_product_in_columns_is_the_swapped_product_in_rows() -> None:
 def test_a_product_of_one_type_says_it_once() -> None:
     gemm = call("gemm m=2 n=3 k=4 batch=5 a=f32 b=f32 d=f32 compute=tf32 transa=N transb=C beta=1 epilogue=gelu_bias")
     assert gemm == Gemm(3, 2, 4, 5, "float32", "tf32", layout="TN", accumulate=True, epilogue="gelu_bias")
+
+
+def test_a_sparse_operand_changes_its_name_with_the_order_of_the_operands() -> None:
+    text = "gemm m=512 n=64 k=128 batch=1 a=bf16 b=bf16 d=bf16 transa=N transb=N beta=0 sparse=2:4 sparse_operand="
+    assert call(text + "b") == Gemm(64, 512, 128, 1, "bfloat16", sparsity="2:4 a")
+    assert call(text + "a") == Gemm(64, 512, 128, 1, "bfloat16", sparsity="2:4 b")
+
+
+SPARSE = "m=100 n=16 k=200 nnz=600 other=0 result=0 batch=2 dtype=f16 format=coo index_bytes=8 block=1"
+
+
+def test_a_product_of_cusparse_has_sizes_and_nonzeros() -> None:
+    expected = SparseProduct("spmm", 100, 16, 200, 600, 2, "float16", "coo", 8)
+    assert call(f"sparse_product operation=spmm {SPARSE}") == expected
+
+
+def test_a_triangular_solve_has_flops_and_no_formula() -> None:
+    """Its rows wait for each other, in chains as long as the data has them."""
+    expected = SparseProduct("spmm", 100, 16, 200, 600, 2, "float16", "coo", 8)
+    solve = call(f"sparse_product operation=spsm {SPARSE}")
+    assert solve == Kernel("cusparseSpSM_solve", (1, 1, 1), (1, 1, 1), bytes=expected.bytes, flops=2 * 600 * 16 * 2)
 
 
 def test_a_call_without_batch_is_one_product() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from presim import hardware
@@ -147,3 +148,53 @@ def test_tensor_cores_that_were_cut_keep_their_peak() -> None:
         rates[name] = work.flops / made.duration_ns * 1e9 / chip.peak("fp8")
     assert rates["h20"] == pytest.approx(280 / 296, rel=0.02)
     assert rates["h100-sxm"] < 0.8
+
+
+@pytest.mark.parametrize(("gpu", "gain"), [("a100-80gb-sxm", 484 / 302.3), ("h100-sxm", 1.21)])
+def test_a_2_4_operand_gains_what_was_published_on_large_products(gpu: str, gain: float) -> None:
+    """CUTLASS on an A100 (16384 sides), cuSPARSELt on an H100: less than the datasheet's two."""
+    device, sides = device_of(hardware.gpu(gpu)), (16384, 16384, 16384)
+    dense, sparse = (priced(device, product(*sides, sparsity=kind)) for kind in ("", "2:4 a"))
+    assert dense.duration_ns / sparse.duration_ns == pytest.approx(gain, rel=0.02)
+    assert sparse.uncertainty > 2 * dense.uncertainty
+
+
+@pytest.mark.parametrize(("operand", "saves"), [("a", False), ("b", True)])
+def test_few_rows_save_the_bytes_of_sparse_weights_only(h100: Device, operand: str, saves: bool) -> None:
+    """Of bf16 half the values and two bits each are read: nine sixteenths."""
+    dense, sparse = (priced(h100, product(16, 16384, 8192, sparsity=kind)) for kind in ("", f"2:4 {operand}"))
+    share = sparse.duration_ns / dense.duration_ns
+    assert share == pytest.approx(9 / 16, abs=0.06) if saves else share > 0.95
+
+
+def test_even_groups_cost_the_same_whether_their_sizes_are_told(h100: Device) -> None:
+    even = GroupedGemm(64, 64 * 1024, 2048, 1024, "bfloat16")
+    assert priced(h100, even) == priced(h100, msgspec.structs.replace(even, sizes=(1024,) * 64))
+
+
+def test_each_group_has_a_tile_that_it_fills_in_part(h100: Device) -> None:
+    """As many rows in one large group and 63 groups of eight rows need up to 63 tiles more."""
+    even = GroupedGemm(64, 64 * 1024, 2048, 1024, "bfloat16")
+    skewed = msgspec.structs.replace(even, sizes=(64 * 1024 - 63 * 8, *[8] * 63))
+    assert 1.05 < priced(h100, skewed).duration_ns / priced(h100, even).duration_ns < 1.5
+
+
+def test_weights_of_empty_groups_are_not_read(h100: Device) -> None:
+    """A few tokens: the time is that of the weights."""
+    even = GroupedGemm(64, 512, 4096, 2048, "bfloat16")
+    few = msgspec.structs.replace(even, sizes=(64,) * 8)
+    assert priced(h100, few).duration_ns < 0.3 * priced(h100, even).duration_ns
+
+
+def test_divided_columns_cost_as_divided_rows(h100: Device) -> None:
+    rows = GroupedGemm(4, 8192, 1024, 512, "bfloat16", sizes=(6000, 2000, 192))
+    columns = GroupedGemm(4, 4 * 1024, 2048, 512, "bfloat16", sizes=(6000, 2000, 192), along="n")
+    assert rows.flops == columns.flops
+    assert priced(h100, columns).duration_ns == pytest.approx(priced(h100, rows).duration_ns, rel=0.01)
+
+
+def test_the_deepest_group_of_weight_gradients_holds_up_the_rest(h100: Device) -> None:
+    """With few tiles each, the SMs of short groups wait for the longest one."""
+    even = GroupedGemm(8, 8 * 512, 512, 4096, "bfloat16")
+    skewed = msgspec.structs.replace(even, sizes=(8 * 4096 - 7 * 512, *[512] * 7), along="k")
+    assert priced(h100, skewed).duration_ns > 1.5 * priced(h100, even).duration_ns

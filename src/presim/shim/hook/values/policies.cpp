@@ -51,19 +51,51 @@ double next_loss() {
   return losses[std::min(given++, losses.size() - 1)];
 }
 
-// A number in (0, 1) that depends on nothing but its arguments: recomputation must route as the forward did.
-double uniform(uint64_t row, uint64_t choice) {
-  uint64_t x = policies().seed * 0x9e3779b97f4a7c15ull + row * 0xbf58476d1ce4e5b9ull + choice * 0x94d049bb133111ebull;
+uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-  return (double((x ^ x >> 31) >> 11) + 0.5) * 0x1p-53;
+  return x ^ x >> 31;
 }
 
-std::vector<double> weights(int64_t choices) {
+// A number in (0, 1) that depends on nothing but its arguments and the seed: recomputation must route as the forward did.
+double uniform(uint64_t source, uint64_t row, uint64_t choice) {
+  uint64_t x = policies().seed * 0x9e3779b97f4a7c15ull + row * 0xbf58476d1ce4e5b9ull + choice * 0x94d049bb133111ebull;
+  return (double(mixed(x + source) >> 11) + 0.5) * 0x1p-53;
+}
+
+// Whose tokens these are, and whether anything was drawn for them: what was drawn before is to be drawn again.
+std::atomic<uint64_t> tokens_of{0};
+std::atomic<bool> drawn{false};
+
+// The layer that asks: its module's name up to the first number, 0 where there is none. What follows the number does not
+// count: where a layer is computed again, the same operator may lie in another of the layer's modules.
+uint64_t layer() {
+  std::string_view scope = interned_text(presim::context().scope);
+  for (size_t begin = scope.find('.'); begin != std::string_view::npos; begin = scope.find('.', begin + 1)) {
+    size_t end = std::min(scope.find('.', begin + 1), scope.size());
+    std::string_view part = scope.substr(begin + 1, end - begin - 1);
+    if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    uint64_t hash = 14695981039346656037ull;
+    for (char letter : scope.substr(0, end)) hash = (hash ^ uint8_t(letter)) * 1099511628211ull;
+    return mixed(hash);
+  }
+  return 0;
+}
+
+// The popular experts are others in each layer, the same ones for all ranks.
+void shuffle(std::vector<double>& weight, uint64_t layer) {
+  for (size_t left = weight.size(); layer != 0 && left > 1; --left) {
+    auto picked = size_t(uniform(layer, left, ~uint64_t(0)) * double(left));
+    std::swap(weight[left - 1], weight[picked]);
+  }
+}
+
+std::vector<double> weights(int64_t choices, uint64_t layer) {
   const Policies& chosen = policies();
   std::vector<double> result(size_t(choices), 1.0);
   if (chosen.routing == "zipf") {
     for (size_t i = 0; i < result.size(); ++i) result[i] = std::pow(double(i + 1), -chosen.zipf);
+    shuffle(result, layer);
   }
   if (chosen.routing == "loads" && int64_t(chosen.loads.size()) == choices) result = chosen.loads;
   return result;
@@ -84,11 +116,13 @@ void note_loads(int64_t choices) {
 
 // `taken` different choices a row. Drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
 void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
-  std::vector<double> weight = weights(choices), key(static_cast<size_t>(choices));
+  uint64_t in = layer(), source = in + tokens_of * 0xd6e8feb86659fd93ull;
+  drawn = true;
+  std::vector<double> weight = weights(choices, in), key(static_cast<size_t>(choices));
   std::vector<int64_t> order(static_cast<size_t>(choices));
   for (int64_t row = 0; row < rows; ++row) {
     for (size_t i = 0; i < key.size(); ++i) {
-      key[i] = std::log(std::max(weight[i], 1e-300)) - std::log(-std::log(uniform(uint64_t(row), i)));
+      key[i] = std::log(std::max(weight[i], 1e-300)) - std::log(-std::log(uniform(source, uint64_t(row), i)));
     }
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + taken, order.end(),
@@ -158,6 +192,10 @@ void configure(const std::string& lines) {
     if (key == "eos") chosen.eos = std::atoll(value.c_str());
     if (key == "eos_after") chosen.eos_after = std::atoll(value.c_str());
   }
+}
+
+void route_as(uint64_t rank) {
+  if (!drawn) tokens_of = rank;
 }
 
 void answer(const at::Tensor& tensor, Rule rule, const Call& call) {

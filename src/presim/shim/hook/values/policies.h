@@ -19,6 +19,9 @@ struct Call {
 // "key=value" lines; unknown keys are passed over, as Python has checked them.
 void configure(const std::string& lines);
 
+// Draws of experts are those of this rank's tokens; ranks that share tokens name one of them. Once drawn it stays.
+void route_as(uint64_t rank);
+
 // Writes the policy's answer into a small tensor of the emulated device and marks it known.
 void answer(const at::Tensor& tensor, Rule rule, const Call& call);
 

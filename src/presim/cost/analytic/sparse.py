@@ -1,0 +1,69 @@
+"""Products with sparse matrices by cuSPARSE: memory-bound, at the pace at which rows of the dense operand are gathered.
+
+No public table of cuSPARSE's times is behind these prices. The rates are those of kernels that gather rows by index
+(`memory_bound.*.index` of efficiency.toml), and the doubt says so. Where the non-zeros lie is data: they are taken to
+be scattered evenly, which is the worst case for the cache and the best for the balance between rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.device import Device, precision
+from presim.cost.price import Origin, Price
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import SparseProduct
+
+UNCERTAINTY = 0.7
+# Of two sparse matrices: each pair of values is written with its index, sorted by it in four radix passes and read to
+# be added up. So do ESC algorithms (Bell, Dalton and Olson, Exposing Fine-Grained Parallelism in Algebraic Multigrid,
+# 2012), which stand here for whatever cuSPARSE does.
+_PASSES_OVER_PAIRS = 5  # each reads and writes
+_LAUNCHES = {"spgemm": 6}  # as of a radix sort (memory_bound.py)
+_VECTOR_SHARE = 0.5  # of the vector units' peak, by products that do not reach the tensor cores: assumed
+_TWO_SPARSE = 0.9  # doubt where the result's size is not known either
+
+
+def price(signatures: Sequence[SparseProduct], device: Device) -> list[Price]:
+    """One price each, in the order given."""
+    return [_price_one(signature, device) for signature in signatures]
+
+
+def _price_one(signature: SparseProduct, device: Device) -> Price:
+    constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, ("index", "elementwise"))
+    rate = device.memory_Bps * constants.efficiency
+    streaming = max(_from_memory(signature, device) / rate, signature.bytes / device.memory_Bps)
+    gathering = _gathered(signature) / (rate * constants.l2_gain)
+    arithmetic = signature.flops / (_VECTOR_SHARE * device.peak(_units(signature.dtype)))
+    launch = constants.launch_us * 1e-6 * _LAUNCHES.get(signature.operation, 1)
+    busy = max(streaming, gathering, arithmetic)
+    bound = "compute" if busy == arithmetic > 0 else "memory"
+    bound = "latency" if busy < launch else bound
+    doubt = _TWO_SPARSE if signature.operation == "spgemm" else UNCERTAINTY * borrowed * device.doubt
+    return Price(max(1, round((launch + busy) * 1e9)), Origin.ANALYTIC, min(doubt, 0.9), "analytic/sparse", bound)
+
+
+def _units(dtype: str) -> str:
+    """cuSPARSE adds in float32 on the vector units, in float64 for wide types."""
+    return "fp64" if precision(dtype) == "fp64" else "fp32"
+
+
+def _gathered(signature: SparseProduct) -> float:
+    """Bytes of dense rows that the non-zeros name, as often as they name them; blocks share theirs."""
+    value = dtype_bytes(signature.dtype)
+    if signature.operation == "spgemm":
+        return _PASSES_OVER_PAIRS * 2.0 * signature.products * (value + signature.index_bytes)
+    return float(signature.products // signature.block * value)
+
+
+def _from_memory(signature: SparseProduct, device: Device) -> float:
+    """Bytes past the L2 cache: each operand once, and what is gathered again after it has left the cache."""
+    value = dtype_bytes(signature.dtype)
+    depth = signature.n if signature.operation == "sddmm" else signature.k
+    width = signature.k if signature.operation == "sddmm" else signature.n
+    table = float(max(depth * width * value, 1))
+    if signature.operation == "spgemm":
+        table = float(signature.products * (value + signature.index_bytes))  # pairs that are sorted
+    again = max(_gathered(signature) - table * signature.batch, 0.0)
+    return signature.bytes + again * max(0.0, 1 - device.l2_bytes / max(table, 1.0))

@@ -1,0 +1,65 @@
+"""The signature of a product with an unstructured sparse matrix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from presim.trace.dtypes import dtype_bytes
+
+
+class SparseProduct(msgspec.Struct, frozen=True, tag_field="family", tag="sparse_product"):
+    """A product with an unstructured sparse matrix, as cuSPARSE does it.
+
+    ==========  ====================================================================================
+    spmm        ``d[batch, m, n] = a[batch, m, k] @ b[batch, k, n]``, ``a`` sparse
+    spmv        the same of a vector, n = 1
+    sddmm       ``d[m, n] += a[m, k] @ b[k, n]`` where the sparse ``d`` has its non-zeros
+    spgemm      ``a``, ``b`` and ``d`` are sparse
+    ==========  ====================================================================================
+    """
+
+    operation: Literal["spmm", "spmv", "sddmm", "spgemm"]
+    m: int
+    n: int
+    k: int
+    nnz: int  # stored values of one sparse matrix; of blocks all of their elements
+    batch: int
+    dtype: str
+    format: str = "csr"  # csr, csc, coo, bsr
+    index_bytes: int = 4
+    block: int = 1  # side of a block
+    other_nnz: int = 0  # spgemm: of b
+    result_nnz: int = 0  # spgemm: of d, which nobody knows: see the trace's notes
+
+    @property
+    def products(self) -> int:
+        """Pairs of values that are multiplied; of two sparse matrices as many as evenly scattered ones have."""
+        if self.operation == "spgemm":
+            return self.nnz * self.other_nnz // max(self.k, 1) * self.batch
+        return self.nnz * (self.k if self.operation == "sddmm" else self.n) * self.batch
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds counted as two."""
+        return 2 * self.products
+
+    @property
+    def bytes(self) -> int:
+        """Each operand and the result once, of dense ones no more rows or columns than there are non-zeros."""
+        value = dtype_bytes(self.dtype)
+        moved = self._stored(self.nnz, self.m)
+        if self.operation == "spgemm":
+            moved += self._stored(self.other_nnz, self.k) + self._stored(self.result_nnz, self.m)
+        elif self.operation == "sddmm":
+            moved += (min(self.m, self.nnz) + min(self.n, self.nnz)) * self.k * value
+        else:
+            moved += (min(self.k, self.nnz) + self.m) * self.n * value
+        return round(moved) * self.batch
+
+    def _stored(self, nnz: int, rows: int) -> float:
+        """Bytes of a sparse matrix: values, an index for each block or two, and where each row begins."""
+        blocks = nnz // self.block**2
+        starts = blocks if self.format == "coo" else rows // self.block + 1
+        return nnz * dtype_bytes(self.dtype) + (blocks + starts) * self.index_bytes
