@@ -13,25 +13,31 @@ _PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
 
 
 def model_flops(signature: Signature) -> int:
-    """FLOPs that count for MFU: matrix products, attention, convolutions; of sparse ones those of stored values.
+    """FLOPs that count for MFU: matrix products (in Triton kernels, too), attention, convolutions.
 
-    The backward of attention counts as twice its forward: the scores that fused kernels compute again are a choice
-    of the kernel, not work of the model (as in PaLM, appendix B).
+    Of sparse products those of stored values count. The backward of attention counts as twice its forward: the scores
+    that fused kernels compute again are a choice of the kernel, not work of the model (as in PaLM, appendix B).
     """
     if isinstance(signature, Attention) and signature.direction == "backward":
         return 2 * msgspec.structs.replace(signature, direction="forward").flops
+    if isinstance(signature, Fused):
+        return signature.product_flops
     return signature.flops if isinstance(signature, _PRODUCTS) else 0
 
 
 def executed_flops(signature: Signature) -> int:
     """FLOPs that the device performs in products, and those that generated kernels declare."""
-    return signature.flops if isinstance(signature, (*_PRODUCTS, Fused)) else 0
+    if isinstance(signature, Fused):
+        return max(signature.flops, signature.product_flops)
+    return signature.flops if isinstance(signature, _PRODUCTS) else 0
 
 
 def arithmetic_dtype(signature: Signature) -> str:
     """The type whose peak rate bounds the signature's arithmetic; empty where it has none."""
     if isinstance(signature, (Gemm, Convolution)):
         return "tf32" if signature.compute == "tf32" else signature.dtype
+    if isinstance(signature, Fused) and signature.products:
+        return max(signature.products, key=lambda one: one[1])[0]
     return signature.dtype if isinstance(signature, (GroupedGemm, SparseProduct, Attention)) else ""
 
 
@@ -45,7 +51,7 @@ def count_flops(trace: Trace, entries: slice) -> Flops:
         executed += executed_flops(signature) * times
         again += executed_flops(signature) * repeats
         if dtype := arithmetic_dtype(signature):
-            by_dtype[dtype] = by_dtype.get(dtype, 0) + signature.flops * times
+            by_dtype[dtype] = by_dtype.get(dtype, 0) + executed_flops(signature) * times
     most = max(by_dtype, key=lambda dtype: (by_dtype[dtype], dtype)) if any(by_dtype.values()) else ""
     return Flops(model=model, executed=executed, recomputed=again, dtype=most, peak_per_s=None)
 

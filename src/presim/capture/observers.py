@@ -102,7 +102,8 @@ class Observers:
         self.symmetric_memory.install()
         vllm_kernels.install()
         vllm_workers.install(ends.refuse)
-        TritonKernels(hook, values=control.values is not None).install()
+        self.triton = TritonKernels(hook, values=control.values is not None)
+        self.triton.install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.rank_reads.install()
         self.scopes.install()
@@ -128,7 +129,12 @@ class Observers:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the script used."""
-        return (*self.symmetric_memory.notes(), *self.deep_ep.notes(), *objects.notes(self.unheard))
+        return (
+            *self.triton.work.guesses,
+            *self.symmetric_memory.notes(),
+            *self.deep_ep.notes(),
+            *objects.notes(self.unheard),
+        )
 
     def facts(self) -> dict[str, int]:
         """What the launcher wants to know of the script's model and input."""

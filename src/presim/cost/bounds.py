@@ -25,13 +25,19 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
     arithmetic = 0.0
     if isinstance(signature, (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)):
         tf32 = signature.dtype == "float32" and getattr(signature, "compute", "tf32") == "tf32"
-        peak = gpu.peak("tf32" if tf32 else signature.dtype) or gpu.peak("float16") or 0.0
-        peak = max(peak, gpu.peak("float32") or 0.0) or float("inf")
-        arithmetic = _flops(signature) / peak * 1e9
+        arithmetic = _flops(signature) / _peak("tf32" if tf32 else signature.dtype, gpu) * 1e9
+    if isinstance(signature, Fused):
+        arithmetic = sum(flops / _peak(dtype, gpu) for dtype, flops in signature.products) * 1e9
     moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused, SparseProduct)) else 0.0
     if isinstance(signature, Copy) and signature.direction in ("h2d", "d2h"):
         return signature.bytes / gpu.host_bytes_per_s * 1e9
     return max(arithmetic, (moved - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
+
+
+def _peak(dtype: str, gpu: Gpu) -> float:
+    """FLOP/s of a type, or of what its work runs on where it has no unit; infinite where nothing is known."""
+    peak = gpu.peak(dtype) or gpu.peak("float16") or 0.0
+    return max(peak, gpu.peak("float32") or 0.0) or float("inf")
 
 
 def _flops(signature: Gemm | GroupedGemm | SparseProduct | Attention | Convolution) -> float:

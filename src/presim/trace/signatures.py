@@ -193,11 +193,19 @@ class Fused(msgspec.Struct, frozen=True, tag_field="family", tag="fused"):
     special: int = 0  # transcendental functions, reciprocals, conversions from and to 64 bits
     wide: int = 0  # floating point in 64 bits
     across_bytes: int = 0  # of its narrowest result's elements, where tensors lie across each other (a transposed copy)
+    products: tuple[tuple[str, int], ...] = ()  # FLOPs of its matrix products, by the type whose units do them
+    programs: int = 0  # thread blocks of the launch, where its code is known
+    longest: float = 1.0  # work of the block that has most, over the mean of all
 
     @property
     def bytes(self) -> int:
         """Bytes moved to and from memory, read and written."""
         return self.bytes_read + self.bytes_written
+
+    @property
+    def product_flops(self) -> int:
+        """FLOPs of all its matrix products."""
+        return sum(flops for _, flops in self.products)
 
 
 class Copy(msgspec.Struct, frozen=True, tag_field="family", tag="copy"):

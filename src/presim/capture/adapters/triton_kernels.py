@@ -1,7 +1,8 @@
 """Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
 
-What a kernel reads and writes follows from its parameters' names (`triton_parameters`); whose values change, also from
-its code (`triton_stores`); how much it computes, from its source (`triton_arithmetic`).
+What a hand-written kernel reads, writes and computes follows from its intermediate code (`triton_work`) with the
+arguments and the grid of the launch. Of a kernel that torch.compile generated, tensors follow from the names of its
+parameters (`triton_parameters`) and arithmetic from its source (`triton_arithmetic`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 from presim.capture.adapters import flex_attention
 from presim.capture.adapters.triton_arithmetic import arithmetic, is_tiled
+from presim.capture.adapters.triton_launch import LaunchWork
 from presim.capture.adapters.triton_parameters import GENERATED, each_once, read_and_written
-from presim.capture.adapters.triton_stores import written_parameters
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
@@ -26,8 +27,8 @@ class TritonKernels:
     def __init__(self, hook: Hook, *, values: bool = False) -> None:
         self.hook = hook
         self.values = values  # whether those that kernels write are kept up to date
+        self.work = LaunchWork(hook)
         self._ids: dict[tuple[Any, ...], int] = {}
-        self._stores: dict[int, frozenset[str]] = {}  # id(compiled kernel) -> parameters that it writes
         self._kernels: list[Any] = []  # kept alive, so that ids stay unique
 
     def install(self) -> None:
@@ -49,30 +50,23 @@ class TritonKernels:
             finally:
                 start = now_ns()
                 named = _named(kernel, args, kwargs)
-                self.hook.launch_ends(first, self._operator(kernel, named))
+                self.hook.launch_ends(first, self._operator(kernel, compiled, named, kwargs.get("grid")))
                 if self.values and done:
-                    written = [name for name in named if name.startswith(GENERATED)] or self._stored(compiled)
+                    written = [name for name in named if name.startswith(GENERATED)] or self.work.written(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(now_ns() - start)
 
         launcher.run = observed
 
-    def _stored(self, compiled: Any) -> frozenset[str]:
-        """The parameters that a hand-written kernel writes; none where its code is not at hand."""
-        if id(compiled) not in self._stores:
-            self._kernels.append(compiled)
-            code = getattr(compiled, "asm", {}).get("ttir")
-            self._stores[id(compiled)] = written_parameters(code) if isinstance(code, str) else frozenset()
-        return self._stores[id(compiled)]
-
-    def _operator(self, kernel: Any, named: dict[str, Any]) -> int:
+    def _operator(self, kernel: Any, compiled: Any, named: dict[str, Any], grid: Any) -> int:
+        known = self.work.text(kernel, compiled, named, grid)
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         tensors = each_once(tensors)
         sizes = {name: value for name, value in named.items() if name.endswith("numel") and isinstance(value, int)}
-        key = (id(kernel), *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
+        key = (id(kernel), known, *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
-            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors, sizes))
+            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors, sizes, known))
         return self._ids[key]
 
 
@@ -82,14 +76,16 @@ def _named(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str
     return dict(zip(names, args)) | {name: value for name, value in kwargs.items() if name in names}
 
 
-def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int]) -> str:
+def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int], known: str) -> str:
     name = kernel.fn.__name__
     if flex_attention.is_one(name, tensors):
         return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
     read, written = read_and_written(tensors)
+    if known:
+        return f"op name=triton::{name} in={_list(read)} out={_list(written)} args= {known}"
     done = arithmetic(getattr(kernel.fn, "src", ""), sizes)
-    known = f" instructions={','.join(map(str, done))} tiled={int(is_tiled(sizes))}" if any(done) else ""
-    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args={known}"
+    counts = f" instructions={','.join(map(str, done))} tiled={int(is_tiled(sizes))}" if any(done) else ""
+    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args={counts}"
 
 
 def _list(tensors: list[Any]) -> str:

@@ -94,7 +94,7 @@ def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable
         if tensor is None or not is_tensor(tensor) or tensor.dtype not in _SCALAR_TYPES:
             continue
         if tensor.dtype == torch.bool and "dropout" in name:  # as large as what is dropped from: nobody answers for it
-            hook.know(tensor.data_ptr(), _bytes(tensor), int(Origin.UNKNOWN))
+            hook.know(tensor.data_ptr(), host_bytes(tensor), int(Origin.UNKNOWN))
             continue
         hook.written(tensor.data_ptr(), _elements(tensor), _SCALAR_TYPES[tensor.dtype], loss and tensor.numel() == 1)
 
@@ -104,7 +104,7 @@ def answer_loss(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
     placed = Placed.of(tensor)
 
     def answer() -> None:
-        if hook.origin_of(placed.address, _bytes(placed)) in (Origin.COMPUTED, Origin.LOSS):
+        if hook.origin_of(placed.address, host_bytes(placed)) in (Origin.COMPUTED, Origin.LOSS):
             return
         hook.written(placed.address, _elements(placed), _SCALAR_TYPES[placed.dtype], True)
         if terms > 1 and _is_small(hook, placed):
@@ -180,13 +180,13 @@ def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bo
             return False
         if name in emulation.writes and name not in emulation.updates:
             continue
-        found = hook.origin_of(tensor.data_ptr(), _bytes(tensor)) if tensor.is_cuda else 1
+        found = hook.origin_of(tensor.data_ptr(), host_bytes(tensor)) if tensor.is_cuda else 1
         if not found:
             return False
         origin = max(origin, found)
     emulation.compute(SimpleNamespace(**parameters | {name: host_view(tensor) for name, tensor in tensors.items()}))
     for name in emulation.writes & tensors.keys():
-        hook.know(tensors[name].data_ptr(), _bytes(tensors[name]), origin)
+        hook.know(tensors[name].data_ptr(), host_bytes(tensors[name]), origin)
     return True
 
 
@@ -196,7 +196,7 @@ def host_view(tensor: torch.Tensor | Placed) -> torch.Tensor:
         return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
     if isinstance(tensor, torch.Tensor) and not tensor.is_cuda:
         return tensor
-    memory = (ctypes.c_char * _bytes(tensor)).from_address(tensor.data_ptr())
+    memory = (ctypes.c_char * host_bytes(tensor)).from_address(tensor.data_ptr())
     return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
@@ -212,7 +212,8 @@ def _elements(tensor: torch.Tensor | Placed) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
-def _bytes(tensor: torch.Tensor | Placed) -> int:
+def host_bytes(tensor: torch.Tensor | Placed) -> int:
+    """Bytes from its first element to its last."""
     return _elements(tensor) * tensor.element_size()
 
 

@@ -147,7 +147,9 @@ def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
 
 
 def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
-    """A generated kernel moves its tensors once; what one written by hand moves is known by its tensors only."""
+    """What a kernel moves is known from its code; else a generated kernel moves its tensors once."""
+    if operator.moved:
+        return _by_its_code(operator, share)
     read = sum(operand.bytes for operand in operator.inputs)
     if not operator.outputs:
         return msgspec.structs.replace(_bare_kernel(work, operator), bytes=round(read * share))
@@ -155,11 +157,38 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
     written = sum(operand.bytes for operand in operator.outputs)
     name = operator.name.removeprefix("triton::")
     counts = [round(count * share) for count in operator.instructions]
-    known = dict(zip(("plain", "special", "wide"), counts))
-    if operator.is_tiled:
-        known["across_bytes"] = round(min(dtype_bytes(operand.dtype) for operand in operator.outputs))
+    plain, special, wide = [*counts, 0, 0, 0][:3]
+    across = min(dtype_bytes(operand.dtype) for operand in operator.outputs) if operator.is_tiled else 0
     return Fused(
-        name, round(read * share), round(written * share), round(largest.elements * share), largest.dtype, **known
+        name,
+        round(read * share),
+        round(written * share),
+        round(largest.elements * share),
+        largest.dtype,
+        plain=plain,
+        special=special,
+        wide=wide,
+        across_bytes=round(across),
+    )
+
+
+def _by_its_code(operator: Operator, share: float) -> Fused:
+    tensors = operator.inputs + operator.outputs
+    largest = max(tensors, key=lambda operand: operand.elements)
+    read, written = operator.moved
+    plain, special, wide = (round(count * share) for count in operator.instructions)
+    return Fused(
+        operator.name.removeprefix("triton::"),
+        round(read * share),
+        round(written * share),
+        round(largest.elements * share),
+        largest.dtype,
+        plain=plain,
+        special=special,
+        wide=wide,
+        products=tuple((dtype, round(flops * share)) for dtype, flops in operator.products),
+        programs=operator.programs,
+        longest=operator.longest / 100,
     )
 
 

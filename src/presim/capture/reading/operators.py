@@ -57,6 +57,10 @@ class Operator:
     scalars: tuple[int, ...] = ()
     instructions: tuple[int, ...] = ()  # of all threads of a generated kernel: plain, special, wide
     is_tiled: bool = False  # of a generated kernel: its tensors lie across each other
+    moved: tuple[int, ...] = ()  # of a Triton kernel whose code is known: bytes read and written
+    products: tuple[tuple[str, int], ...] = ()  # likewise: FLOPs of matrix products by type
+    programs: int = 0  # likewise: of the launch
+    longest: int = 100  # likewise: work of the program that has most, in hundredths of the mean
     ends: tuple[int, ...] = ()  # of a grouped product: where each group ends, where that is known
     work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
 
@@ -100,6 +104,10 @@ def parse_operator(descriptor: Descriptor) -> Operator:
         outputs=outputs,
         scalars=_integers(scalars),
         instructions=_integers(descriptor.fields.get("instructions", "")),
+        moved=_integers(descriptor.fields.get("moved", "")),
+        products=_counts(descriptor.fields.get("products", "")),
+        programs=descriptor.number("programs"),
+        longest=descriptor.number("longest", 100),
         ends=_integers(descriptor.fields.get("ends", "")),
         is_tiled=descriptor.fields.get("tiled") == "1",
         work=Descriptor(known, descriptor.fields) if known else None,
@@ -108,6 +116,11 @@ def parse_operator(descriptor: Descriptor) -> Operator:
 
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",")) if text else ()
+
+
+def _counts(text: str) -> tuple[tuple[str, int], ...]:
+    pairs = (part.split(":") for part in text.split(",") if part)
+    return tuple((name, int(count)) for name, count in pairs)
 
 
 def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:

@@ -31,7 +31,7 @@ _STANDS_IN = {
 
 def precision(dtype: str, compute: str = "") -> str:
     """The peak a product runs against: bf16, fp16, tf32, fp32, fp64, fp8, fp4 or int8."""
-    if dtype == "float32" and compute == "tf32":
+    if dtype == "tf32" or (dtype == "float32" and compute == "tf32"):
         return "tf32"
     return "fp8" if dtype.startswith("float8") else _PRECISIONS.get(dtype, "fp32")
 

@@ -6,10 +6,11 @@ Generated kernels whose instructions were counted take as long as these, where t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from presim.cost.analytic.constants import MemoryConstants, find, table
-from presim.cost.analytic.device import Device
+from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Fused, MemoryBound
@@ -34,6 +35,9 @@ _ARITHMETIC_DOUBT = 2.0  # how much wider such a price's interval is
 # transpose: 1.4 of 2.2 TB/s on an H100 (pytorch/pytorch issue 133242). Wider: a transposed cast's 4.97 (pull request
 # 184121) of norms' 5.55 TB/s (pull request 168335) on a B200.
 _ACROSS, _ACROSS_WIDER, _ACROSS_DOUBT = {1: 1.4 / 2.2}, 4.97 / 5.55, 2.0
+# Share of the tensor cores' dense peak that products in Triton kernels reach. Triton's tutorials report products and
+# attention near cuBLAS and FlashAttention-2, which reach 0.5 to 0.75 of it: 0.6 is assumed for all, doubted by half.
+_TENSOR_SHARE, _TENSOR_DOUBT = 0.6, 0.5
 _SORT_PASSES = 4  # radix sort reads and writes everything once per eight bits of a 32-bit key
 _SORT_LAUNCHES = 6
 
@@ -56,11 +60,14 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     if kind == "sort":
         duration += (_SORT_LAUNCHES - 1) * constants.launch_us * 1e-6
     arithmetic = _arithmetic_s(signature, device)
-    bound = "compute" if arithmetic > duration else "memory"
+    products = _products_s(signature, device) if isinstance(signature, Fused) else 0.0
+    bound = "compute" if max(arithmetic, products) > duration else "memory"
+    arithmetic = max(arithmetic, products)
     duration = max(duration, arithmetic)
     bound = "latency" if duration * 1e6 < 2 * constants.launch_us else bound
     doubt = max(doubt, _ARITHMETIC_DOUBT) if bound == "compute" else doubt
     width = constants.uncertainty * borrowed * device.doubt * doubt
+    width = _TENSOR_DOUBT * device.doubt if products and products == duration else width
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), f"analytic/{kind}", bound)
 
 
@@ -73,6 +80,21 @@ def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
     every = (signature.plain + signature.special + signature.wide) / (_LANES * a_second)
     wide = signature.wide / (0.5 * device.peak("fp64") * _ISSUED)
     return max(known, every, signature.special / (_SPECIAL_LANES * a_second), wide)
+
+
+def _products_s(signature: Fused, device: Device) -> float:
+    """Seconds that matrix products take, in waves of thread blocks over the SMs.
+
+    Where there are no more blocks than SMs, the launch takes as long as the block with most work.
+    """
+    busy = sum(flops / device.peak(precision(dtype)) for dtype, flops in signature.products)
+    if not signature.programs or not busy:
+        return busy / _TENSOR_SHARE
+    waves = signature.programs / device.sms
+    tail = math.ceil(waves) / waves
+    if waves <= 1:
+        tail *= signature.longest
+    return busy / _TENSOR_SHARE * tail
 
 
 def _kind(signature: MemoryBound | Fused) -> str:

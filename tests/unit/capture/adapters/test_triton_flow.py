@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from presim.capture.adapters.triton_stores import written_parameters
+import pytest
+
+from presim.capture.adapters.triton_work import Kernel
 
 HEAD = (
     "  tt.func public @kernel(%X: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %Y: !tt.ptr<f32>, %N: !tt.ptr<i32>, "
@@ -14,8 +16,12 @@ def code(*lines: str) -> str:
     return "\n".join(["module {", HEAD, *(f"    {line}" for line in lines), "  }", "}"])
 
 
+def written(text: str) -> frozenset[str]:
+    return Kernel(text).written
+
+
 def test_a_store_is_followed_back_to_the_parameter() -> None:
-    found = written_parameters(
+    found = written(
         code(
             "%0 = tt.splat %X : !tt.ptr<bf16> -> tensor<64x!tt.ptr<bf16>>",
             "%1 = tt.addptr %0, %off : tensor<64x!tt.ptr<bf16>>, tensor<64xi32>",
@@ -29,7 +35,7 @@ def test_a_store_is_followed_back_to_the_parameter() -> None:
 
 
 def test_atomic_operations_write() -> None:
-    found = written_parameters(
+    found = written(
         code(
             "%0 = tt.addptr %N, %i : !tt.ptr<i32>, i32",
             "%1 = tt.atomic_rmw add, acq_rel, gpu, %0, %c1, %true : (!tt.ptr<i32>, i32, i1) -> i32",
@@ -42,7 +48,7 @@ def test_atomic_operations_write() -> None:
 
 def test_a_pointer_that_a_loop_moves_on_stays_in_its_tensor() -> None:
     """In the loop and after it; the other pointer that it carries is read only."""
-    found = written_parameters(
+    found = written(
         code(
             "%r:3 = scf.for %i = %c0 to %rows step %c1 iter_args(%acc = %zero, %x = %X, %y = %Y) -> "
             "(f32, !tt.ptr<bf16>, !tt.ptr<f32>)  : i32 {",
@@ -58,7 +64,7 @@ def test_a_pointer_that_a_loop_moves_on_stays_in_its_tensor() -> None:
 
 
 def test_a_descriptor_made_of_a_pointer_writes_there() -> None:
-    found = written_parameters(
+    found = written(
         code(
             "%d = tt.make_tensor_descriptor %Y, [%rows], [%c1] : !tt.ptr<f32>, !tt.tensordesc<tensor<64xf32>>",
             "tt.descriptor_store %d[%c0], %v : !tt.tensordesc<tensor<64xf32>>, tensor<64xf32>",
@@ -68,5 +74,6 @@ def test_a_descriptor_made_of_a_pointer_writes_there() -> None:
 
 
 def test_what_is_not_followed_is_not_guessed() -> None:
-    assert written_parameters(code("tt.store %somewhere, %v : !tt.ptr<f32>")) == frozenset()
-    assert written_parameters("") == frozenset()
+    assert written(code("tt.store %somewhere, %v : !tt.ptr<f32>")) == frozenset()
+    with pytest.raises(ValueError, match=r"^no public function in this code$"):
+        written("")

@@ -1,0 +1,132 @@
+"""Where values of a Triton kernel come from: the tensor of a pointer, what decides loops, what results are made of.
+
+What is chosen between two pointers at run time takes the first; what is read from memory is not followed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from presim.capture.adapters.triton_ir import Block, Code, Op, walk
+
+_DESCRIPTOR = r"(?:experimental_)?descriptor_"
+_READS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas")
+_WRITES = (
+    *("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"),
+    *("tt.atomic_rmw", "tt.atomic_cas"),
+)
+PRODUCTS = ("tt.dot", "tt.dot_scaled")
+
+
+def reads(op: Op) -> bool:
+    """Whether an operation reads memory, at its first operand."""
+    return op.name.replace("experimental_", "") in _READS
+
+
+def writes(op: Op) -> bool:
+    """Whether an operation writes memory."""
+    return op.name.replace("experimental_", "") in _WRITES
+
+
+def target(op: Op) -> int:
+    """The pointer or descriptor at which an operation reads or writes."""
+    return op.operands[0] if op.operands else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """What follows from a kernel's code alone."""
+
+    origin: dict[int, str]  # of a pointer or descriptor: the parameter that it was made from
+    control: frozenset[int]  # values that loops and branches depend on
+    data: frozenset[int]  # values that go into what is stored, or into a product
+    read: frozenset[str]  # parameters that control depends on the contents of
+    axes: frozenset[str]  # of the grid, that control depends on
+
+
+def follow(code: Code) -> Flow:
+    """Follow all values of a kernel."""
+    ops = list(walk(code.blocks))
+    labels = {(id(op), block.label): block for op in ops for region in op.regions for block in region}
+    labels |= {(0, block.label): block for block in code.blocks}
+    steps = [*_flows(code.blocks, None), *(step for op in ops for step in _inside(op))]
+    loads = [(value, result) for op in ops if reads(op) for value in op.operands for result in op.results]
+    origin = {code.parameters[name]: name for name in code.pointers}
+    for _ in range(2):  # what an `if` results in is known once its branches are
+        for source, result in steps:
+            if source in origin:
+                origin.setdefault(result, origin[source])
+    control = _reached((value for op in ops for value in _decides(op)), [*steps, *loads])
+    deciding = [op for op in ops if control & {*op.results}]
+    return Flow(
+        origin=origin,
+        control=control,
+        data=_reached((value for op in ops for value in _makes(op)), steps),
+        read=frozenset(origin.get(target(op), "") for op in deciding if reads(op)) - {""},
+        axes=frozenset(op.text.split()[1] for op in deciding if op.name == "tt.get_program_id"),
+    )
+
+
+def _inside(op: Op) -> Iterator[tuple[int, int]]:
+    """Source and result of all that an operation hands on, into its regions and out of them."""
+    if op.name in ("tt.reduce", "tt.scan", "tt.map_elementwise") or not op.regions:
+        if not reads(op):
+            yield from ((value, result) for result in op.results for value in op.operands)
+        return
+    inner = op.operands[3:] if op.name == "scf.for" else op.operands
+    for region in op.regions:
+        yield from _flows(region, op)
+    entry = op.regions[0][0]
+    arguments = entry.arguments[1:] if op.name == "scf.for" else entry.arguments
+    ends = [block.ops[-1] for region in op.regions for block in region if block.ops]
+    if op.name != "scf.if":
+        yield from zip(inner, arguments)
+    if op.name in ("scf.for", "scf.while"):
+        yield from zip(inner, op.results)
+    for end in ends:
+        if end.name == "scf.condition":
+            yield from zip(end.operands[1:], op.regions[1][0].arguments)
+            yield from zip(end.operands[1:], op.results)
+        elif end.name in ("scf.yield", "tt.return"):
+            yield from zip(end.operands, () if op.name == "scf.while" else op.results)
+            yield from zip(end.operands, arguments if op.name != "scf.if" else ())
+
+
+def _flows(region: list[Block], _: Op | None) -> Iterator[tuple[int, int]]:
+    """What branches between the blocks of one region hand on."""
+    known = {block.label: block for block in region}
+    for block in region:
+        for label, given in block.ops[-1].targets if block.ops else ():
+            yield from zip(given, known[label].arguments if label in known else ())
+
+
+def _decides(op: Op) -> tuple[int, ...]:
+    """Operands that say whether or how often something is run."""
+    if op.name == "scf.for":
+        return op.operands[:3]
+    if op.name in ("scf.if", "scf.condition", "cf.cond_br"):
+        return op.operands[:1]
+    return ()
+
+
+def _makes(op: Op) -> tuple[int, ...]:
+    """Operands that are results: what is stored, and what products are made of."""
+    if op.name in PRODUCTS:
+        return op.operands
+    return op.operands[1:] if writes(op) else ()
+
+
+def _reached(roots: Iterable[int], steps: list[tuple[int, int]]) -> frozenset[int]:
+    """All values that the roots are made of, with them."""
+    sources: dict[int, list[int]] = {}
+    for source, result in steps:
+        sources.setdefault(result, []).append(source)
+    found = set(roots)
+    waiting = list(found)
+    while waiting:
+        for source in sources.get(waiting.pop(), ()):
+            if source not in found:
+                found.add(source)
+                waiting.append(source)
+    return frozenset(found)

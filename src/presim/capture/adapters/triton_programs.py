@@ -1,0 +1,235 @@
+"""How often the programs of a launch run each block of a kernel's code.
+
+Loops and branches are followed with the launch's numbers, program by program where they depend on the program. A loop
+in which nothing else depends on its round is not followed round by round. Where a grid or a loop is long, a sample
+stands for the whole: one program, or round, of each of equal stretches, drawn by a fixed seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, writes
+from presim.capture.adapters.triton_ir import Block, Code, Op, walk
+from presim.capture.adapters.triton_scalars import Place, Scalar, evaluate
+
+_PROGRAMS = 192  # that are followed: as many as a GPU of today has SMs, each of which may have one
+_ROUNDS = 256  # of a loop that are followed, where each round can be looked at by itself
+_CARRIED = 4096  # where each round needs what the one before it left
+_ENOUGH, _FEW = 100_000, 16  # rounds of a launch after which only few of each loop are followed
+_AXES = ("x", "y", "z")
+
+Runs = dict[int, float]  # by id of the block
+Read = Callable[[Place], Scalar]  # a number in the device's memory, where it is known
+
+
+@dataclasses.dataclass
+class Open:
+    """A loop of which nobody knows how often it runs."""
+
+    inside: Runs  # in one round
+    entered: float = 0.0  # times, by all programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Followed:
+    """What the programs of a launch run."""
+
+    programs: int
+    runs: Runs  # by all programs
+    each: list[Runs]  # by those that were followed
+    loops: list[Open]
+    guessed: bool  # a branch with work in it depends on what nobody knows
+
+
+def follow_programs(
+    code: Code, flow: Flow, arguments: Mapping[str, Scalar], grid: tuple[int, int, int], read: Read
+) -> Followed:
+    """Follow one launch; ``arguments``: numbers and addresses by the names of the code's parameters."""
+    given: dict[int, Scalar] = {value: arguments.get(name) for name, value in code.parameters.items()}
+    given |= {op.results[0]: evaluate(op, ()) for op in walk(code.blocks) if op.name == "arith.constant"}
+    sampled = list(_sample(grid, flow.axes))
+    programs = grid[0] * grid[1] * grid[2]
+    follower = _Follower(flow, read, grid, programs / max(len(sampled), 1))
+    each = [follower.program(code.blocks, dict(given), ids) for ids in sampled]
+    total: Runs = defaultdict(float)
+    for runs in each:
+        for block, times in runs.items():
+            total[block] += times * follower.stands_for
+    return Followed(programs, dict(total), each, list(follower.loops.values()), follower.guessed)
+
+
+def _sample(grid: tuple[int, int, int], axes: frozenset[str]) -> Iterator[tuple[int, int, int]]:
+    """Ids of the programs to follow: all along the axes that matter, as long as these are few."""
+    sizes = [size if axis in axes else min(size, 1) for axis, size in zip(_AXES, grid)]
+    chosen, left = {}, _PROGRAMS
+    for place in sorted(range(3), key=lambda place: sizes[place]):
+        chosen[place] = strata(sizes[place], left)
+        left = max(left // max(len(chosen[place]), 1), 1)
+    yield from itertools.product(chosen[0], chosen[1], chosen[2])
+
+
+def strata(size: int, most: int) -> list[int]:
+    """All numbers below ``size``, or one of each of ``most`` equal stretches of them."""
+    if size <= most:
+        return list(range(size))
+    drawn = random.Random(size)
+    return [min(int((place + drawn.random()) * size / most), size - 1) for place in range(most)]
+
+
+class _Follower:
+    """Follows programs one by one; a value that is not known is None."""
+
+    def __init__(self, flow: Flow, read: Read, grid: tuple[int, int, int], stands_for: float) -> None:
+        self.flow, self.read, self.grid = flow, read, grid
+        self.stands_for = stands_for  # programs, each that is followed
+        self.loops: dict[int, Open] = {}
+        self.guessed = False
+        self._rounds = 0
+        self._relevant: dict[int, list[Op]] = {}
+        self._follow = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
+
+    def program(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
+        """Runs of blocks by one program."""
+        self.values, self.ids = values, dict(zip(_AXES, ids))
+        self.runs: Runs = defaultdict(float)
+        self._region(blocks, 1.0)
+        return dict(self.runs)
+
+    def _region(self, blocks: list[Block], times: float) -> Op | None:
+        """Run a region from its first block on; returns the operation that leaves it."""
+        labels = {block.label: block for block in blocks}
+        block, seen = blocks[0], set[int]()
+        while True:
+            seen.add(id(block))
+            self.runs[id(block)] += times
+            for op in self._steps(block):
+                follow = self._follow.get(op.name)
+                if follow is not None:
+                    follow(op, times)
+                else:
+                    self._set(op.results, [self._scalar(op)])
+            end = block.ops[-1] if block.ops else None
+            following = self._branch(end, labels) if end is not None and end.targets else None
+            if following is None or id(following) in seen:
+                return end
+            block = following
+
+    def _steps(self, block: Block) -> list[Op]:
+        """Operations that say what is run, and those in whose regions something is."""
+        if id(block) not in self._relevant:
+            control = self.flow.control
+            steps = [op for op in block.ops if op.name in self._follow or not control.isdisjoint(op.results)]
+            self._relevant[id(block)] = [op for op in steps if op.name != "arith.constant"]
+        return self._relevant[id(block)]
+
+    def _scalar(self, op: Op) -> Scalar:
+        if op.name in ("tt.get_program_id", "tt.get_num_programs"):
+            axis = op.text.split()[1]
+            return self.ids[axis] if op.name == "tt.get_program_id" else self.grid[_AXES.index(axis)]
+        values = self._get(op.operands)
+        if op.name == "tt.load":
+            return self.read(values[0]) if isinstance(values[0], Place) else None
+        return evaluate(op, values)
+
+    def _get(self, numbers: Sequence[int]) -> list[Scalar]:
+        return [self.values.get(number) for number in numbers]
+
+    def _set(self, numbers: Sequence[int], values: Sequence[Scalar]) -> None:
+        for place, number in enumerate(numbers):
+            self.values[number] = values[place] if place < len(values) else None
+
+    def _for(self, op: Op, times: float) -> None:
+        body = op.regions[0]
+        turn, *carried = body[0].arguments
+        trips = trip_count(*self._get(op.operands[:3]))
+        if trips is None:
+            self._open(op, times)
+            return
+        control = self.flow.control
+        if control.isdisjoint(body[0].arguments):
+            if trips:
+                self._region(body, times * trips)
+            return
+        hands_on = not control.isdisjoint(carried)
+        most = _FEW if self._rounds > _ENOUGH else _CARRIED if hands_on else _ROUNDS
+        rounds = list(range(min(trips, most))) if hands_on else strata(trips, most)
+        low, _, step = self._get(op.operands[:3])
+        self._set(carried, self._get(op.operands[3:]))
+        for place in rounds:
+            self.values[turn] = low + place * step  # type: ignore[operator,assignment]  # numbers, as there are trips
+            end = self._region(body, times * trips / len(rounds))
+            self._set(carried, self._get(end.operands if end else ()))
+        self._rounds += len(rounds)
+        self._set(op.results, self._get(carried) if trips <= most else ())
+
+    def _while(self, op: Op, times: float) -> None:
+        before, after = op.regions
+        self._set(before[0].arguments, self._get(op.operands))
+        while self._rounds <= _ENOUGH:
+            self._rounds += 1
+            end = self._region(before, times)
+            goes_on, *passed = self._get(end.operands if end else ()) or [None]
+            if goes_on is None:
+                break
+            if not goes_on:
+                self._set(op.results, passed)
+                return
+            self._set(after[0].arguments, passed)
+            end = self._region(after, times)
+            self._set(before[0].arguments, self._get(end.operands if end else ()))
+        self._open(op, times)
+
+    def _if(self, op: Op, times: float) -> None:
+        known = self.values.get(op.operands[0])
+        regions = [*op.regions, *([[Block()]] if len(op.regions) == 1 else [])]
+        chosen = regions[0 if known else 1] if known is not None else max(regions, key=_accesses)
+        self.guessed |= known is None and _accesses(chosen) > 0
+        end = self._region(chosen, times)
+        self._set(op.results, self._get(end.operands) if end and known is not None else ())
+
+    def _call(self, op: Op, times: float) -> None:
+        if op.regions:
+            self._set(op.regions[0][0].arguments, self._get(op.operands))
+            end = self._region(op.regions[0], times)
+            self._set(op.results, self._get(end.operands if end else ()))
+
+    def _branch(self, end: Op, labels: dict[str, Block]) -> Block | None:
+        targets = [(labels[label], given) for label, given in end.targets if label in labels]
+        if len(targets) > 1:
+            known = self.values.get(end.operands[0])
+            place = int(_accesses([targets[1][0]]) > _accesses([targets[0][0]])) if known is None else int(not known)
+            self.guessed |= known is None and _accesses([targets[place][0]]) > 0
+            targets = targets[place:]
+        if not targets:
+            return None
+        block, given = targets[0]
+        self._set(block.arguments, self._get(given))
+        return block
+
+    def _open(self, op: Op, times: float) -> None:
+        """Count one round of a loop by itself."""
+        runs, self.runs = self.runs, defaultdict(float)
+        for region in op.regions:
+            self._set(region[0].arguments, ())
+            self._region(region, 1.0)
+        found = self.loops.setdefault(id(op), Open({}))
+        found.inside = dict(self.runs)
+        found.entered += times * self.stands_for
+        self.runs = runs
+        self._set(op.results, ())
+
+
+def trip_count(low: Scalar, high: Scalar, step: Scalar) -> int | None:
+    """Rounds of ``for i in range(low, high, step)``; None where a bound is not known."""
+    if not (isinstance(low, int) and isinstance(high, int) and isinstance(step, int)) or step <= 0:
+        return None
+    return max(0, -((low - high) // step))
+
+
+def _accesses(region: list[Block]) -> int:
+    return sum(op.name in PRODUCTS or reads(op) or writes(op) for op in walk(region))
