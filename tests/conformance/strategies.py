@@ -88,7 +88,11 @@ def memory_bound(draw: st.DrawFn) -> MemoryBound | Fused:
     families = (Elementwise, Reduction, Normalization, Softmax, Optimizer, Index, Sort, Random)
     read, written, dtype = draw(BYTES), draw(BYTES), draw(FLOATS)
     if draw(st.integers(0, 9)) == 0:
-        return Fused("triton_poi", read, written, (read + written) // 4, dtype, draw(st.sampled_from((0, 1 << 30))))
+        flops, products = draw(st.sampled_from(((0, ()), (1 << 30, ()), (0, (("bfloat16", 1 << 40),)))))
+        programs = draw(st.integers(0, 4096))
+        return Fused(
+            "triton_poi", read, written, (read + written) // 4, dtype, flops, products=products, programs=programs
+        )
     operators = ("", "aten::add", "aten::gelu", "aten::cat", "aten::add_", "aten::cumsum")
     made: MemoryBound = draw(st.sampled_from(families))(
         read, written, max(read, written) // 4, dtype, operator=draw(st.sampled_from(operators))

@@ -48,7 +48,10 @@ def _guesses(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]
     if not total:
         return []
     share = percent(total / max(step.duration_ns, 1))
-    return [f"The time of kernels known only by name is a guess: {share} of the step, most of it {max(guessed)[1]}."]
+    return [
+        f"The time of kernels known only by name is a guess: {seconds(total / 1e9)}, {share} of the step, most of it "
+        f"{max(guessed)[1]}; it may be ten times as long."
+    ]
 
 
 def _name(signature: Signature) -> str:

@@ -36,12 +36,13 @@ class Spread:
 SPREAD = Spread()
 METHOD = (
     "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
-    f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with 60 % "
-    f"of what contention within a GPU adds, {SPREAD.clusters:.0%} of the step by which clusters differ and, where "
-    f"tokens go to experts of other ranks, {SPREAD.experts:.0%} of it by which their loads and exchanges do. The host "
-    f"may need {HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times its CPU time: where that is longer than "
-    "the step it widens the upper end. Not covered: hidden communication that would show if it took longer, and "
-    "whatever is listed as not modelled."
+    f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with what "
+    "all prices of a GPU may be wrong by together where nobody measured it, 60 % of what contention within a GPU adds, "
+    f"{SPREAD.clusters:.0%} of the step by which clusters differ and, where tokens go to experts of other ranks, "
+    f"{SPREAD.experts:.0%} of it by which their loads and exchanges do. Kernels that are guessed may take a tenth of "
+    f"their time or ten times as long. The host may need {HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times "
+    "its CPU time: where that is longer than the step it widens the upper end. Not covered: hidden communication that "
+    "would show if it took longer, and whatever is listed as not modelled."
 )
 
 
@@ -58,28 +59,36 @@ class Doubts:
     host_bound: float  # the device waits for the host
     host: float  # CPU time that the host spends on the step, whether the device waits for it or not
     experts: bool = False  # tokens go to the experts of other ranks
+    shared: float = 0.0  # what all prices of this hardware may be wrong by together, without guesses
+    guess_shorter: float = 0.0  # what guesses may be too long by, together
+    guess_longer: float = 0.0  # and too short
 
     @classmethod
     def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
         """Those of one step."""
         by_class: dict[str, float] = {}
+        shared = shorter = longer = 0.0
         critical = critical_by_signature(priced, breakdown)
         for signature, price, spent in zip(priced.trace.signatures, priced.prices, critical):
+            if price.origin == Origin.GUESSED:
+                shorter, longer = shorter + price.uncertainty * spent, longer + price.longer * spent
+                continue
             name = signature_class(signature)
             by_class[name] = by_class.get(name, 0.0) + price.uncertainty * spent
+            shared += price.shared * spent
         prices = math.hypot(*by_class.values())
         host_bound = breakdown.spent_ns[Instant.HOST_BOUND]
         experts = reaches_experts(priced.trace)
         contention = breakdown.contention_ns - breakdown.ports_ns
-        return cls(step_ns, prices, contention, host_bound, host_ns, experts)
+        return cls(step_ns, prices, contention, host_bound, host_ns, experts, shared, shorter, longer)
 
     def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
         """The 80 % interval of the step time, ns."""
         contention = CONTENTION_UNCERTAINTY * self.contention
         loads = spread.experts * self.step if self.experts else 0.0
-        around = math.hypot(spread.together * self.prices, contention, spread.clusters * self.step, loads)
-        shorter = math.hypot(around, HOST_UNCERTAINTY * self.host_bound)
-        longer = math.hypot(around, max(0.0, spread.host_slower * self.host - self.step))
+        around = math.hypot(spread.together * self.prices, self.shared, contention, spread.clusters * self.step, loads)
+        shorter = math.hypot(around, HOST_UNCERTAINTY * self.host_bound, self.guess_shorter)
+        longer = math.hypot(around, max(0.0, spread.host_slower * self.host - self.step), self.guess_longer)
         return max(self.step - shorter, 0.0), self.step + longer
 
 

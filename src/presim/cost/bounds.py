@@ -10,6 +10,7 @@ from presim.trace.signatures import (
     Fused,
     Gemm,
     GroupedGemm,
+    Kernel,
     MemoryBound,
     Signature,
     SparseProduct,
@@ -20,12 +21,15 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
     """The least time that the datasheet allows, ns.
 
     Peak of the type for arithmetic; memory bandwidth for what the L2 cache cannot hold; the host's link for copies
-    over it.
+    over it. Of a kernel that is known by name only, FLOPs count at the GPU's fastest peak in 16 bits, where they are
+    known; the bytes of its operator's tensors do not, because it may touch a part of them.
     """
     arithmetic = 0.0
     if isinstance(signature, (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)):
         tf32 = signature.dtype == "float32" and getattr(signature, "compute", "tf32") == "tf32"
         arithmetic = _flops(signature) / _peak("tf32" if tf32 else signature.dtype, gpu) * 1e9
+    if isinstance(signature, Kernel):
+        arithmetic = signature.flops / _peak("float16", gpu) * 1e9
     if isinstance(signature, Fused):
         arithmetic = sum(flops / _peak(dtype, gpu) for dtype, flops in signature.products) * 1e9
     moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused, SparseProduct)) else 0.0

@@ -13,11 +13,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.kernel import guess
+from presim.cost.bounds import datasheet_ns
+from presim.cost.collectives.bounds import least_ns
 from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models
@@ -76,7 +81,7 @@ class Chain:
         prices = self.price(signatures, groups, cluster)
         factor = slowdown(cluster.world_size)
         complete = [
-            of_slowest(signature, price or guess(signature, self.device), factor)
+            of_slowest(signature, _possible(signature, price or guess(signature, self.device), groups, cluster), factor)
             for signature, price in zip(signatures, prices)
         ]
         return complete, [place for place, price in enumerate(prices) if price is None]
@@ -89,6 +94,15 @@ class Chain:
             )
         asked = (model.price(signature, groups[signature.group], cluster) for model in self.collective_models)
         return next((price for price in asked if price is not None), None)
+
+
+def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
+    """The price, or what the datasheets of the GPU and its wires allow at least for the work that is known."""
+    if isinstance(signature, Collective):
+        least = least_ns(signature, groups[signature.group].ranks, cluster)
+    else:
+        least = datasheet_ns(signature, cluster.gpu)
+    return price if price.duration_ns >= least else msgspec.structs.replace(price, duration_ns=math.ceil(least))
 
 
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, prices: Sequence[Path] = ()) -> PricedTrace:

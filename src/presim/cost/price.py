@@ -22,13 +22,16 @@ class Origin(enum.IntEnum):
     INTERPOLATED = 1
     LEARNED = 2
     ANALYTIC = 3
+    GUESSED = 4  # nobody covers the work
 
 
 class Price(msgspec.Struct, frozen=True):
     """The duration of one piece of device work, running alone.
 
     ``uncertainty`` is relative: the true duration is believed to lie within ``duration_ns * (1 ± uncertainty)``
-    in 80 of 100 cases.
+    in 80 of 100 cases. ``shared`` is the part of it that all prices of this hardware have in common, so that it does
+    not average out over a step: constants of another GPU generation, or a GPU model that nobody measured. A guess may
+    take up to ``longer`` of its duration more.
     """
 
     duration_ns: int
@@ -36,6 +39,8 @@ class Price(msgspec.Struct, frozen=True):
     uncertainty: float
     estimator: str  # name of the estimator that answered
     bound: str = ""  # what limits it: compute, memory, latency, network, link (to the host or a peer); empty: not known
+    shared: float = 0.0
+    longer: float = 0.0
 
 
 class Estimator(Protocol):

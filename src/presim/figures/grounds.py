@@ -12,7 +12,12 @@ from presim.says import says
 class Share(msgspec.Struct, frozen=True):
     """How much of the step time rests on one origin, and how sure it is."""
 
-    name: Annotated[str, says("measured, interpolated, learned, analytic, or host (CPU time as it was captured).")]
+    name: Annotated[
+        str,
+        says(
+            "measured, interpolated, learned, analytic, guessed (no estimator covers it), or host (captured CPU time)."
+        ),
+    ]
     estimators: Annotated[list[str], says("Names of the estimators that answered.")]
     seconds: Annotated[float, says("Seconds of the step time.")]
     share: Annotated[float, says("Share of the step time.")]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from conformance import strategies as made
 from presim import hardware
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.bounds import datasheet_ns
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.builder import TraceBuilder, default_manifest
-from presim.trace.schema import Group, Manifest
-from presim.trace.signatures import Collective, Elementwise, Gemm, Kernel, Signature
+from presim.trace.schema import Group, Manifest, Trace
+from presim.trace.signatures import Collective, Elementwise, Fused, Gemm, Kernel, Signature
 
 PRODUCT = Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16")
 SUM = Elementwise(bytes_read=8, bytes_written=4, elements=1, dtype="float32")
@@ -115,3 +119,62 @@ def test_a_cluster_smaller_than_the_job_is_refused(cluster: Cluster) -> None:
     )
     with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
         price_trace(trace, cluster)
+
+
+class Dreamer:
+    """Says that everything takes a nanosecond."""
+
+    name = "dreamer"
+
+    def price(self, signatures: list[Signature], *_: object) -> list[Price | None]:
+        return [Price(1, Origin.MEASURED, 0.05, self.name) for _ in signatures]
+
+
+class FastWires:
+    """Likewise of collectives."""
+
+    name = "fast wires"
+
+    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+        return Price(1, Origin.MEASURED, 0.05, self.name)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(made.signatures(), min_size=1, max_size=6))
+def test_no_price_is_below_what_the_datasheet_allows_whoever_says_it(signatures: list[Signature]) -> None:
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
+    groups = (Group("world", tuple(range(16)), 16),)
+    alone = [one for one in signatures if not isinstance(one, Collective)]
+    known = [*alone, Collective("all_reduce", 1 << 30, "bfloat16", 0)]
+    chain = Chain([Dreamer()], [FastWires()], device_of(cluster.gpu))
+    prices, _ = chain.price_all(known, groups, cluster)
+    for signature, price in zip(alone, prices):
+        assert price.duration_ns >= datasheet_ns(signature, cluster.gpu)
+    assert prices[-1].duration_ns > 1e9 * (1 << 30) / cluster.gpu.nvlink_bytes_per_s / 4
+
+
+def test_products_within_a_kernel_have_a_floor_as_well() -> None:
+    cluster = hardware.choose_cluster(gpu="h100-sxm")
+    kernel = Fused("mine", 1, 1, 1, "bfloat16", products=(("bfloat16", 2 * 8192**3),))
+    (price,), _ = Chain([Dreamer()], [], device_of(cluster.gpu)).price_all([kernel], (), cluster)
+    assert price.duration_ns == pytest.approx(2 * 8192**3 / 989e12 * 1e9, rel=0.01)
+
+
+def test_a_guess_says_so_and_may_be_ten_times_as_long() -> None:
+    priced = price_trace(trace_of(MYSTERY), hardware.choose_cluster(gpu="h100-sxm"))
+    assert priced.prices[0].origin is Origin.GUESSED
+    assert priced.prices[0].longer == 9.0
+
+
+@pytest.mark.parametrize(("gpu", "shared"), [("h100-sxm", 0.0), ("mi300x", 2 / 3)])
+def test_what_nobody_measured_shares_its_uncertainty(gpu: str, shared: float) -> None:
+    """Constants of another generation double it, a GPU model that nobody measured adds a half."""
+    (price,) = AnalyticEstimator(hardware.gpu(gpu)).price([PRODUCT])
+    assert price is not None
+    assert price.shared == pytest.approx(shared * price.uncertainty)
+
+
+def trace_of(signature: Signature) -> Trace:
+    build = TraceBuilder()
+    build.work(signature)
+    return build.trace()

@@ -102,6 +102,12 @@ def table() -> dict[str, Any]:
     return tomllib.loads(resources.files("presim.cost.analytic").joinpath("efficiency.toml").read_text())
 
 
+def is_measured(generation: str) -> bool:
+    """Whether any class of work has constants of this generation."""
+    sections = (section for section in table().values() if isinstance(section, dict))
+    return any(generation in section for section in sections)
+
+
 def sustained(gpu: str, which: str = "share") -> float | None:
     """What a GPU keeps of its generation's share of the peak (``half``: in 16 bits); None where nothing says."""
     found = table()["sustained"].get(gpu, {}).get(which)

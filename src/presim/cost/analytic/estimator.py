@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, scan, sparse
+from presim.cost.analytic.constants import BORROWED, is_measured
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
 from presim.hardware import Gpu
@@ -38,6 +41,8 @@ class AnalyticEstimator:
 
     def __init__(self, gpu: Gpu, *, burst: bool = False) -> None:
         self.device = device_of(gpu, burst=burst)
+        widened = self.device.doubt * (1.0 if is_measured(self.device.generation) else BORROWED)
+        self._shared = 1 - 1 / widened  # part of each uncertainty that comes with the GPU
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
@@ -49,7 +54,7 @@ class AnalyticEstimator:
                 places_of.setdefault(formula, []).append(place)
         for formula, places in places_of.items():
             for place, price in zip(places, formula([signatures[place] for place in places], self.device)):
-                prices[place] = price
+                prices[place] = msgspec.structs.replace(price, shared=price.uncertainty * self._shared)
         return prices
 
 

@@ -11,6 +11,9 @@ from presim.cost.price import Origin, Price
 from presim.trace.signatures import Kernel, Signature
 
 UNCERTAINTY = 0.9
+# A guess may be ten times too short: a product in a Triton kernel of which only the bytes were known was guessed at a
+# ninth of what its FLOPs take (docs/decisions/generated-kernels.md).
+LONGER = 9.0
 _THREADS_PER_SM = 2048
 _WAVE_US = 2.0  # one wave of resident threads, each loading and storing a few words from memory
 _IN_PLACE = 1.5  # its tensors are known, not which of them it writes: between all of them once and all of them twice
@@ -29,4 +32,6 @@ def guess(signature: Signature, device: Device) -> Price:
         duration += max(streaming, (waves - 1) * _WAVE_US * 1e-6)
     flops = signature.flops
     duration = max(duration, flops / (0.3 * device.peak("fp32")) if flops else 0.0)
-    return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, UNCERTAINTY, "guess", "memory" if moved else "latency")
+    bound = "memory" if moved else "latency"
+    found = max(1, round(duration * 1e9))
+    return Price(found, Origin.GUESSED, UNCERTAINTY, "guess", bound, shared=UNCERTAINTY, longer=LONGER)

@@ -33,6 +33,11 @@ def least_seconds(collective: Collective, ranks: tuple[int, ...], cluster: Clust
     return collective.bytes * far * own / (links.network_Bps * layout.per_node)
 
 
+def least_ns(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> float:
+    """Less than this no price may be; as far as wires are known, and with the tolerance that measured times have."""
+    return _TOLERANCE * least_seconds(collective, ranks, cluster) * 1e9 if ranks else 0.0
+
+
 def impossible(collective: Collective, ranks: tuple[int, ...], cluster: Cluster, seconds: float) -> str:
     """Why a time cannot be true, in words; empty where it can."""
     return _REASON if seconds < _TOLERANCE * least_seconds(collective, ranks, cluster) else ""
