@@ -15,6 +15,7 @@ import msgspec
 
 from presim import result as results
 from presim.cli.main import cli
+from presim.errors import MEANINGS
 from presim.report import json
 
 DOCS = Path(__file__).parent
@@ -29,6 +30,8 @@ def cli_reference() -> str:
         command = cli.get_command(context, verb)
         assert command is not None
         parts += [f"## presim {verb}\n", *(f"```text\n{text}\n```\n" for text in _help(command, verb, context))]
+    rows = "\n".join(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())
+    parts.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{rows}\n")
     return _NOTICE + "\n".join(parts)
 
 

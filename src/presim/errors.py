@@ -5,6 +5,31 @@ Library code raises, only the command line prints. A message shows the numbers a
 
 from __future__ import annotations
 
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """How the command line ends; `MEANINGS` has each in words."""
+
+    STANDS = 0
+    BUG = 1
+    UNUSABLE = 2
+    SCRIPT_FAILED = 3
+    DOES_NOT_FIT = 4
+    HANGS = 5
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.STANDS: "The prediction stands. Of other verbs than `run` and `simulate`: done.",
+    ExitCode.BUG: "A bug in presim, with a traceback. Of `doctor`: something is missing.",
+    ExitCode.UNUSABLE: "An option, a file or a script cannot be used, or the script cannot be captured here.",
+    ExitCode.SCRIPT_FAILED: "The script raised, exited with a code of its own, or was killed.",
+    ExitCode.DOES_NOT_FIT: "The job does not fit the GPU's memory.",
+    ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
+    ExitCode.INTERRUPTED: "Interrupted with Ctrl-C.",
+}
+
 
 class PresimError(Exception):
     """Whatever presim raises on purpose."""
@@ -16,3 +41,12 @@ class InputError(PresimError):
 
 class CaptureError(PresimError):
     """The script could not be run on the emulated device, or left nothing behind to price."""
+
+
+class HangError(InputError):
+    """The job would hang on the cluster: its ranks wait for each other, or for something that never comes."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the job would hang: {what}. Compare what these ranks call before; no rank's order may differ"
+        )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.setup.environment import find_compiler
+from presim.errors import ExitCode
 from support.captured import EXAMPLES
 from support.command import presim, processes_of, start
 
@@ -75,10 +76,10 @@ def test_a_missing_script_or_module_is_named(tmp_path: Path) -> None:
 
 
 def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_path: Path) -> None:
-    """Nothing of ours in it; the exit code is Python's."""
+    """Nothing of ours in it."""
     script = write(tmp_path, WORK + "def loss():\n    raise ValueError('not a number')\nloss()\n")
     ended = presim("run", *ONE, "--save", tmp_path / "t", "--json", tmp_path / "r.json", script)
-    assert ended.returncode == 1
+    assert ended.returncode == ExitCode.SCRIPT_FAILED
     frames = [line for line in ended.stderr.splitlines() if line.startswith("  File ")]
     assert frames == [f'  File "{script}", line 6, in <module>', f'  File "{script}", line 5, in loss']
     assert ended.stderr.rstrip().endswith("ValueError: not a number")
@@ -98,7 +99,7 @@ def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_pa
 def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str, error: str, tmp_path: Path) -> None:
     ended = presim("run", *ONE, "--json", "-", write(tmp_path, f"{WORK}{last}\n"))
     result = json.loads(ended.stdout)
-    assert (ended.returncode, result["exit"], result["error"]) == (1, ending, error)
+    assert (ended.returncode, result["exit"], result["error"]) == (ExitCode.SCRIPT_FAILED, ending, error)
     assert [operator["name"] for operator in result["operators"]].count("aten::mm") == 1
     assert error in sentence(ended.stderr)
 
@@ -107,7 +108,7 @@ def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(
     """With a word on options of presim's that stand behind the script, where they are the script's."""
     script = write(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()\n")
     ended = presim("run", *ONE, script, "--steps", "5")
-    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (ended.returncode, ended.stdout) == (ExitCode.SCRIPT_FAILED, "")
     assert sentence(ended.stderr) == (
         "presim: the script exited with 2; it had asked nothing of the GPU. Were --steps meant for presim? Its "
         "options come before the script"
@@ -222,7 +223,7 @@ def test_a_killed_launcher_takes_its_script_along(tmp_path: Path) -> None:
 def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
     script = write(tmp_path, WORK + "import no_such_framework\n")
     ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
-    assert ended.returncode == 1
+    assert ended.returncode == ExitCode.SCRIPT_FAILED
     error = json.loads((tmp_path / "r.json").read_text())["error"]
     assert error.startswith("ModuleNotFoundError: No module named 'no_such_framework': `")
     assert "-m pip install no_such_framework`" in error

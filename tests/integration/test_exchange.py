@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from presim import api
-from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
-from presim.errors import CaptureError
+from presim.errors import HangError
 from presim.trace import store
 from presim.trace.collate import Communicators
 from presim.trace.representatives import Representatives
@@ -36,7 +35,7 @@ def test_calls_past_pytorch_are_named_with_their_lines_as_well() -> None:
 
 
 def test_with_a_live_clock_ranks_that_disagree_are_named_too() -> None:
-    with pytest.raises(CaptureError, match="every rank waits for another") as caught:
+    with pytest.raises(HangError, match="every rank waits for another") as caught:
         api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all", live=True)
     assert f"they wait in rank 0 at {SCRIPTS / 'disagree.py'}:12: all_reduce of 4194304 bytes" in str(caught.value)
 

@@ -12,6 +12,7 @@ from presim.capture.launchers.launch import Launch
 from presim.capture.ranks.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import Request, capture
+from presim.errors import ExitCode
 from presim.hardware.choose import choose_cluster
 from presim.trace import store
 from presim.trace.schema import Kind, Trace
@@ -68,7 +69,7 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(tmp_path: Path) -> None:
     script, report = tmp_path / "dies.py", tmp_path / "r.json"
     script.write_text(DIES)
     ended = presim("run", *WORLD, "--ranks", "all", "--json", report, script)
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == ExitCode.SCRIPT_FAILED, ended.stderr
     result = json.loads(report.read_text())
     assert (result["job"]["rank"], result["error"]) == (1, "the script's process ended with SIGSEGV")
 

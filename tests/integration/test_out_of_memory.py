@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.captured import run
+from presim.errors import ExitCode
+from support.captured import EXAMPLES, run
+from support.command import presim
 
 GiB = 2**30
 
@@ -23,6 +25,15 @@ def test_on_40_gb_pytorch_itself_raises() -> None:
     assert 35 * GiB < result.memory.peak_reserved_bytes < 40 * GiB
     held = {category.name: category.bytes for category in result.memory.by_category}
     assert held["parameter"] == 12 * 16384 * 16384 * 2
+
+
+def test_the_command_line_says_whether_the_prediction_stands(tmp_path: Path) -> None:
+    """Also of a saved job, and for another GPU."""
+    script, job = EXAMPLES / "out_of_memory.py", tmp_path / "job"
+    assert presim("run", "--gpu", "a100-40gb-sxm", "-q", script).returncode == ExitCode.DOES_NOT_FIT
+    assert presim("run", "--gpu", "a100-80gb-sxm", "-q", "--save", job, script).returncode == ExitCode.STANDS
+    assert presim("simulate", job, "-q").returncode == ExitCode.STANDS
+    assert presim("simulate", job, "--gpu", "a100-40gb-sxm", "-q").returncode == ExitCode.DOES_NOT_FIT
 
 
 def test_on_80_gb_it_fits() -> None:

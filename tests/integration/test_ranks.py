@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from presim.errors import ExitCode
 from support.captured import EXAMPLES, SCRIPTS
 from support.command import presim, processes_of, start
 
@@ -149,7 +150,7 @@ def test_a_job_that_would_hang_is_never_predicted(
     script = tmp_path / "talks.py"
     script.write_text(TALKS.format(talk=talk, steps=steps, rows=8))
     ended = presim("run", "--gpu", "h100-sxm", "--world-size", "2", "-q", *mode, script)
-    assert ended.returncode != 0
+    assert ended.returncode == ExitCode.HANGS
     assert "the job would hang" in ended.stderr
     assert re.search(named, ended.stderr), ended.stderr
     assert "'default_pg' (ranks 0, 1)" in ended.stderr
@@ -179,7 +180,7 @@ def test_ranks_that_wait_for_each_other_on_the_cpu_are_named(tmp_path: Path) -> 
     script = tmp_path / "gloo.py"
     script.write_text(CPU_RECV)
     ended = presim("run", "--gpu", "h100-sxm", "--world-size", "2", "-q", script)
-    assert ended.returncode != 0
+    assert ended.returncode == ExitCode.HANGS
     expected = f"the job would hang: every rank waits for another, rank 0 at {script}:5, rank 1 at {script}:5"
     assert expected in ended.stderr
 
@@ -198,7 +199,7 @@ def test_a_rank_that_fails_is_named_and_the_others_are_stopped(tmp_path: Path) -
     script, report = tmp_path / "fails.py", tmp_path / "r.json"
     script.write_text(FAILS)
     ended = presim("run", *WORLD, "-q", "--ranks", "0-2", "--json", report, script, MARK=str(tmp_path / "mark"))
-    assert ended.returncode == 1
+    assert ended.returncode == ExitCode.SCRIPT_FAILED
     assert "rank 2:\nTraceback" in ended.stderr
     assert "presim: rank 2: RuntimeError: rank 2 has no data; the result covers" in ended.stderr
     result = json.loads(report.read_text())

@@ -74,14 +74,14 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code: 2 for input that cannot be used."""
+    """Run the command line and leave the process with its exit code (`presim.errors.ExitCode`)."""
     streams.prepare()
     sys.exit(run(args))
 
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    from presim.errors import PresimError
+    from presim.errors import ExitCode, HangError, PresimError
 
     try:
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
@@ -92,10 +92,10 @@ def run(args: list[str] | None = None) -> int:
         return error.exit_code
     except PresimError as error:
         click.echo(f"presim: {error}", err=True)
-        return 2
+        return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
     except (KeyboardInterrupt, click.Abort):
         click.echo("presim: interrupted", err=True)
-        return 130
+        return ExitCode.INTERRUPTED
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from presim.errors import ExitCode
+
 if TYPE_CHECKING:
     from presim.pipeline import Evaluation
+    from presim.result import Result
 
+_FAILED = ("raised", "exited", "killed")  # `Result.exit` of a script that did not come to its end
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -180,3 +184,10 @@ class Outputs:
             sys.stdout.buffer.write(json.encode(evaluation.result))
         else:
             json.write(evaluation.result, path)
+
+
+def exit_code(result: Result) -> ExitCode:
+    """0 only for a prediction that stands."""
+    if result.exit == "out_of_memory" or result.memory.fits is False:
+        return ExitCode.DOES_NOT_FIT
+    return ExitCode.SCRIPT_FAILED if result.exit in _FAILED else ExitCode.STANDS

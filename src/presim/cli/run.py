@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -107,7 +107,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
         covers = "; it had asked nothing of the GPU" if empty else "; the result covers what was captured until then"
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
         click.echo(f"presim: {rank}{in_a_line(result.error)}{covers}{_misplaced(args)}", err=True)
-    return 1 if failed else 0
+    return exit_code(result)
 
 
 def _misplaced(args: Sequence[str]) -> str:

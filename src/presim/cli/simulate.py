@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 
 
 @click.command("simulate")
@@ -15,7 +15,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Report on this captured rank; default: the lowest.")
 @engine_options
 @output_options
-def command(directory: str, **options: Any) -> None:
+def command(directory: str, **options: Any) -> int:
     """Price and simulate the trace in DIR, which `presim run --save` made.
 
     Without options the cluster is the one that was captured for. Another GPU, or another split of the same number of
@@ -26,4 +26,6 @@ def command(directory: str, **options: Any) -> None:
 
     outputs = Outputs.taken(options)
     outputs.check(directory)
-    outputs.deliver(evaluate_saved(directory, EvaluationOptions(**options)))
+    evaluation = evaluate_saved(directory, EvaluationOptions(**options))
+    outputs.deliver(evaluation)
+    return exit_code(evaluation.result)

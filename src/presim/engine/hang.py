@@ -5,21 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from presim.errors import InputError
+from presim.errors import HangError
 from presim.trace.schema import Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, family
 
 _NAMED = 6  # entries in a message
 _RANKS_NAMED = 8
-
-
-class HangError(InputError):
-    """The job would hang on the cluster: its ranks wait for each other, or for something that never comes."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the job would hang: {what}. Compare what these ranks call before; no rank's order may differ"
-        )
 
 
 def describe(trace: Trace, entry: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from presim.errors import CaptureError
+from presim.errors import CaptureError, HangError
 
 _IDLE_S = 120.0  # neither a rank's process nor one that it started used any CPU
 _STUCK_S = 5.0
@@ -59,4 +59,4 @@ class Patience:
             calls = unmet()
             named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
             where = f"they wait in {named}" if named else "run without --live to see where"
-            raise CaptureError(f"the job would hang: with a live clock every rank waits for another; {where}")
+            raise HangError(f"with a live clock every rank waits for another; {where}")

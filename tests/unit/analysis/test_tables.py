@@ -102,8 +102,8 @@ def test_unknown_kernels_are_confessed() -> None:
     result = result_of(build.trace())
     (sentence,) = result.not_modelled
     assert re.fullmatch(
-        r"The time of kernels known only by name is a guess: \S+ [mu]?s, 50\.0% of the step, most of it mystery; it may "
-        r"be ten times as long\.",
+        r"The time of kernels known only by name is a guess: \S+ [mu]?s, 50\.0% of the step, most of it mystery; it "
+        r"may be ten times as long\.",
         sentence.replace("µs", "us").replace("ns", "us"),
     ), sentence
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from golden.scenarios import kernel
-from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
+from presim.errors import HangError
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Trace

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from presim.engine.hang import HangError
 from presim.engine.matching import match_collectives
+from presim.errors import HangError
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Collective, Splits
 from presim.trace.representatives import Representatives

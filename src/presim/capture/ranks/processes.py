@@ -13,7 +13,7 @@ from pathlib import Path
 from presim.capture import ctrl_c
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
 from presim.capture.script.whereabouts import ask
-from presim.errors import CaptureError
+from presim.errors import CaptureError, HangError
 
 _POLL_S = 0.2
 _GRACE_S = 3.0  # for the others to fail by themselves where one has failed
@@ -55,7 +55,8 @@ def supervise(
     others have a moment to fail by themselves, then are ended. ``start`` starts one.
 
     Raises:
-        CaptureError: the limit has passed, or every rank waits for another.
+        CaptureError: the limit has passed.
+        HangError: every rank waits for another.
     """
     watch = watch or Watch()
     deadline = time.monotonic() + limit_s
@@ -96,16 +97,13 @@ class _Standstill:
         return self._since is not None and time.monotonic() - self._since > _STANDSTILL_S
 
 
-def _hangs(starts: Sequence[Start], running: Mapping[int, Process]) -> CaptureError:
+def _hangs(starts: Sequence[Start], running: Mapping[int, Process]) -> HangError:
     places = []
     for start in [start for start in starts if start.rank in running][:_NAMED]:
         line = ask(running[start.rank].pid, start.control.parent)
         places.append(f"rank {start.rank}{f' at {line}' if line else ''}")
     more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
-    return CaptureError(
-        f"the job would hang: every rank waits for another, {', '.join(places)}{more}. Compare what these ranks send, "
-        "receive and wait for; no rank's order may differ"
-    )
+    return HangError(f"every rank waits for another, {', '.join(places)}{more}")
 
 
 def _wait(running: Mapping[int, Process]) -> list[int]:
