@@ -104,6 +104,16 @@ def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str,
     assert error in sentence(ended.stderr)
 
 
+def test_a_script_that_only_allocates_is_told_what_there_is(tmp_path: Path) -> None:
+    script = write(tmp_path, "import torch\nx = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n")
+    ended = presim("run", *ONE, script)
+    assert ended.returncode == ExitCode.UNUSABLE
+    assert sentence(ended.stderr) == (
+        f"presim: {script} allocated 30.0 MiB on the GPU in 1 block and launched no work, so there is nothing to time: "
+        "does it call its model, and not only create it?"
+    )
+
+
 def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(tmp_path: Path) -> None:
     """With a word on options of presim's that stand behind the script, where they are the script's."""
     script = write(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()\n")

@@ -26,6 +26,7 @@ from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Kind, Trace
+from presim.units import gib
 
 OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
 
@@ -95,11 +96,23 @@ def capture(
             else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
     if not any(_used_device(trace) for trace in found.traces):
-        raise CaptureError(
-            f"{request.program.script} ended without asking anything of the GPU: does it move its model to 'cuda', "
-            "in this process and not in one that it starts?"
-        )
+        raise CaptureError(_nothing_to_time(request.program.script, found.traces[0]))
     return found
+
+
+def _nothing_to_time(script: str, trace: Trace) -> str:
+    """Of a script that launched nothing: what it did of the GPU, and what to do."""
+    sizes = trace.columns["value"][trace.mask(Kind.ALLOC)].astype(int)
+    if not len(sizes):
+        return (
+            f"{script} ended without asking anything of the GPU: does it move its model to 'cuda', in this process and "
+            "not in one that it starts?"
+        )
+    blocks = f"{len(sizes)} block{'s' if len(sizes) > 1 else ''}"
+    return (
+        f"{script} allocated {gib(int(sizes.sum()))} on the GPU in {blocks} and launched no work, so there is nothing "
+        "to time: does it call its model, and not only create it?"
+    )
 
 
 def _capture_differing(request: Request, setting: Setting, progress: Callable[[str], None]) -> Capture:

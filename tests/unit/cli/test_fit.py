@@ -117,10 +117,10 @@ def test_bad_logs_are_one_sentence_and_leave_no_file(
     assert list(tmp_path.glob("*.toml*")) == []
 
 
-def traced(path: Path, calls: list[tuple[str, int, float]]) -> str:
-    """A trace of PyTorch's profiler with these calls (name, elements, us) among eight ranks."""
+def traced(path: Path, calls: list[tuple[str, int, float]], ranks: int = 8) -> str:
+    """A trace of PyTorch's profiler with these calls (name, elements, us) among some ranks."""
     kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
-    args = {"dtype": "Float", "Group size": 8, "Process Group Ranks": str(list(range(8)))}
+    args = {"dtype": "Float", "Group size": ranks, "Process Group Ranks": str(list(range(ranks)))}
     events = [
         {**kernel, "ts": at, "dur": us, "args": {**args, "Collective name": name, "In msg nelems": elements}}
         for at, (name, elements, us) in enumerate(calls)
@@ -171,7 +171,7 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     ("calls", "count", "message"),
     [
         ([("allreduce", 8, 1.0)], 1, "give the traces of two or more"),
-        ([("broadcast", 8, 1.0)], 2, "none of 1 collectives of these traces is of a kind and of ranks that"),
+        ([("broadcast", 8, 1.0)], 2, "cluster.toml models all_reduce, and the traces hold broadcast: fit the file to"),
     ],
 )
 def test_traces_that_teach_nothing_are_said(
@@ -181,4 +181,18 @@ def test_traces_that_teach_nothing_are_said(
     traces = [traced(tmp_path / f"rank{rank}.json", calls) for rank in range(count)]
     assert main.run(["fit", "--update", str(file), *traces, "--out", str(out)]) == 2
     assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_traces_of_a_larger_job_than_the_file_describes_are_told_what_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = statistical(tmp_path), tmp_path / "moved.toml"
+    traces = [traced(tmp_path / f"rank{rank}.json", [("allreduce", 1 << 22, 9.0)], ranks=16) for rank in range(2)]
+    capsys.readouterr()
+    assert main.run(["fit", "--update", str(file), *traces, "--out", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"presim: the traces are of a job with rank 15 and {file} describes 8 GPUs (nodes = 1): raise nodes in the "
+        "file to the job's, or give traces of a job that fits it\n"
+    )
     assert not out.exists()

@@ -86,10 +86,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     found, left = seen.read(paths)
     fits = [each for each in found if max(each.ranks) < cluster.world_size and each.kind in parameters.minimum]
     if not fits:
-        raise InputError(
-            f"none of {len(found)} collectives of these traces is of a kind and of ranks that {file} has: "
-            f"{cluster.world_size} GPUs, {', '.join(sorted(parameters.minimum))}"
-        )
+        raise InputError(_no_fit(found, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
     points = [
         Point(Collective(each.kind, each.bytes, each.dtype, 0), each.ranks, cluster, each.own_us * 1e-6, "job")
         for each in fits
@@ -108,6 +105,21 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
         f"late ranks make the third quartile {ratio:.2f} times as long in the median",
     ]
+
+
+def _no_fit(found: Sequence[seen.Seen], gpus: int, nodes: int, kinds: Sequence[str], file: Path) -> str:
+    """Why none of a job's collectives can teach the file anything, and what to do."""
+    highest = max((max(each.ranks) for each in found), default=-1)
+    if highest >= gpus:
+        return (
+            f"the traces are of a job with rank {highest} and {file} describes {gpus} GPUs (nodes = {nodes}): raise "
+            "nodes in the file to the job's, or give traces of a job that fits it"
+        )
+    there = ", ".join(sorted({each.kind for each in found})) or "none that two of the ranks have in common"
+    return (
+        f"{file} models {', '.join(kinds)}, and the traces hold {there}: fit the file to logs of these kinds first "
+        "(presim fit --nccl-tests), or profile steps that use them"
+    )
 
 
 def _error(parameters: Parameters, points: Sequence[Point]) -> float:
