@@ -40,6 +40,7 @@ class RunKeywords(SimulateKeywords, total=False):
     limit: float
     values: Sequence[str]
     draws: int
+    sanitize: bool
     live: bool
     save: str | os.PathLike[str] | None
     profile_missing: bool

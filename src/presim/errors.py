@@ -17,6 +17,7 @@ class ExitCode(enum.IntEnum):
     SCRIPT_FAILED = 3
     DOES_NOT_FIT = 4
     HANGS = 5
+    MISUSE = 6
     INTERRUPTED = 130
 
 
@@ -27,6 +28,7 @@ MEANINGS = {
     ExitCode.SCRIPT_FAILED: "The script raised, exited with a code of its own, or was killed.",
     ExitCode.DOES_NOT_FIT: "The job does not fit the GPU's memory.",
     ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
+    ExitCode.MISUSE: "The script does what CUDA would punish: an index out of range, a copy beyond a block, ….",
     ExitCode.INTERRUPTED: "Interrupted with Ctrl-C.",
 }
 

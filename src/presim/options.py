@@ -57,6 +57,7 @@ class RunOptions(EvaluationOptions):
     limit: float = 600.0  # seconds; give up on a script that takes longer
     values: Sequence[str] = ()  # who answers for values that are not computed, as KEY=VALUE
     draws: int = 1  # captures, each with other draws of the experts that tokens go to; of `values`' routing
+    sanitize: bool = False  # check that streams wait for each other before they use a tensor
     live: bool = False  # the script's own clocks show the cluster's time while it runs
     save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
     profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks

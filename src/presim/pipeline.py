@@ -108,7 +108,7 @@ def _of_the_job(
         memory=memory or result.memory,
         ranks=list(ranks),
         coverage=looked_at,
-        notes=[*said, *result.notes],
+        notes=[*result.misuse, *said, *result.notes],
         not_modelled=[sentence for sentence in result.not_modelled if single or sentence != PEERS_READY],
     )
 

@@ -57,6 +57,12 @@ class Result(msgspec.Struct, frozen=True):
         str,
         says("How the script ended: ok, stopped (after --steps), raised, exited, out_of_memory or killed."),
     ]
+    misuse: Annotated[
+        list[str],
+        says(
+            "What CUDA would punish (copies beyond a block or into a freed one, indices out of range), with its line."
+        ),
+    ]
     error: Annotated[str, says("The script's own error, where it raised or ran out of memory.")]
     step_time_s: Annotated[float | None, says("Seconds of a steady step; of the whole run where it has no steps.")]
     step_time_low_s: Annotated[float | None, says("Lower end of the 80 % interval of step_time_s.")]

@@ -202,7 +202,7 @@ def _capture(
     ranks = options.ranks if options.rank is None else str(options.rank)
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
-    request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values))
+    request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
 
     def simulator(blocked: Blocked) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]

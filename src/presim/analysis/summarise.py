@@ -85,6 +85,7 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         ranks=[],
         coverage=Coverage(1, 0, 0, 0, 0, 0, 0, "", []),
         exit=trace.manifest.exit,
+        misuse=list(dict.fromkeys(sentence for one in job or [trace] for sentence in one.manifest.misuse)),
         error=trace.manifest.error,
         step_time_s=step_time_s,
         step_time_low_s=low_s,

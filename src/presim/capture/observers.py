@@ -19,6 +19,7 @@ from presim.capture.adapters import (
     deepspeed,
     flex_attention,
     losses,
+    sanitizer,
     vllm_kernels,
     vllm_workers,
 )
@@ -34,6 +35,7 @@ from presim.capture.script import whereabouts
 from presim.capture.script.control import Control
 from presim.capture.script.cpu_weights import CpuWeights
 from presim.capture.script.hook import Hook
+from presim.capture.script.misuse import Misuse
 from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.optimizer_steps import OptimizerSteps
 from presim.capture.script.rank_reads import RankReads
@@ -92,6 +94,8 @@ class Observers:
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), there.deep_ep
         self.read_backs: ReadBacks | None = None  # where values are computed
         self.rank_reads = RankReads()
+        self.misuse = Misuse()
+        self.misuse.install(hook)
         self._join_world(control, ends)
         process_groups.install(hook, SharedTokens(control.rank, _all_run(control), hook.route_as))
         spawn.install(ends.refuse)
@@ -116,6 +120,8 @@ class Observers:
             self.read_backs.install(hook)
             losses.install(hook)
         torch.cuda._lazy_call(hook.track_memory)
+        if control.sanitize:
+            sanitizer.install()
 
     def _join_world(self, control: Control, ends: Ends) -> None:
         stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}

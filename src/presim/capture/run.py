@@ -41,6 +41,7 @@ class Request:
     limit_s: float = 600.0  # end a script that takes longer
     script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
     values: tuple[str, ...] = ()  # policies, as --values takes them
+    sanitize: bool = False  # check that streams wait for each other before they use a tensor
     is_quiet: bool = False  # what the script prints, warnings too, is kept back unless it fails
 
 
@@ -87,8 +88,8 @@ def capture(
     imports = ("module" if request.program.module else "script", request.program.script)
     with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
         setting = Setting(
-            request.program, cluster, libraries, hook, request.limit_s,
-            request.script_stdout, request.is_quiet, values, simulator, forks,
+            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.is_quiet,
+            sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
         )  # fmt: skip
         found = (
             _capture_differing(request, setting, progress)

@@ -81,11 +81,17 @@ class Runner:
             print(stop.code, file=sys.stderr)
 
     def _raised(self, error: BaseException, how: str, code: int = 1) -> None:
+        from presim.capture.adapters import sanitizer
+
         _print_own_traceback(error, f"rank {self.control.rank}:\n" if len(self.control.present) > 1 else "")
         self.outcome.exit = how
         self.outcome.code = code
         last = traceback.format_exception_only(error)[-1].strip()
         last = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
+        if found := sanitizer.explain(error):
+            last = found
+            line = whereabouts.raising_line(error)
+            self.outcome.misuse = (f"Misuse of the GPU at {line}: {found}.",)
         own = extensions.own_runtime(extensions.loaded_libraries())
         self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, own))
 
@@ -146,6 +152,7 @@ class Runner:
         }
         outcome.facts = observers.facts()
         own = extensions.own_runtime(extensions.loaded_libraries())
+        outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = tuple(observers.rank_reads.places)
         outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}

@@ -188,6 +188,8 @@ class Outputs:
 
 def exit_code(result: Result) -> ExitCode:
     """0 only for a prediction that stands."""
+    if result.misuse:
+        return ExitCode.MISUSE
     if result.exit == "out_of_memory" or result.memory.fits is False:
         return ExitCode.DOES_NOT_FIT
     return ExitCode.SCRIPT_FAILED if result.exit in _FAILED else ExitCode.STANDS

@@ -51,6 +51,11 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     show_default=True,
     help="Give up on a script that takes longer to capture.",
 )
+@click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Stop where a stream uses a tensor without waiting for another stream's use (PyTorch's CUDA sanitizer).",
+)
 @click.option("--live", is_flag=True, help="The script's own clocks show the cluster's time while it runs.")
 @click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
 @click.option(
@@ -107,6 +112,8 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
         covers = "; it had asked nothing of the GPU" if empty else "; the result covers what was captured until then"
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
         click.echo(f"presim: {rank}{in_a_line(result.error)}{covers}{_misplaced(args)}", err=True)
+    if result.misuse and outputs.quiet:
+        click.echo(f"presim: {in_a_line(result.misuse[0])}", err=True)
     return exit_code(result)
 
 

@@ -144,6 +144,7 @@ class Manifest(msgspec.Struct, frozen=True):
     neighbours: float = 0.0  # share of that machine's CPUs that other processes used meanwhile
     host_probe_ns: int = 0  # of older captures: CPU time of a fixed piece of Python where captured; 0: not taken
     read_backs: tuple[ReadBack, ...] = ()
+    misuse: tuple[str, ...] = ()  # what CUDA would punish, as sentences with the line of the script
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said

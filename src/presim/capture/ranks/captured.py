@@ -93,6 +93,7 @@ def _manifest(captured: Captured, setting: Setting) -> Manifest:
         reference_host=True,
         neighbours=outcome.neighbours,
         read_backs=outcome.read_backs,
+        misuse=outcome.misuse,
         policies=setting.values or {"values": OFF},
         allocator=outcome.allocator,
         notes=(*program.notes, *outcome.notes, *_unfilled(facts.get("unfilled_bytes", 0))),

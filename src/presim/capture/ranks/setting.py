@@ -40,6 +40,7 @@ class Setting:
     limit_s: float
     stdout: int | None = None  # file descriptor for what the script prints; None: ours
     is_quiet: bool = False  # no rank is heard unless it fails
+    sanitize: bool = False  # check that streams wait for each other
     values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
     # One for each wave; it can ask which ranks wait for others.
     simulator: Callable[[Blocked], contextlib.AbstractContextManager[Simulator]] | None = None

@@ -147,6 +147,7 @@ def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) 
         steps=wave.steps,
         hook=str(setting.hook),
         values=setting.values,
+        sanitize=setting.sanitize,
         outcome=str(own / "outcome.json"),
         store=port,
         rank=rank,

@@ -22,6 +22,7 @@ class Control(msgspec.Struct, frozen=True):
     store: int = 0  # port of the rendezvous store on this machine
     rank: int = 0
     present: dict[int, str] = {}  # ranks that run together -> the others they stand for (presim.trace.spans)
+    sanitize: bool = False  # check that streams wait for each other
     is_scout: bool = False  # end where the script meets ranks that it cannot do without
 
 
@@ -38,6 +39,7 @@ class Outcome(msgspec.Struct):
     versions: dict[str, str] = {}
     facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
     notes: tuple[str, ...] = ()  # sentences about what the script used
+    misuse: tuple[str, ...] = ()  # what CUDA would punish, as sentences with the line of the script
     nccl: dict[str, str] = {}  # NCCL's environment variables
     neighbours: float = 0.0  # share of the machine's CPUs that other processes used meanwhile
     read_backs: tuple[ReadBack, ...] = ()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 OnRead = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)  # operator, origin, first bytes
 OnReplay = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # key
+OnMisuse = ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # what was done wrong
 OnCollective = ctypes.CFUNCTYPE(ctypes.c_int32)  # returns `Hook.site_id` of the line that calls it
 
 
@@ -53,6 +54,7 @@ class Hook:
         self._intern = library.presim_intern
         self._group_ranks = library.presim_group_ranks
         self._call_sites = library.presim_call_sites
+        self._misuse = library.presim_on_misuse
         self._scopes: dict[str, int] = {}
         self._sites: dict[str, int] = {}
         self.exchange = ""  # what the collectives that are asked for now stand for (`adapters.deep_ep_exchange`)
@@ -66,6 +68,11 @@ class Hook:
         """At every collective of PyTorch's: where the script calls it."""
         self._on_collective = OnCollective(lambda: self._site_id(line()))  # kept alive as long as it may be called
         self._call_sites(self._on_collective)
+
+    def tell_misuse(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with what CUDA would punish, as a clause, while the script's line is being run."""
+        self._on_misuse = OnMisuse(lambda text: listener(text.decode()))
+        self._misuse(self._on_misuse)
 
     def _site_id(self, line: str) -> int:
         text = f"site at={line.replace(' ', '_')}" + (f" exchange={self.exchange}" if self.exchange else "")

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import sysconfig
+import traceback
 from pathlib import Path
 from types import FrameType
 
@@ -59,6 +60,12 @@ def calling_line() -> str:
             outside = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return outside or "(backward)"
+
+
+def raising_line(error: BaseException) -> str:
+    """The innermost line of the author's own code that an exception came through; empty where none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if is_own(frame.filename)), "")
 
 
 @functools.cache

@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "enqueue.h"
 #include "memory.h"
+#include "misuse.h"
 #include "values.h"
 
 namespace presim {
@@ -121,6 +122,8 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   if (to_peer && target.device && source.device) name = "peer";
   if (target.device && !covered(to.begin, to.span(shape))) return kInvalidValue;
   if (source.device && !covered(from.begin, from.span(shape))) return kInvalidValue;
+  if (target.device) check_block(to.begin, to.span(shape), true);
+  if (source.device) check_block(from.begin, from.span(shape), false);
   bool pageable = (!target.device && !target.pinned) || (!source.device && !source.pinned);
   int32_t work = describe(name, shape.bytes(), !pageable && !(target.device && source.device));
   if (stream->capture.load(std::memory_order_acquire) != nullptr) {
@@ -196,6 +199,7 @@ int fill_2d(void* address, size_t pitch, unsigned value, unsigned width, size_t 
   Shape shape{width * count, height};
   if (shape.bytes() == 0) return kSuccess;
   if (address == nullptr || !covered(address, to.span(shape))) return kInvalidValue;
+  check_block(address, to.span(shape), true);
   int32_t work = describe_fill(shape.bytes());
   if (stream->capture.load(std::memory_order_acquire) != nullptr) {
     if (wait) return invalidate_capture(*stream, kCaptureUnsupported);

@@ -7,6 +7,7 @@
 #include "describe.h"
 #include "groups.h"
 #include "memory.h"
+#include "misuse.h"
 #include "operators.h"
 #include "own_time.h"
 #include "recorder.h"
@@ -66,6 +67,9 @@ PRESIM_API void presim_retag(const int64_t* addresses, int64_t count, int32_t ca
 
 // Whom to ask for the line of the script that calls a collective.
 PRESIM_API void presim_call_sites(presim::CallSite ask) { presim::hook::ask_call_sites(ask); }
+
+// Whom to tell what CUDA would punish.
+PRESIM_API void presim_on_misuse(presim::OnMisuse listener) { presim::listen_to_misuse(listener); }
 
 // Nanoseconds that observing took on the Python side.
 PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }

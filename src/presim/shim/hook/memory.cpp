@@ -7,7 +7,9 @@
 
 #include <unordered_map>
 
+#include "blocks.h"
 #include "memory.h"
+#include "misuse.h"
 #include "operators.h"
 #include "own_time.h"
 #include "recorder.h"
@@ -59,6 +61,7 @@ void block_given(const TraceEntry& entry) {
   state.bytes[entry.addr_] = rounded;
   state.pending = entry.addr_;
   state.pending_record = append_block(Kind::Alloc, entry.addr_, rounded);
+  block_begins(entry.addr_, size_t(rounded));
   presim_zero_block(reinterpret_cast<void*>(entry.addr_), entry.size_);
 }
 
@@ -71,6 +74,7 @@ void block_returned(const TraceEntry& entry) {
   state.pending_record = UINT64_MAX;
   state.allocated = now;
   if (found != state.bytes.end()) state.bytes.erase(found);
+  block_ends(entry.addr_);
   append_block(Kind::Free, entry.addr_, bytes);
 }
 
@@ -81,7 +85,12 @@ void install_allocator_tracker() {
     OwnTime observing;
     if (entry.action_ == TraceEntry::ALLOC) block_given(entry);
     if (entry.action_ == TraceEntry::FREE_REQUESTED) block_returned(entry);
+    bool grows = entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP;
+    bool shrinks = entry.action_ == TraceEntry::SEGMENT_FREE || entry.action_ == TraceEntry::SEGMENT_UNMAP;
+    if (grows) segment_begins(entry.addr_, entry.size_);
+    if (shrinks) segment_ends(entry.addr_, entry.size_);
   });
+  set_block_check(check_access);
 }
 
 }  // namespace presim::hook

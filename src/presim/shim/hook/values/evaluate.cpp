@@ -160,6 +160,7 @@ Plan* begin(const at::RecordFunction& fn) {
   if (op.treatment == Treatment::Ignore || inputs.size() != op.arguments) return nullptr;
   Seen seen = see(inputs);
   if (!seen.device || seen.wrapped || c10::impl::TorchDispatchModeTLS::any_modes_set()) return nullptr;
+  if (op.bounded != Bounded::No) check_bounds(op.bounded, op.name, inputs);
   if (op.treatment == Treatment::ReadScalar) return begin_read(op, inputs[0].toTensor()), nullptr;
   Plan& plan = *take(op);
   plan.reads = op.treatment == Treatment::Copy && inputs[0].toTensor().is_cpu();

@@ -93,6 +93,7 @@ std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
   op->computed_by = op->stand_in != nullptr ? handle_of(*op->stand_in) : *op->handle;
   op->treatment = treatment_of(*op, schema, space, name);
   op->rule = rule_of(name);
+  op->bounded = bounded(qualified);
   op->counts = one_of(name, {"equal", "nonzero", "_unique2", "_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"});
   op->random = op->handle->hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < op->arguments; ++i) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bounds.h"
 #include "stand_ins.h"
 
 namespace presim::hook::values {
@@ -45,6 +46,7 @@ struct Operator {
   const StandIn* stand_in = nullptr;
   Treatment treatment = Treatment::Ignore;
   Rule rule = Rule::Number;
+  Bounded bounded = Bounded::No;
   bool counts = false;  // its host code reads a count back while it runs
   bool random = false;
   int dim = -1, reduction = -1, target = -1, training = -1;  // places of the arguments of these names

@@ -1,0 +1,37 @@
+"""PyTorch's CUDA sanitizer, which finds tensors that a stream uses without waiting for another stream's use.
+
+It watches PyTorch's operators and allocations, streams and events, and works on the emulated device as on a GPU. What
+it finds it raises at the line that uses the tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.cuda._sanitizer as cuda_sanitizer
+
+
+def install() -> None:
+    """From now on, in this process."""
+    cuda_sanitizer.enable_cuda_sanitizer()
+
+
+def explain(error: BaseException) -> str:
+    """What the sanitizer found, as a clause; empty for any other error."""
+    if not isinstance(error, cuda_sanitizer.CUDASanitizerErrors) or not error.errors:
+        return ""
+    found: Any = error.errors[0]
+    now, before = found.current_access, found.previous_access
+    more = f", and {len(error.errors) - 1} more such uses" if len(error.errors) > 1 else ""
+    return (
+        f"{_operator(now.operator)} {_verb(now)} a tensor on stream {now.stream} without waiting for "
+        f"{_operator(before.operator)}, which {_verb(before)} it on stream {before.stream}{more}"
+    )
+
+
+def _operator(schema: Any) -> str:
+    return str(getattr(schema, "name", schema)).partition("(")[0] or "an operator"
+
+
+def _verb(access: Any) -> str:
+    return "writes" if access.type is cuda_sanitizer.AccessType.WRITE else "reads"

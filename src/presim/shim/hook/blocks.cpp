@@ -1,0 +1,91 @@
+#include "blocks.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "misuse.h"
+
+namespace presim::hook {
+namespace {
+
+using Stretches = std::map<size_t, size_t>;  // address -> bytes, disjoint
+
+struct Memory {
+  std::mutex mutex;
+  Stretches segments, blocks, freed;  // freed: as they were when they lived; what is handed out again is none of them
+};
+
+Memory& memory() {
+  static auto* state = new Memory;
+  return *state;
+}
+
+Stretches::iterator holding(Stretches& stretches, size_t address) {
+  auto after = stretches.upper_bound(address);
+  if (after == stretches.begin()) return stretches.end();
+  auto found = std::prev(after);
+  return address < found->first + found->second ? found : stretches.end();
+}
+
+// Removes whatever overlaps [address, address + bytes).
+void clear(Stretches& stretches, size_t address, size_t bytes) {
+  auto at = holding(stretches, address);
+  if (at == stretches.end()) at = stretches.lower_bound(address);
+  while (at != stretches.end() && at->first < address + bytes) at = stretches.erase(at);
+}
+
+std::string of_bytes(size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+
+// What is wrong; empty where nothing is.
+std::string wrong(Memory& state, size_t address, size_t bytes, const std::string& doing) {
+  if (holding(state.segments, address) == state.segments.end()) return "";
+  auto block = holding(state.blocks, address);
+  if (block == state.blocks.end()) {
+    auto freed = holding(state.freed, address);
+    if (freed == state.freed.end()) return doing + " memory of PyTorch's allocator that no tensor holds";
+    return doing + " a block of " + of_bytes(freed->second) + " that was freed";
+  }
+  size_t end = block->first + block->second;
+  if (address + bytes <= end) return "";
+  return doing + " " + of_bytes(address + bytes - end) + " beyond the end of a block of " + of_bytes(block->second);
+}
+
+}  // namespace
+
+void segment_begins(size_t address, size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  memory().segments[address] = bytes;
+}
+
+void segment_ends(size_t address, size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  clear(memory().segments, address, bytes);
+  clear(memory().freed, address, bytes);
+}
+
+void block_begins(size_t address, size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  memory().blocks[address] = bytes;
+  clear(memory().freed, address, bytes);
+}
+
+void block_ends(size_t address) {
+  std::lock_guard lock(memory().mutex);
+  auto found = memory().blocks.find(address);
+  if (found == memory().blocks.end()) return;
+  memory().freed[address] = found->second;
+  memory().blocks.erase(found);
+}
+
+void check_access(const void* address, size_t bytes, bool writes) {
+  std::string text;
+  {
+    std::lock_guard lock(memory().mutex);
+    std::string doing = std::string("a copy of ") + of_bytes(bytes) + (writes ? " writes" : " reads");
+    text = wrong(memory(), reinterpret_cast<size_t>(address), bytes, doing);
+  }
+  if (!text.empty()) report_misuse(text);
+}
+
+}  // namespace presim::hook
