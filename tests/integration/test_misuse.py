@@ -1,0 +1,106 @@
+"""What CUDA would punish is reported with the line of the script that does it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.errors import ExitCode
+from support.command import presim
+
+pytestmark = pytest.mark.torch_cuda
+
+COPIES = """
+import ctypes, torch
+cuda = ctypes.CDLL("libcudart.so.13")
+host = ctypes.create_string_buffer(8192)
+def copy(to, source, size, kind):
+    return cuda.cudaMemcpy(ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size), kind)
+held = torch.zeros(1024, device="cuda")
+address = held.data_ptr()
+assert copy(address, ctypes.addressof(host), 4096, 1) == 0
+copy(address, ctypes.addressof(host), {size}, 1)
+{then}
+"""
+INDICES = """
+import torch
+from torch import nn
+table = torch.zeros(10, 4, device="cuda")
+ids = torch.tensor([1, -1, {index}], device="cuda")
+labels = torch.tensor([1, -100, {index}], device="cuda")
+{line}
+torch.ones(4, device="cuda").sum()
+"""
+
+
+def misuse(folder: Path, text: str, *options: str) -> tuple[int, list[str]]:
+    """Exit code, and what was reported, without the folder of the script."""
+    script, report = folder / "train.py", folder / "r.json"
+    script.write_text(text)
+    ended = presim("run", "--gpu", "h100-sxm", "-q", "--json", report, *options, script)
+    result = json.loads(report.read_text())
+    assert result["notes"][: len(result["misuse"])] == result["misuse"]
+    return ended.returncode, [sentence.replace(f"{folder}/", "") for sentence in result["misuse"]]
+
+
+@pytest.mark.parametrize(
+    ("size", "then", "reported"),
+    [
+        ("4096", "", []),
+        ("8192", "", ["line 6: a copy of 8192 bytes writes 4096 bytes beyond the end of a block of 4096 bytes"]),
+        (
+            "4096",
+            "del held; copy(ctypes.addressof(host), address, 4096, 2)",
+            ["line 6: a copy of 4096 bytes reads a block of 4096 bytes that was freed"],
+        ),
+    ],
+    ids=["within", "beyond", "after free"],
+)
+def test_copies_stay_within_a_block_that_lives(size: str, then: str, reported: list[str], tmp_path: Path) -> None:
+    code, found = misuse(tmp_path, COPIES.format(size=size, then=then))
+    assert found == [f"Misuse of the GPU at train.py:{one.removeprefix('line ')}." for one in reported]
+    assert code == (ExitCode.MISUSE if reported else ExitCode.STANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "operator"),
+    [
+        ("nn.functional.embedding(ids.abs(), table)", "aten::index_select"),
+        ("table.index_select(0, ids.abs())", "aten::index_select"),
+        ("table[ids]", "aten::index"),
+        ("table.gather(0, ids.abs()[:, None])", "aten::gather"),
+        ("table.index_put_((ids,), torch.ones(3, 4, device='cuda'))", "aten::_index_put_impl_"),
+        ("nn.functional.cross_entropy(torch.zeros(3, 10, device='cuda'), labels)", "aten::nll_loss_forward"),
+    ],
+)
+def test_computed_indices_lie_within_their_table(line: str, operator: str, tmp_path: Path) -> None:
+    """Ignored labels and indices from the end are no misuse."""
+    assert misuse(tmp_path, INDICES.format(index=9, line=line)) == (ExitCode.STANDS, [])
+    code, found = misuse(tmp_path, INDICES.format(index=10, line=line))
+    assert code == ExitCode.MISUSE
+    assert found == [
+        f"Misuse of the GPU at train.py:7: {operator} is given index 10 for a dimension of 10, which a GPU answers with "
+        "a device-side assert."
+    ]
+
+
+STREAMS = """
+import torch
+side = torch.cuda.Stream()
+data = torch.zeros(1 << 20, device="cuda")
+{wait}
+with torch.cuda.stream(side):
+    data.mul_(2)
+"""
+
+
+def test_streams_that_do_not_wait_are_found_on_request(tmp_path: Path) -> None:
+    assert misuse(tmp_path, STREAMS.format(wait="pass")) == (ExitCode.STANDS, [])
+    waits = "side.wait_stream(torch.cuda.current_stream())"
+    assert misuse(tmp_path, STREAMS.format(wait=waits), "--sanitize") == (ExitCode.STANDS, [])
+    code, (found,) = misuse(tmp_path, STREAMS.format(wait="pass"), "--sanitize")
+    assert code == ExitCode.MISUSE
+    assert found.startswith("Misuse of the GPU at train.py:7: aten::mul_ writes a tensor on stream ")
+    assert found.endswith(" without waiting for aten::zeros, which writes it on stream 0.")
