@@ -81,8 +81,8 @@ def test_computed_indices_lie_within_their_table(line: str, operator: str, tmp_p
     code, found = misuse(tmp_path, INDICES.format(index=10, line=line))
     assert code == ExitCode.MISUSE
     assert found == [
-        f"Misuse of the GPU at train.py:7: {operator} is given index 10 for a dimension of 10, which a GPU answers with "
-        "a device-side assert."
+        f"Misuse of the GPU at train.py:7: {operator} is given index 10 for a dimension of 10, which a GPU answers "
+        "with a device-side assert."
     ]
 
 
