@@ -71,6 +71,7 @@ int allocate_device(void** address, size_t bytes, Space space) {
   Range range;
   range.base = reinterpret_cast<uintptr_t>(made);
   range.bytes = mapped;
+  range.asked = bytes;
   range.space = space;
   range.device = device;
   range.charged = charged;

@@ -23,7 +23,8 @@ enum class Space : uint8_t {
 
 struct Range {
   uintptr_t base = 0;
-  size_t bytes = 0;
+  size_t bytes = 0;        // whole pages
+  size_t asked = 0;        // of those; 0: all of them
   Space space = Space::Unknown;
   int device = 0;
   size_t charged = 0;      // bytes of the device's capacity
@@ -54,7 +55,9 @@ void add_range(const Range& range);
 bool remove_range(uintptr_t base, Range* removed);
 // The range that holds `address`; false for pageable host memory.
 bool find_range(const void* address, Range* found);
-// All of [address, address + bytes) lies in known ranges; segments mapped side by side count as one.
+// Bytes from `address` to the end of its allocation, at most `wanted`; VMM's mappings side by side count as one.
+size_t room(const void* address, size_t wanted);
+// All of [address, address + bytes) lies in one allocation.
 bool covered(const void* address, size_t bytes);
 
 // Reads as zero afterwards. Whole pages are dropped where that is cheaper than writing them.

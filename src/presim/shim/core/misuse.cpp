@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdint>
+
+#include "memory.h"
 
 namespace presim {
 namespace {
@@ -29,9 +32,30 @@ void report_misuse(const std::string& text) {
 
 void set_block_check(BlockCheck check) { block_check = check; }
 
-void check_block(const void* address, size_t bytes, bool writes) {
-  BlockCheck check = block_check.load(std::memory_order_relaxed);
-  if (check != nullptr) check(address, bytes, writes);
+std::string of_bytes(size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+
+std::string in_words(const Access& access) {
+  return std::string("a ") + access.what + " of " + of_bytes(access.bytes) + (access.writes ? " writes" : " reads");
+}
+
+bool check_access(const Access& access) {
+  Range range;
+  if (!find_range(access.address, &range)) return report_not_on_device(access), false;
+  bool inside = covered(access.address, access.bytes);
+  auto begin = reinterpret_cast<uintptr_t>(access.address);
+  size_t offset = begin - range.base;
+  size_t whole = range.asked > 0 ? range.asked : offset + room(access.address, SIZE_MAX / 2);
+  if (!inside || (range.asked > 0 && offset + access.bytes > range.asked)) {
+    report_misuse(in_words(access) + " " + of_bytes(offset + access.bytes - whole) + " beyond the end of an allocation of " +
+                  of_bytes(whole));
+  } else if (BlockCheck check = block_check.load(std::memory_order_relaxed); check != nullptr) {
+    check(access);
+  }
+  return inside;
+}
+
+void report_not_on_device(const Access& access) {
+  report_misuse(in_words(access) + " memory that is not the device's: it was freed, or never allocated there");
 }
 
 }  // namespace presim

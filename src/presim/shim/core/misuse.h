@@ -8,12 +8,27 @@
 namespace presim {
 
 using OnMisuse = void (*)(const char* text);
-// Asked about device memory that a copy or fill is about to read or write.
-using BlockCheck = void (*)(const void* address, size_t bytes, bool writes);
+
+// A copy or fill that is about to read or write.
+struct Access {
+  const char* what;  // "copy", "fill"
+  const void* address;
+  size_t bytes;
+  bool writes;
+};
+PRESIM_API std::string in_words(const Access& access);  // "a copy of 8 bytes writes"
+PRESIM_API std::string of_bytes(size_t bytes);
+
+// Asked about device memory that belongs to an allocation.
+using BlockCheck = void (*)(const Access&);
 
 PRESIM_API void listen_to_misuse(OnMisuse listener);
 PRESIM_API void report_misuse(const std::string& text);
 PRESIM_API void set_block_check(BlockCheck check);
-void check_block(const void* address, size_t bytes, bool writes);
+// Reports an access of device memory that leaves its allocation, or a block of the framework's within it. False where
+// CUDA refuses it: the end of an allocation is checked to the byte, where CUDA may look at whole pages.
+bool check_access(const Access& access);
+// The address is none of the device's, or no longer.
+void report_not_on_device(const Access& access);
 
 }  // namespace presim

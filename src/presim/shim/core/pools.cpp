@@ -133,6 +133,7 @@ int allocate_async(void** address, size_t bytes, void* pool_handle, void* stream
   if (!grow(*pool, pool->used + block)) return kOutOfMemory;
   Range range;
   range.bytes = whole(bytes, 4096);
+  range.asked = bytes;
   range.base = reinterpret_cast<uintptr_t>(reserve_addresses(range.bytes));
   if (range.base == 0) return kOutOfMemory;
   range.space = Space::Pooled;

@@ -1,4 +1,5 @@
 // What each known address belongs to, and how much of each device is taken.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -86,17 +87,21 @@ bool find_range(const void* address, Range* found) {
   return range != nullptr;
 }
 
-bool covered(const void* address, size_t bytes) {
+size_t room(const void* address, size_t wanted) {
   Ranges& ranges = all();
   std::lock_guard lock(ranges.mutex);
-  auto at = reinterpret_cast<uintptr_t>(address);
-  uintptr_t end = at + bytes;
-  while (at < end) {
-    const Range* range = holding(ranges, at);
-    if (range == nullptr) return false;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  uintptr_t at = begin;
+  const Range* range = holding(ranges, at);
+  while (range != nullptr) {
     at = range->base + range->bytes;
+    if (at - begin >= wanted || range->space != Space::Mapped) break;
+    range = holding(ranges, at);
+    if (range != nullptr && range->space != Space::Mapped) break;
   }
-  return true;
+  return std::min(at - begin, wanted);
 }
+
+bool covered(const void* address, size_t bytes) { return room(address, bytes) == bytes; }
 
 }  // namespace presim

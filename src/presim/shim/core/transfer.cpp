@@ -36,15 +36,27 @@ Side side_of(const void* address) {
   return {range.on_device(), range.on_host()};
 }
 
+// Pinned host memory is a device address too; pageable memory is none.
+bool lacks_target(Side to, int asked) {
+  bool to_device = asked == int(Direction::HostToDevice) || asked == int(Direction::DeviceToDevice);
+  return to_device && !to.device && !to.pinned;
+}
+
+bool lacks_source(Side from, int asked) {
+  bool from_device = asked == int(Direction::DeviceToHost) || asked == int(Direction::DeviceToDevice);
+  return from_device && !from.device && !from.pinned;
+}
+
 // What the descriptor says: "h2d" and so on; nullptr: the addresses contradict the direction asked for.
 const char* direction_name(Side to, Side from, int asked) {
-  bool to_device = asked == int(Direction::HostToDevice) || asked == int(Direction::DeviceToDevice);
-  bool from_device = asked == int(Direction::DeviceToHost) || asked == int(Direction::DeviceToDevice);
-  // Pinned host memory is a device address too; pageable memory is none.
-  if (to_device && !to.device && !to.pinned) return nullptr;
-  if (from_device && !from.device && !from.pinned) return nullptr;
+  if (lacks_target(to, asked) || lacks_source(from, asked)) return nullptr;
   if (from.device) return to.device ? "d2d" : "d2h";
   return to.device ? "h2d" : "h2h";
+}
+
+void report_direction(Pitched to, Side target, Pitched from, Side source, Shape shape, int asked) {
+  if (lacks_target(target, asked)) report_not_on_device({"copy", to.begin, shape.bytes(), true});
+  if (lacks_source(source, asked)) report_not_on_device({"copy", from.begin, shape.bytes(), false});
 }
 
 int32_t describe(const char* direction, size_t bytes, bool pinned) {
@@ -118,12 +130,10 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   if (to.pitch < shape.width || from.pitch < shape.width) return kInvalidPitch;
   Side target = side_of(to.begin), source = side_of(from.begin);
   const char* name = direction_name(target, source, direction);
-  if (name == nullptr) return kInvalidValue;
+  if (name == nullptr) return report_direction(to, target, from, source, shape, direction), kInvalidValue;
   if (to_peer && target.device && source.device) name = "peer";
-  if (target.device && !covered(to.begin, to.span(shape))) return kInvalidValue;
-  if (source.device && !covered(from.begin, from.span(shape))) return kInvalidValue;
-  if (target.device) check_block(to.begin, to.span(shape), true);
-  if (source.device) check_block(from.begin, from.span(shape), false);
+  if (target.device && !check_access({"copy", to.begin, to.span(shape), true})) return kInvalidValue;
+  if (source.device && !check_access({"copy", from.begin, from.span(shape), false})) return kInvalidValue;
   bool pageable = (!target.device && !target.pinned) || (!source.device && !source.pinned);
   int32_t work = describe(name, shape.bytes(), !pageable && !(target.device && source.device));
   if (stream->capture.load(std::memory_order_acquire) != nullptr) {
@@ -198,8 +208,7 @@ int fill_2d(void* address, size_t pitch, unsigned value, unsigned width, size_t 
   Pitched to{static_cast<char*>(address), pitch};
   Shape shape{width * count, height};
   if (shape.bytes() == 0) return kSuccess;
-  if (address == nullptr || !covered(address, to.span(shape))) return kInvalidValue;
-  check_block(address, to.span(shape), true);
+  if (address == nullptr || !check_access({"fill", address, to.span(shape), true})) return kInvalidValue;
   int32_t work = describe_fill(shape.bytes());
   if (stream->capture.load(std::memory_order_acquire) != nullptr) {
     if (wait) return invalidate_capture(*stream, kCaptureUnsupported);

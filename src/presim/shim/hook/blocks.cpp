@@ -35,20 +35,19 @@ void clear(Stretches& stretches, size_t address, size_t bytes) {
   while (at != stretches.end() && at->first < address + bytes) at = stretches.erase(at);
 }
 
-std::string of_bytes(size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
-
 // What is wrong; empty where nothing is.
-std::string wrong(Memory& state, size_t address, size_t bytes, const std::string& doing) {
+std::string wrong(Memory& state, const Access& access) {
+  auto address = reinterpret_cast<size_t>(access.address);
   if (holding(state.segments, address) == state.segments.end()) return "";
   auto block = holding(state.blocks, address);
   if (block == state.blocks.end()) {
     auto freed = holding(state.freed, address);
-    if (freed == state.freed.end()) return doing + " memory of PyTorch's allocator that no tensor holds";
-    return doing + " a block of " + of_bytes(freed->second) + " that was freed";
+    if (freed == state.freed.end()) return in_words(access) + " memory of PyTorch's allocator that no tensor holds";
+    return in_words(access) + " a block of " + of_bytes(freed->second) + " that was freed";
   }
   size_t end = block->first + block->second;
-  if (address + bytes <= end) return "";
-  return doing + " " + of_bytes(address + bytes - end) + " beyond the end of a block of " + of_bytes(block->second);
+  if (address + access.bytes <= end) return "";
+  return in_words(access) + " " + of_bytes(address + access.bytes - end) + " beyond the end of a block of " + of_bytes(block->second);
 }
 
 }  // namespace
@@ -78,12 +77,11 @@ void block_ends(size_t address) {
   memory().blocks.erase(found);
 }
 
-void check_access(const void* address, size_t bytes, bool writes) {
+void check_blocks(const Access& access) {
   std::string text;
   {
     std::lock_guard lock(memory().mutex);
-    std::string doing = std::string("a copy of ") + of_bytes(bytes) + (writes ? " writes" : " reads");
-    text = wrong(memory(), reinterpret_cast<size_t>(address), bytes, doing);
+    text = wrong(memory(), access);
   }
   if (!text.empty()) report_misuse(text);
 }

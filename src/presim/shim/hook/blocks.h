@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+#include "misuse.h"
+
 namespace presim::hook {
 
 void segment_begins(size_t address, size_t bytes);
@@ -9,6 +11,6 @@ void segment_ends(size_t address, size_t bytes);
 void block_begins(size_t address, size_t bytes);
 void block_ends(size_t address);
 // A copy or fill of device memory: reported unless it stays within one block. Memory of others is not known here.
-void check_access(const void* address, size_t bytes, bool writes);
+void check_blocks(const Access& access);
 
 }  // namespace presim::hook

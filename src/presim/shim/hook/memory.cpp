@@ -90,7 +90,7 @@ void install_allocator_tracker() {
     if (grows) segment_begins(entry.addr_, entry.size_);
     if (shrinks) segment_ends(entry.addr_, entry.size_);
   });
-  set_block_check(check_access);
+  set_block_check(check_blocks);
 }
 
 }  // namespace presim::hook

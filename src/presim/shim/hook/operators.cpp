@@ -20,10 +20,12 @@
 #include <cstring>
 
 #include "describe.h"
+#include "misuse.h"
 #include "operators.h"
 #include "own_time.h"
 #include "recorder.h"
 #include "values/evaluate.h"
+#include "values/tensors.h"
 
 namespace presim::hook {
 namespace {
@@ -37,6 +39,7 @@ struct Frame {
   bool restores;        // it changed scope or phase
   bool saved_in_backward;
   values::Plan* plan = nullptr;  // what is left to do for its values when it ends
+  size_t without_storage = 0;    // bytes of an input whose storage has none
 };
 
 // A named range that is open. The operator that opens one ends before the range does, so ranges do not nest with
@@ -127,6 +130,17 @@ void range_ends(at::ObserverContext* opened, Context& context, Thread& thread) {
 std::atomic<int64_t> calling_ns{0};
 std::atomic<uint64_t> operators_seen{0};
 
+// A kernel that works on such a tensor reads or writes near address 0; its shape may still be asked for.
+size_t bytes_without_storage(const at::RecordFunction& fn) {
+  for (const c10::IValue& value : fn.inputs()) {
+    if (!value.isTensor()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (!values::plain(tensor) || !tensor.is_cuda() || tensor.numel() == 0) continue;
+    if (tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return tensor.nbytes();
+  }
+  return 0;
+}
+
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& fn) {
   OwnTime observing;
   Context& context = presim::context();
@@ -138,6 +152,7 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
     bool differentiable = describe_inputs(fn, thread.arena);
     frame.restores = forward_operator_begins(fn, context, thread, differentiable);
     frame.plan = values::begin(fn);
+    frame.without_storage = bytes_without_storage(fn);
   } else {
     backward_node_begins(fn, context, thread);
   }
@@ -158,8 +173,19 @@ void assign_records(Context& context, size_t first, int32_t id) {
   context.op_records.resize(first);
 }
 
+bool launched(const Context& context, size_t first) {
+  return std::any_of(context.op_records.begin() + ptrdiff_t(first), context.op_records.end(), [](uint64_t index) {
+    const Record* record = record_at(index);
+    return record != nullptr && record->kind == Kind::Work;
+  });
+}
+
 void claim_records(const at::RecordFunction& fn, Context& context, const Frame& frame, Arena& arena) {
   if (context.op_records.size() == frame.first_record) return;
+  if (frame.without_storage > 0 && launched(context, frame.first_record)) {
+    report_misuse(std::string(fn.name()) + " is given a tensor of " + of_bytes(frame.without_storage) +
+                  " whose storage was resized to nothing, which a GPU answers with an illegal memory access");
+  }
   // TorchScript names its fused groups and nothing of their tensors: their kernels go to the operator around them.
   bool says_nothing = fn.inputs().empty() && fn.outputs().empty();
   if (says_nothing && context.op_depth > 1) return;

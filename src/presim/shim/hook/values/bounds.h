@@ -9,10 +9,12 @@ namespace presim::hook::values {
 
 enum class Bounded : uint8_t {
   No,
-  Rows,      // (table, index): rows of the first argument
-  Along,     // (table, dim, index)
-  Classes,   // (scores, target, …, ignore_index): the last dimension but for what is ignored
-  Anywhere,  // (table, list of indices): each along its dimension, and from the end where it is negative
+  Rows,          // (table, index): rows of the first argument
+  Along,         // (table, dim, index)
+  AlongFromEnd,  // likewise, and from the end where it is negative
+  Classes,       // (scores, target, …, ignore_index): the second dimension but for what is ignored
+  Elements,      // (table, index): of the flat table, and from the end where it is negative
+  Anywhere,      // (table, list of indices): each along its dimension, and from the end where it is negative
 };
 
 Bounded bounded(std::string_view name);

@@ -160,12 +160,12 @@ Plan* begin(const at::RecordFunction& fn) {
   if (op.treatment == Treatment::Ignore || inputs.size() != op.arguments) return nullptr;
   Seen seen = see(inputs);
   if (!seen.device || seen.wrapped || c10::impl::TorchDispatchModeTLS::any_modes_set()) return nullptr;
-  if (op.bounded != Bounded::No) check_bounds(op.bounded, op.name, inputs);
   if (op.treatment == Treatment::ReadScalar) return begin_read(op, inputs[0].toTensor()), nullptr;
   Plan& plan = *take(op);
   plan.reads = op.treatment == Treatment::Copy && inputs[0].toTensor().is_cpu();
   if (plan.reads) begin_read(op, inputs[1].toTensor()), ++open().reading;
   plan.captured = captures(c10::cuda::getCurrentCUDAStream().stream());
+  if (op.bounded != Bounded::No && !plan.captured) check_bounds(op.bounded, op.name, inputs);
   plan.evaluates = seen.all_small && op.treatment != Treatment::Answer;
   if (plan.evaluates) prepare(plan, inputs);
   add_targets(plan, inputs);
