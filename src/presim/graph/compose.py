@@ -1,0 +1,103 @@
+"""Composes the traces of a training job from a graph and a plan: what `presim compose` does, without running anything."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.graph.assemble import assemble
+from presim.graph.blocks import Blocks, rounded
+from presim.graph.hosts import HostTimes, host_times
+from presim.graph.passes import optimizer, recompute
+from presim.graph.passes.fsdp2 import Fsdp2, shard_elements
+from presim.graph.plan import Layout, Plan, check, layout
+from presim.graph.rows import PRIORITIES, Rows, Tables
+from presim.graph.schedule import Do, Key, Schedule, training_step
+from presim.graph.schema import OperatorGraph
+from presim.graph.units import elements, units
+from presim.hardware.cluster import Cluster
+from presim.trace.schema import Category, Group, Manifest, Phase, Trace
+
+STEPS = 2  # the second is the steady one
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """Traces, and which other ranks each of them stands for."""
+
+    traces: tuple[Trace, ...]
+    stands_for: dict[int, tuple[int, ...]]
+
+
+def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
+    """The traces of one rank of each pipeline stage.
+
+    Raises:
+        InputError: the plan cannot be.
+    """
+    check(plan, graph, cluster.world_size)
+    place = layout(plan, cluster.world_size, 0)
+    trace = _rank(graph, plan, cluster, place)
+    return Composed((trace,), {0: tuple(range(1, cluster.world_size))})
+
+
+def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> Trace:
+    tables, hosts = Tables(), host_times(plan.style)
+    groups = [Group("data", place.data, len(place.data))]
+    ranks = len(place.data)
+    schedule: Schedule = training_step(graph)
+    if plan.recompute == "full":
+        schedule = recompute.apply(schedule, graph)
+    sharded = plan.sharding == "fsdp2"
+    if sharded:
+        schedule = Fsdp2(graph, ranks, 0, plan.reshard, tables, hosts).apply(schedule)
+    held = _held(graph, ranks if sharded else 1)
+    clipped = [0] if ranks > 1 else []
+    end = optimizer.end_of_step(
+        held, adamw=plan.optimizer == "adamw", clip=plan.clip, groups=clipped, tables=tables, hosts=hosts
+    )
+    blocks = Blocks(graph, plan.micro_batch, plan.sequence, tables, hosts)
+    step = blocks.place((*schedule, *end))
+    setup = blocks.place((_parameters(held, tables, hosts), optimizer.states(held, tables, hosts)))
+    return assemble(setup, step, STEPS, tables, _manifest(graph, plan, cluster, place, groups), graph.root)
+
+
+def _held(graph: OperatorGraph, ranks: int) -> list[optimizer.Held]:
+    found = []
+    for unit in units(graph):
+        shard = sum(shard_elements(parameter, ranks) for parameter in unit.parameters)
+        key: Key = ("reduce", "shard", unit.name)
+        found.append(optimizer.Held(unit.name, key, rounded(shard * 4), True, shard, len(unit.parameters)))
+    return found
+
+
+def _parameters(held: list[optimizer.Held], tables: Tables, hosts: HostTimes) -> Do:
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for index, one in enumerate(held):
+        rows.alloc(str(index), rounded(one.elements * 4), Category.PARAMETER)
+    return Do(rows.template(), tuple(("held", one.name) for one in held))
+
+
+def _manifest(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout, groups: list[Group]) -> Manifest:
+    local = sum(elements(parameter) for unit in units(graph) for parameter in unit.parameters)
+    gpu = cluster.gpu
+    return Manifest(
+        world_size=place.world_size,
+        rank=place.rank,
+        gpu=gpu.id,
+        gpus_per_node=cluster.gpus_per_node,
+        script=f"composed from {graph.model}",
+        groups=tuple(groups),
+        versions=dict(graph.versions),
+        stream_priorities=PRIORITIES,
+        device_total_bytes=gpu.memory_bytes,
+        memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
+        context_bytes=gpu.context_bytes,
+        batch={
+            "tokens": plan.micro_batch * plan.micro_batches * plan.sequence,
+            "samples": plan.micro_batch * plan.micro_batches,
+        },
+        model={"parameters": graph.parameter_count(), "parameters_local": local // len(place.data)},
+        reference_host=True,
+        node=cluster.node.id,
+        fabric=cluster.fabric.id,
+    )
