@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from presim.graph import communication
 from presim.graph.hosts import HostTimes
 from presim.graph.rows import Rows, Tables, Template
 from presim.graph.schedule import Do, Key, Run, Schedule, value_key
@@ -32,14 +33,21 @@ def rounded(size: int) -> int:
 class Blocks:
     """Makes templates of blocks for one batch and sequence; equal uses share one."""
 
-    def __init__(self, graph: OperatorGraph, batch: int, sequence: int, tables: Tables, hosts: HostTimes) -> None:
-        self._graph, self._tables, self._hosts = graph, tables, hosts
-        sizes = Sizes(graph, batch, sequence)
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        batch: int,
+        sequence: int,
+        tables: Tables,
+        hosts: HostTimes,
+        groups: dict[str, int],
+    ) -> None:
+        self._graph, self._tables, self._hosts, self._groups = graph, tables, hosts, groups
+        sizes = self._sizes = Sizes(graph, batch, sequence)
         self._works = [[works(node, sizes) for node in segment.nodes] for segment in graph.segments]
         self._bytes = [
             [rounded(read(value.bytes)(batch, sequence)) for value in segment.values] for segment in graph.segments
         ]
-        self._nodes = [(segment.nodes, len(segment.nodes)) for segment in graph.segments]
         self._used = [_first_and_last_use(segment) for segment in graph.segments]
         self._needed = {index: _needed_again(graph, index) for index in range(len(graph.segments))}
         self._templates: dict[object, Template] = {}
@@ -86,7 +94,9 @@ class Blocks:
             self._templates[name] = self._template(run, segment, dying, saved)
         template = self._templates[name]
         prefix = f"{segment.name[:-1]}{segment.first + run.block}" if segment.name else ""
-        return Placed(template, tuple(keys[int(slot)] or () for slot in template.slots), prefix)
+        here = (run.micro, run.segment, run.block, run.again)
+        named = tuple((keys[int(slot)] or ()) if slot.isdigit() else (*here, slot) for slot in template.slots)
+        return Placed(template, named, prefix)
 
     def _template(self, run: Run, segment: Segment, dying: frozenset[int], saved: frozenset[int]) -> Template:
         phase = Phase.BACKWARD if segment.backward else Phase.RECOMPUTE if run.again else Phase.FORWARD
@@ -103,6 +113,8 @@ class Blocks:
                     operator=node.operator,
                     scope=node.scope,
                 )
+            if node.operator.startswith("comm::"):
+                communication.emit(rows, node, self._sizes.elements(node.inputs[0]), self._groups)
             for operator, signature in self._works[run.segment][place]:
                 rows.work(operator, signature, scope=node.scope)
             if node.operator in READS_BACK:

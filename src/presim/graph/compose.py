@@ -7,7 +7,7 @@ import dataclasses
 from presim.graph.assemble import assemble
 from presim.graph.blocks import Blocks, rounded
 from presim.graph.hosts import HostTimes, host_times
-from presim.graph.passes import optimizer, recompute
+from presim.graph.passes import optimizer, recompute, tensor_parallel
 from presim.graph.passes.fsdp2 import Fsdp2, shard_elements
 from presim.graph.plan import Layout, Plan, check, layout
 from presim.graph.rows import PRIORITIES, Rows, Tables
@@ -42,7 +42,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
 
 def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> Trace:
     tables, hosts = Tables(), host_times(plan.style)
-    groups = [Group("data", place.data, len(place.data))]
+    graph = tensor_parallel.apply(graph, plan.tensor)
+    groups = _groups(place)
     ranks = len(place.data)
     schedule: Schedule = training_step(graph)
     if plan.recompute == "full":
@@ -51,14 +52,22 @@ def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> 
     if sharded:
         schedule = Fsdp2(graph, ranks, 0, plan.reshard, tables, hosts).apply(schedule)
     held = _held(graph, ranks if sharded else 1)
-    clipped = [0] if ranks > 1 else []
+    named = {group.name: index for index, group in enumerate(groups)}
+    clipped = [index for index, group in enumerate(groups) if group.size > 1]
     end = optimizer.end_of_step(
         held, adamw=plan.optimizer == "adamw", clip=plan.clip, groups=clipped, tables=tables, hosts=hosts
     )
-    blocks = Blocks(graph, plan.micro_batch, plan.sequence, tables, hosts)
+    blocks = Blocks(graph, plan.micro_batch, plan.sequence, tables, hosts, named)
     step = blocks.place((*schedule, *end))
     setup = blocks.place((_parameters(held, tables, hosts), optimizer.states(held, tables, hosts)))
     return assemble(setup, step, STEPS, tables, _manifest(graph, plan, cluster, place, groups), graph.root)
+
+
+def _groups(place: Layout) -> list[Group]:
+    return [
+        Group(name, ranks, len(ranks))
+        for name, ranks in (("data", place.data), ("tensor", place.tensor), ("pipeline", place.pipeline))
+    ]
 
 
 def _held(graph: OperatorGraph, ranks: int) -> list[optimizer.Held]:

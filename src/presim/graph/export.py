@@ -194,9 +194,7 @@ class Recorder(TorchDispatchMode):
         self.calls.append(call)
 
     def _tensor(self, tensor: torch.Tensor) -> Tensor:
-        shape = tuple(tensor.shape)
-        held = tuple(1 if stride == 0 and size > 1 else size for size, stride in zip(shape, tensor.stride()))
-        return Tensor(self.index_of(tensor), shape, held, str(tensor.dtype).removeprefix("torch."))
+        return Tensor(self.index_of(tensor), tuple(tensor.shape), tuple(tensor.stride()), _dtype(tensor))
 
 
 def _written(schema: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
     storage: int  # index into the recording's storages
     shape: tuple[int, ...]
-    held: tuple[int, ...]  # the shape of what is in memory
+    stride: tuple[int, ...]
     dtype: str
 
 

@@ -48,7 +48,7 @@ class Operand(msgspec.Struct, frozen=True, array_like=True):
     value: int  # index into the segment's values
     shape: int  # index into the graph's shapes
     dtype: str
-    held: int  # shape of what is in memory: dimensions that were expanded are 1
+    stride: int  # likewise: its strides, in elements; 0 where a dimension was expanded
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):

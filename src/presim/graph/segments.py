@@ -152,8 +152,8 @@ def _form(recording: Recording, run: _Run) -> object:
         (
             call.operator,
             _relative_scope(call.scope, run),
-            tuple((place[t.storage], t.shape, t.held, t.dtype) for t in call.inputs),
-            tuple((place[t.storage], t.shape, t.held, t.dtype) for t in call.outputs),
+            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
+            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
             tuple(sorted((key, str(value)) for key, value in call.attributes.items())),
         )
         for call in run.calls
@@ -169,6 +169,11 @@ def _relative(name: str, run: _Run) -> str:
 
 def _relative_scope(scope: str, run: _Run) -> str:
     return "." if run.prefix and scope == run.prefix else _relative(scope, run)
+
+
+def _held(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of what is in memory: dimensions that were expanded are 1."""
+    return tuple(1 if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride))
 
 
 class _Builder:
@@ -188,7 +193,7 @@ class _Builder:
         self._filling: dict[int, Tensor] = {}
         for call in recording.calls:
             for tensor in (*call.inputs, *call.outputs):
-                whole = math.prod(tensor.held) * dtype_bytes(tensor.dtype)
+                whole = math.prod(_held(tensor)) * dtype_bytes(tensor.dtype)
                 if whole == recording.storages[tensor.storage].bytes:
                     self._filling.setdefault(tensor.storage, tensor)
         self._place = [{storage: place for place, storage in enumerate(run.storages)} for run in runs]
@@ -283,7 +288,7 @@ class _Builder:
     def _bytes(self, storage: int) -> Size:
         """A storage's size, from the tensor that fills it where there is one."""
         number, first = self._recording.storages[storage].bytes, self._filling.get(storage)
-        return self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, first.held)])
+        return self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
 
     def _carried(self, group: list[int], storage: int) -> int:
         """Place + 1 of a storage in the block before, where that got it from elsewhere and wrote to it; else 0."""
@@ -308,7 +313,7 @@ class _Builder:
         )
 
     def _operand(self, tensor: Tensor, place: dict[int, int]) -> Operand:
-        return Operand(place[tensor.storage], self._shape(tensor.shape), tensor.dtype, self._shape(tensor.held))
+        return Operand(place[tensor.storage], self._shape(tensor.shape), tensor.dtype, self._shape(tensor.stride))
 
     def _shape(self, shape: tuple[int, ...]) -> int:
         return self._shapes.setdefault(tuple(self._size(size) for size in shape), len(self._shapes))

@@ -70,6 +70,14 @@ def product(sizes: Iterable[Size]) -> Size:
     return write(Polynomial(terms))
 
 
+def divide(size: Size, by: int) -> Size | None:
+    """A size in so many equal parts; None where some of its factors does not divide."""
+    terms = read(size).terms
+    if any(factor % by for factor, _, _ in terms):
+        return None
+    return write(Polynomial(tuple((factor // by, i, j) for factor, i, j in terms)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Witnesses:
     """Two primes that stand for batch and sequence while a model is traced: sizes tell which of them are in them."""

@@ -36,16 +36,20 @@ class Sizes:
         self.shapes = [tuple(read(size)(batch, sequence) for size in shape) for shape in graph.shapes]
         self._elements = [math.prod(shape) for shape in self.shapes]
 
+    def elements(self, operand: Named) -> int:
+        """Numbers in a tensor."""
+        return self._elements[operand.shape]
+
     def seen(self, operand: Named) -> Seen:
         """A tensor as a capture would see it."""
-        elements = self._elements[operand.shape]
-        held = self._elements[operand.held]
-        return Seen(operand.dtype, elements, True, self.shapes[operand.shape], repeated=max(1, elements // max(1, held)))
+        shape, stride = self.shapes[operand.shape], self.shapes[operand.stride]
+        repeated = math.prod(size for size, step in zip(shape, stride) if not step and size > 1)
+        return Seen(operand.dtype, self._elements[operand.shape], True, shape, repeated=repeated)
 
 
 def works(node: Node, sizes: Sizes) -> list[Work]:
     """The kernels of one operator; none for a view."""
-    if node.view:
+    if node.view or node.operator.startswith("comm::"):
         return []
     inputs = [sizes.seen(operand) for operand in node.inputs]
     outputs = [sizes.seen(operand) for operand in node.outputs]
