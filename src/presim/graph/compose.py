@@ -41,7 +41,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
 
 
 def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> Trace:
-    tables, hosts = Tables(), host_times(plan.style)
+    tables, hosts = Tables(), host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"))
     graph = tensor_parallel.apply(graph, plan.tensor)
     groups = _groups(place)
     ranks = len(place.data)

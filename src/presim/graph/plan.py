@@ -25,7 +25,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     optimizer: Literal["none", "adamw"] = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: str = "cudnn"  # backend of fused attention
-    style: str = "eager"  # framework style, for launch times
+    style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:
         """Data-parallel ranks."""
