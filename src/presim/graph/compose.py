@@ -26,6 +26,7 @@ class Composed:
 
     traces: tuple[Trace, ...]
     stands_for: dict[int, tuple[int, ...]]
+    notes: tuple[str, ...] = ()
 
 
 def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,6 +48,30 @@ class Layout(msgspec.Struct, frozen=True):
     def stage(self) -> int:
         """Its place in the pipeline."""
         return self.pipeline.index(self.rank)
+
+
+def read_plan(path: str | None, said: Mapping[str, Any]) -> Plan:
+    """The plan of a TOML file, completed and overridden by what is said beside it.
+
+    Raises:
+        InputError: the file cannot be read, a field is unknown or of the wrong type, or none says the sequence.
+    """
+    fields: dict[str, Any] = {}
+    if path is not None:
+        try:
+            fields = tomllib.loads(Path(path).read_text())
+        except OSError as error:
+            raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path} is no TOML: {error}; correct it") from error
+    fields |= said
+    if "sequence" not in fields:
+        raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan")
+    try:
+        return msgspec.convert(fields, Plan)
+    except msgspec.ValidationError as error:
+        known = ", ".join(field.name for field in msgspec.structs.fields(Plan))
+        raise InputError(f"{path or 'the plan'}: {error}; a plan has {known}") from error
 
 
 def layout(plan: Plan, world_size: int, rank: int) -> Layout:
@@ -92,7 +119,7 @@ def check(plan: Plan, graph: OperatorGraph, world_size: int) -> None:
         raise InputError(f"{plan.pipeline} pipeline stages are more than the {layers} blocks of {graph.model}; use fewer")
 
 
-def _near(wanted: int, fits: object) -> str:
-    candidates = [degree for degree in range(1, 4 * wanted + 1) if fits(degree)]  # type: ignore[operator]
+def _near(wanted: int, fits: Callable[[int], bool]) -> str:
+    candidates = [degree for degree in range(1, 4 * wanted + 1) if fits(degree)]
     nearest = sorted(sorted(candidates, key=lambda degree: abs(degree - wanted))[:4])
     return ", ".join(map(str, nearest))
