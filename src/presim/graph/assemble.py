@@ -7,28 +7,32 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.graph.allocator import replay
 from presim.graph.blocks import Placed
+from presim.graph.rows import COLUMNS as ROW_COLUMNS
 from presim.graph.rows import Tables
 from presim.graph.schedule import Key
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
-_APART = 1 << 34  # bytes between the addresses of two blocks of memory
-
-
-def assemble(placed: Sequence[Placed], repeat: Sequence[Placed], times: int, tables: Tables, manifest: Manifest, root: str) -> Trace:
-    """The trace of what is done once and of ``times`` steps that are alike."""
+def assemble(
+    setup: Sequence[Placed], steps: Sequence[Sequence[Placed]], tables: Tables, manifest: Manifest, root: str
+) -> Trace:
+    """The trace of what is done once, and of steps."""
     scopes: dict[str, int] = {}
     names: dict[Key, int] = {}
-    before = _columns(placed, scopes, names, root)
-    step = _columns(repeat, scopes, names, root)
-    columns = {name: np.concatenate([before[name], *[step[name]] * times]) for name in step}
-    kind = columns["kind"]
-    objects = _objects(columns, kind)
-    steps = kind == Kind.STEP
-    objects[steps] = np.arange(int(steps.sum()))
-    collective = kind == Kind.COLLECTIVE
-    objects[collective] = np.arange(1, int(collective.sum()) + 1)
-    columns["object"] = objects
+    made: dict[int, dict[str, NDArray[np.int64]]] = {}
+    parts = []
+    for placed in (setup, *steps):
+        if id(placed) not in made:
+            made[id(placed)] = _columns(placed, scopes, names, root)
+        parts.append(made[id(placed)])
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
+    columns = _with_memory(columns)
+    kind, objects = columns["kind"], columns["object"]
+    _number_events(columns)
+    for counted, first in ((Kind.STEP, 0), (Kind.COLLECTIVE, 1)):
+        chosen = kind == counted
+        objects[chosen] = np.arange(first, first + int(chosen.sum()))
     columns["site"] = np.full(len(kind), -1)
     known = ~((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded that could be waited for
     finished = {name: columns[name][known].astype(dtype) for name, dtype in COLUMNS.items()}
@@ -54,9 +58,7 @@ def _columns(
 
 
 def _empty() -> dict[str, NDArray[np.int64]]:
-    from presim.graph.rows import _COLUMNS
-
-    return {name: np.empty(0, np.int64) for name in _COLUMNS}
+    return {name: np.empty(0, np.int64) for name in ROW_COLUMNS}
 
 
 def _scope(root: str, block: str, scope: str) -> str:
@@ -65,19 +67,42 @@ def _scope(root: str, block: str, scope: str) -> str:
     return ".".join(filter(None, (root, scope)))
 
 
-def _objects(columns: dict[str, NDArray[np.int64]], kind: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Addresses of blocks, and the serials of recordings: a wait means the last recording of its name."""
-    slot = columns.pop("slot")
+def _with_memory(columns: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+    """Blocks have the addresses and sizes that the allocator gives them; where it takes a segment, an entry says so."""
+    kind, slot, value = columns["kind"], columns["slot"], columns["value"]
+    rows = np.flatnonzero(np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.RETAG)))
+    given = (column[rows].tolist() for column in (kind, slot, value, columns["stream"]))
+    addresses, held, segments = replay(*given)
+    columns["stream"][rows] = 0  # the host asks, whatever stream a block is for
     objects = np.zeros(len(kind), np.int64)
-    memory = np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.RETAG))
-    objects[memory] = (slot[memory] + 1) * _APART
+    objects[rows] = addresses
+    columns["object"] = objects
+    sized = kind[rows] != Kind.RETAG
+    value[rows[sized]] = held[sized]
+    places = rows[[place for place, _, _ in segments]] if segments else np.zeros(0, np.int64)
+    grown = {name: np.insert(column, places, column[places]) for name, column in columns.items()}
+    at = places + np.arange(len(places))
+    for name, values in (
+        ("kind", int(Kind.SEGMENT_ALLOC)),
+        ("object", [address for _, address, _ in segments]),
+        ("value", [size for _, _, size in segments]),
+        ("host_ns", 0),
+        ("slot", -1),
+    ):
+        grown[name][at] = values
+    return grown
+
+
+def _number_events(columns: dict[str, NDArray[np.int64]]) -> None:
+    """Recordings are numbered; a wait means the last recording of its name."""
+    kind, slot, objects = columns["kind"], columns.pop("slot"), columns["object"]
     recorded = np.flatnonzero(kind == Kind.EVENT_RECORD)
     objects[recorded] = np.arange(1, len(recorded) + 1)
     events = np.flatnonzero(np.isin(kind, (Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)))
+    is_record = (kind[events] == Kind.EVENT_RECORD).tolist()
     serial: dict[int, int] = {}
-    for place, name, is_record in zip(events.tolist(), slot[events].tolist(), (kind[events] == Kind.EVENT_RECORD).tolist()):
-        if is_record:
+    for place, name, records in zip(events.tolist(), slot[events].tolist(), is_record):
+        if records:
             serial[name] = int(objects[place])
         else:
             objects[place] = serial.get(name, 0)
-    return objects

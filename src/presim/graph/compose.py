@@ -17,7 +17,8 @@ from presim.graph.units import elements, units
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Category, Group, Manifest, Phase, Trace
 
-STEPS = 2  # the second is the steady one
+
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +56,22 @@ def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> 
     held = _held(graph, ranks if sharded else 1)
     named = {group.name: index for index, group in enumerate(groups)}
     clipped = [index for index, group in enumerate(groups) if group.size > 1]
-    end = optimizer.end_of_step(
-        held, adamw=plan.optimizer == "adamw", clip=plan.clip, groups=clipped, tables=tables, hosts=hosts
-    )
     blocks = Blocks(graph, plan.micro_batch, plan.sequence, tables, hosts, named)
-    step = blocks.place((*schedule, *end))
-    setup = blocks.place((_parameters(held, tables, hosts), optimizer.states(held, tables, hosts)))
-    return assemble(setup, step, STEPS, tables, _manifest(graph, plan, cluster, place, groups), graph.root)
+    steps = []
+    for first in (True, False):
+        end = optimizer.end_of_step(
+            held,
+            adamw=plan.optimizer == "adamw",
+            clip=plan.clip,
+            first=first,
+            groups=clipped,
+            tables=tables,
+            hosts=hosts,
+        )
+        steps.append((*schedule, *end))
+    placed = [blocks.place(step) for step in steps]
+    setup = blocks.place((_setup(held, cluster, tables, hosts),))
+    return assemble(setup, placed, tables, _manifest(graph, plan, cluster, place, groups), graph.root)
 
 
 def _groups(place: Layout) -> list[Group]:
@@ -74,17 +84,21 @@ def _groups(place: Layout) -> list[Group]:
 def _held(graph: OperatorGraph, ranks: int) -> list[optimizer.Held]:
     found = []
     for unit in units(graph):
-        shard = sum(shard_elements(parameter, ranks) for parameter in unit.parameters)
+        shards = tuple(shard_elements(parameter, ranks) for parameter in unit.parameters)
         key: Key = ("reduce", "shard", unit.name)
-        found.append(optimizer.Held(unit.name, key, rounded(shard * 4), True, shard, len(unit.parameters)))
+        found.append(optimizer.Held(unit.name, key, rounded(sum(shards) * 4), True, shards))
     return found
 
 
-def _parameters(held: list[optimizer.Held], tables: Tables, hosts: HostTimes) -> Do:
+def _setup(held: list[optimizer.Held], cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
+    """Parameters in fp32, and cuBLAS' workspaces of the forward and the backward thread; they stay."""
     rows = Rows(tables, hosts, Phase.OTHER)
-    for index, one in enumerate(held):
-        rows.alloc(str(index), rounded(one.elements * 4), Category.PARAMETER)
-    return Do(rows.template(), tuple(("held", one.name) for one in held))
+    for thread in ("forward", "backward"):
+        rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)
+    for elements_ in (shard for one in held for shard in one.shards):
+        rows.alloc(str(len(rows)), rounded(elements_ * 4), Category.PARAMETER)
+    template = rows.template()
+    return Do(template, tuple(("held", slot) for slot in template.slots))
 
 
 def _manifest(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout, groups: list[Group]) -> Manifest:

@@ -13,7 +13,7 @@ from presim.trace.signatures import Collective, Signature
 
 STREAMS = ("compute", "collective", "all_gather_copy_in", "all_gather", "reduce_scatter", "send", "receive")
 PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
-_COLUMNS = ("kind", "phase", "stream", "signature", "scope", "operator", "host_ns", "slot", "value")
+COLUMNS = ("kind", "phase", "stream", "signature", "scope", "operator", "host_ns", "slot", "value")
 NO_SLOT = -1
 
 
@@ -61,10 +61,12 @@ class Rows:
         host = self._hosts.of(self.phase, kind, name) if host_ns < 0 else host_ns
         self._add(kind, stream, host, signature=self._tables.signature(signature), operator=operator, scope=scope)
 
-    def alloc(self, name: str, size: int, category: Category, *, operator: str = "", scope: str = "") -> None:
-        """A block of memory is taken; its category is told right after, as captures do."""
+    def alloc(
+        self, name: str, size: int, category: Category, *, operator: str = "", scope: str = "", stream: int = 0
+    ) -> None:
+        """A block is taken from the allocator's pool of a stream; its category is told right after, as captures do."""
         slot = self._slot(name)
-        self._add(Kind.ALLOC, 0, 0, slot=slot, value=size, operator=operator, scope=scope)
+        self._add(Kind.ALLOC, stream, 0, slot=slot, value=size, operator=operator, scope=scope)
         if category is not Category.OTHER:
             self._add(Kind.RETAG, 0, 0, slot=slot, value=int(category), operator=operator, scope=scope)
 
@@ -88,10 +90,13 @@ class Rows:
         """The optimizer's step ends."""
         self._add(Kind.STEP, 0, self._hosts.of(self.phase, Kind.STEP, ""))
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def template(self) -> Template:
         """All of it."""
-        rows = np.array(self._rows, np.int64).reshape(-1, len(_COLUMNS))
-        columns = {name: np.ascontiguousarray(rows[:, index]) for index, name in enumerate(_COLUMNS)}
+        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        columns = {name: np.ascontiguousarray(rows[:, index]) for index, name in enumerate(COLUMNS)}
         return Template(columns, tuple(self._slots), tuple(self._scopes))
 
     def _slot(self, name: str) -> int:

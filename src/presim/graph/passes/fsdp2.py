@@ -109,11 +109,11 @@ class Fsdp2:
         local, whole = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * self._ranks
 
         def rows(rows: Rows) -> None:
-            rows.alloc("in", rounded(local), Category.TEMPORARY, operator="aten::empty")
+            rows.alloc("in", rounded(local), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
             if dtype_bytes(dtype) != _MASTER:
                 cast = _together(shard * _MASTER, local, shard, dtype, count)
                 rows.work(cast.operator, cast, stream=_COPY_IN)
-            rows.alloc("out", rounded(whole), Category.TEMPORARY, operator="aten::empty")
+            rows.alloc("out", rounded(whole), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
             copy = _together(local, local, shard, dtype, count)
             rows.work(copy.operator, copy, stream=_COPY_IN)
             rows.record("copied", _COPY_IN)
@@ -223,7 +223,8 @@ class Fsdp2:
                 rows.free(f"g{index}", rounded(held))
             rows.record("packed", _COMPUTE)
             rows.wait("packed", _SCATTER)
-            rows.alloc("shard", rounded(shard * _MASTER), Category.GRADIENT, operator="aten::empty")
+            held = rounded(shard * _MASTER)
+            rows.alloc("shard", held, Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
             signature = Collective("reduce_scatter", whole, "float32", self._group)
             rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
             for event in ("ended", "recorded", "scattered", "reduced"):

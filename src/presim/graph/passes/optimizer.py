@@ -27,18 +27,31 @@ class Held:
     gradient: Key
     gradient_bytes: int  # of the block of memory
     frees: bool  # whether its block of memory is its own
-    elements: int
-    tensors: int
+    shards: tuple[int, ...]  # numbers of each tensor
+
+    @property
+    def elements(self) -> int:
+        """Numbers in all of them."""
+        return sum(self.shards)
+
+    @property
+    def tensors(self) -> int:
+        """How many they are."""
+        return len(self.shards)
 
 
 def end_of_step(
-    held: list[Held], *, adamw: bool, clip: bool, groups: list[int], tables: Tables, hosts: HostTimes
+    held: list[Held], *, adamw: bool, clip: bool, first: bool, groups: list[int], tables: Tables, hosts: HostTimes
 ) -> list[Do]:
-    """Actions from the end of the last backward pass to the end of the step; ``groups``: over which norms are summed."""
+    """Actions from the end of the last backward pass to the end of the step; ``groups``: over which norms are summed.
+
+    ``first``: the optimizer's states are made.
+    """
     actions = []
     if clip and held:
         actions.append(_clip(held, groups, tables, hosts))
     if adamw and held:
+        actions += [_states(held, tables, hosts)] if first else []
         actions.append(_adamw(held, tables, hosts))
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
@@ -52,15 +65,16 @@ def end_of_step(
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
+def _states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
     """Both moments and the step counters of AdamW, in fp32; they stay."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     keys: dict[str, Key] = {}
     for one in held:
-        for kind, size in (("step", 512 * one.tensors), ("first", one.elements * _FP32), ("second", one.elements * _FP32)):
-            slot = f"{kind} {len(keys)}"
-            rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
-            keys[slot] = ("state", kind, one.name)
+        for elements in one.shards:
+            for size in (_FP32, elements * _FP32, elements * _FP32):
+                slot = str(len(keys))
+                rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
+                keys[slot] = ("state", slot)
     template = rows.template()
     return Do(template, tuple(keys[slot] for slot in template.slots))
 
