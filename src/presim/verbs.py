@@ -243,7 +243,7 @@ def compose_and_evaluate(
     target = _chosen(options)
     job = compose(open_graph(model, dtype), plan, target)
     if save is not None:
-        store.save(list(job.traces), save, stands_for=job.stands_for, checked=(), notes=job.notes)
+        store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
     return evaluate(
         job.traces,
         target,

@@ -14,6 +14,7 @@ from presim.graph.rows import Tables
 from presim.graph.schedule import Key
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
+
 def assemble(
     setup: Sequence[Placed], steps: Sequence[Sequence[Placed]], tables: Tables, manifest: Manifest, root: str
 ) -> Trace:

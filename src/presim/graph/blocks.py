@@ -76,7 +76,9 @@ class Blocks:
         return placed
 
     def _keys(self, run: Run) -> tuple[Key | None, ...]:
-        return tuple(value_key(self._graph, run, index) for index in range(len(self._graph.segments[run.segment].values)))
+        return tuple(
+            value_key(self._graph, run, index) for index in range(len(self._graph.segments[run.segment].values))
+        )
 
     def _placed(
         self, run: Run, keys: tuple[Key | None, ...], position: int, last: dict[Key, int], backward: dict[Key, bool]

@@ -188,9 +188,7 @@ class Recorder(TorchDispatchMode):
         view = not written and bool(given) and all(tensor.storage in known for tensor in given)
         adds = self.backward_runs and not backward
         attributes = _attributes(function, args, kwargs, inputs, outputs)
-        call = Call(
-            schema.name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes
-        )
+        call = Call(schema.name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes)
         self.calls.append(call)
 
     def _tensor(self, tensor: torch.Tensor) -> Tensor:
@@ -225,8 +223,10 @@ def _attributes(
         value = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
         if argument.name in _IGNORED:
             continue
-        if isinstance(value, bool) or (isinstance(value, int) and argument.name in _KEPT) or (
-            argument.name == "exponent" and value == 1
+        if (
+            isinstance(value, bool)
+            or (isinstance(value, int) and argument.name in _KEPT)
+            or (argument.name == "exponent" and value == 1)
         ):
             found[argument.name] = int(value)
         elif isinstance(value, (list, tuple)) and argument.name in _KEPT and all(type(item) is int for item in value):

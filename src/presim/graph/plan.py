@@ -116,7 +116,9 @@ def check(plan: Plan, graph: OperatorGraph, world_size: int) -> None:
         )
     layers = max((segment.count for segment in graph.segments), default=1)
     if plan.pipeline > layers:
-        raise InputError(f"{plan.pipeline} pipeline stages are more than the {layers} blocks of {graph.model}; use fewer")
+        raise InputError(
+            f"{plan.pipeline} pipeline stages are more than the {layers} blocks of {graph.model}; use fewer"
+        )
 
 
 def _near(wanted: int, fits: Callable[[int], bool]) -> str:

@@ -288,7 +288,9 @@ class _Builder:
     def _bytes(self, storage: int) -> Size:
         """A storage's size, from the tensor that fills it where there is one."""
         number, first = self._recording.storages[storage].bytes, self._filling.get(storage)
-        return self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
+        return (
+            self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
+        )
 
     def _carried(self, group: list[int], storage: int) -> int:
         """Place + 1 of a storage in the block before, where that got it from elsewhere and wrote to it; else 0."""

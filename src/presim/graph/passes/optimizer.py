@@ -95,7 +95,10 @@ def _clip(held: list[Held], groups: list[int], tables: Tables, hosts: HostTimes)
     rows = Rows(tables, hosts, Phase.OTHER)
     tensors = sum(one.tensors for one in held)
     for numbers, share in _launches(held):
-        rows.work("aten::_foreach_norm", Optimizer(numbers * _FP32, share * 4, numbers, "float32", share, "aten::_foreach_norm"))
+        rows.work(
+            "aten::_foreach_norm",
+            Optimizer(numbers * _FP32, share * 4, numbers, "float32", share, "aten::_foreach_norm"),
+        )
     each = tensors * _FP32
     rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
     for index, group in enumerate(groups):

@@ -98,9 +98,7 @@ class _Split:
         return 0
 
     def _end_of_parameter(self, segment: Segment, name: str) -> int:
-        parameter = next(
-            (one for one in self._graph.parameters if one.name == name and self._owns(one, segment)), None
-        )
+        parameter = next((one for one in self._graph.parameters if one.name == name and self._owns(one, segment)), None)
         return self._end_of(parameter) if parameter else 0
 
     def _owns(self, parameter: Parameter, segment: Segment) -> bool:
