@@ -52,15 +52,17 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
+    composed: bool = False,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
-    presim's own unless given.
+    presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
     """
-    captured, undisturbed, slowdown = _quietened([traces] if isinstance(traces, Trace) else list(traces), rank)
+    given_traces = [traces] if isinstance(traces, Trace) else list(traces)
+    captured, undisturbed, slowdown = (given_traces, True, None) if composed else _quietened(given_traces, rank)
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     given = options or Options()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from presim.capture.ranks.blocked import Blocked
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
+    from presim.graph.plan import Plan
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
     from presim.result import Result
@@ -217,6 +218,41 @@ def _capture(
 
 def _engine_options(options: EvaluationOptions) -> Options:
     return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
+
+
+def compose_and_evaluate(
+    model: str,
+    plan: Plan,
+    options: EvaluationOptions,
+    *,
+    dtype: str = "bfloat16",
+    save: str | os.PathLike[str] | None = None,
+) -> Evaluation:
+    """Compose a training job from a model's graph and a plan, and evaluate it.
+
+    Raises:
+        InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
+    """
+    from presim.cost.given import holds_prices
+    from presim.graph.compose import compose
+    from presim.graph.take import open_graph
+    from presim.trace import store
+
+    if save is not None:
+        store.check_writable(save)
+    target = _chosen(options)
+    job = compose(open_graph(model, dtype), plan, target)
+    if save is not None:
+        store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
+    return evaluate(
+        job.traces,
+        target,
+        _engine_options(options),
+        stands_for=job.stands_for,
+        notes=job.notes,
+        prices=[folder for folder in options.price_folders if holds_prices(folder)],
+        composed=True,
+    )
 
 
 def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:

@@ -17,6 +17,8 @@ _BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {
     "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
+    "graph": "Take a model as a graph of operators, or look into one.",
+    "compose": "Predict a training job from a model and a plan, without a program.",
     "report": "Show a result that was kept, or make a page of it.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",

@@ -56,7 +56,7 @@ class RankReads:
 
         def watched(variables: Any, key: Any) -> Any:
             if key in _VARIABLES:
-                self._note(sys._getframe(1), key)
+                self._note(sys._getframe().f_back, key)
             return read(variables, key)
 
         environ.__getitem__ = watched
@@ -67,7 +67,7 @@ class RankReads:
 
         @functools.wraps(call)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._note(sys._getframe(1), what)
+            self._note(sys._getframe().f_back, what)
             return call(*args, **kwargs)
 
         setattr(owner, name, watched)
@@ -77,7 +77,8 @@ class RankReads:
         own = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._note(sys._getframe(2), name)
+            forwarding = sys._getframe().f_back
+            self._note(forwarding.f_back if forwarding else None, name)  # nobody, where C++ calls it
             return own(*args, **kwargs)
 
         hidden = f"_presim_{name}"

@@ -1,0 +1,62 @@
+"""``presim compose``: predict a training job from a model and a plan, without a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+
+_PLAN = (  # option, field, type, help
+    ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
+    ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
+    ("--micro-batches", "micro_batches", click.IntRange(1), "Forward passes of a step on each data-parallel rank."),
+    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
+    ("--pp", "pipeline", click.IntRange(1), "Pipeline stages."),
+    ("--sharding", "sharding", click.Choice(("none", "ddp", "fsdp2")), "Of parameters and states between data ranks."),
+    ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
+    ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
+    ("--attention", "attention", click.Choice(("cudnn", "flash", "efficient")), "Backend of fused attention."),
+)
+
+
+def _plan_options(function: Any) -> Any:
+    for option, field, kind, said in reversed(_PLAN):
+        function = click.option(option, field, type=kind, help=said)(function)
+    return function
+
+
+@click.command("compose")
+@click.argument("model")
+@cluster_options
+@click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
+@_plan_options
+@click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
+@click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
+@click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@click.option("--save", metavar="DIR", help="Keep the composed trace, for `presim simulate`.")
+@engine_options
+@output_options
+def command(model: str, plan_file: str | None, dtype: str, save: str | None, **options: Any) -> None:
+    """Predict training MODEL by a parallel plan: nothing runs, a model's graph is changed by passes and priced.
+
+    MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
+    file with the fields of `presim.graph.plan.Plan`.
+    """
+    from presim.graph.plan import Plan, read_plan
+    from presim.options import EvaluationOptions
+    from presim.verbs import compose_and_evaluate
+
+    outputs = Outputs.taken(options)
+    outputs.check()
+    fields = [field.name for field in _fields(Plan)]
+    said = {name: options.pop(name) for name in fields if name in options}
+    plan = read_plan(plan_file, {name: value for name, value in said.items() if value is not None})
+    outputs.deliver(compose_and_evaluate(model, plan, EvaluationOptions(**options), dtype=dtype, save=save))
+
+
+def _fields(plan: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.fields(plan)

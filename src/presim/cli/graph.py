@@ -1,0 +1,66 @@
+"""``presim graph``: take a model as a graph of operators, or look into one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+class _ModelFirst(click.Group):
+    """``presim graph MODEL`` is ``presim graph take MODEL``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """With the usual verb where none is named."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["take", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("graph", cls=_ModelFirst)
+def graph() -> None:
+    """Take a model as a graph of operators, or look into one.
+
+    `presim graph MODEL --out FILE` is short for `presim graph take`.
+    """
+
+
+command = graph
+
+
+@graph.command("take")
+@click.argument("model")
+@click.option("--out", metavar="FILE", required=True, help="Where to write the graph; JSON if it ends in .json.")
+@click.option("--dtype", type=click.Choice(("bfloat16", "float16", "float32")), default="bfloat16", show_default=True)
+def take_(model: str, out: str, dtype: str) -> None:
+    """Trace one training step of MODEL, forward and backward, without weights, memory or a GPU.
+
+    MODEL is a folder with Hugging Face's config.json, such a file, a model id in the local cache, or
+    package.module:function, which returns a torch.nn.Module.
+    """
+    from presim.files import check_writable
+    from presim.graph import store
+    from presim.graph.take import open_graph
+
+    check_writable(out)
+    taken = open_graph(model, dtype)
+    store.save(taken, out)
+    blocks = ", ".join(f"{one.count} x {one.name}" for one in taken.segments if one.name and not one.backward)
+    click.echo(f"{out}: {taken.root}, {taken.parameter_count():,} parameters; {blocks or 'no repeated blocks'}")
+
+
+@graph.command("show")
+@click.argument("model", metavar="GRAPH")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples.")
+@click.option("--seq", "sequence", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of each.")
+@click.option("--depth", type=click.IntRange(0), default=3, show_default=True, help="Levels of modules.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+def show(model: str, batch: int, sequence: int, depth: int, as_json: bool) -> None:
+    """Show FLOPs, bytes and parameters of the modules in GRAPH, for one batch and sequence length."""
+    from presim.graph import store, summary
+
+    modules = summary.by_module(store.load(model), batch, sequence, depth)
+    if as_json:
+        sys.stdout.buffer.write(summary.encode(modules))
+    else:
+        summary.write(modules)

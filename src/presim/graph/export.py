@@ -1,0 +1,433 @@
+"""Takes a model's step of training from PyTorch: runs it once, forward and backward, on meta tensors.
+
+Nothing is computed and no memory is taken. A dispatch mode, below autograd as in PyTorch's own exporters, sees each
+operator that eager PyTorch would run, in its order. Small integer tensors (positions, masks) are computed for real,
+because models look at them. This module runs in a process of its own: ``python -m presim.graph.export REQUEST OUT``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from presim.graph.recording import Call, Named, Recording, Repeats, Storage, Tensor
+
+_COMPUTED_BYTES = 1 << 26  # integer tensors up to this size are computed for real
+_INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_METADATA = ("aten::detach", "aten::lift_fresh", "aten::alias")
+
+
+class Scopes:
+    """Which module an operator belongs to: forward by the modules being called, backward by its forward operator."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._names = {module: name for name, module in model.named_modules()}
+        self._stack = [""]
+        self._since, self._scope = [0], [""]  # sequence numbers of autograd, and the scope from there on
+
+    def install(self) -> list[Any]:
+        """Observe the calls of all modules; returns what takes the observers away again."""
+        register = torch.nn.modules.module
+        return [
+            register.register_module_forward_pre_hook(lambda module, inputs: self._enter(module)),
+            register.register_module_forward_hook(lambda module, inputs, output: self._leave(), always_call=True),
+        ]
+
+    def current(self) -> tuple[str, bool, bool]:
+        """Scope of the operator that runs now, whether it is of the backward pass, and whether of autograd itself."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            place = bisect.bisect_right(self._since, node._sequence_nr()) - 1
+            return self._scope[max(0, place)], True, False
+        return self._stack[-1], False, False
+
+    def _enter(self, module: torch.nn.Module) -> None:
+        self._stack.append(self._names.get(module, self._stack[-1]))
+        self._mark()
+
+    def _leave(self) -> None:
+        self._stack.pop()
+        self._mark()
+
+    def _mark(self) -> None:
+        self._since.append(torch.autograd._get_sequence_nr())
+        self._scope.append(self._stack[-1])
+
+
+class AsOnDevice(TorchFunctionMode):
+    """Calls that PyTorch resolves by the kind of device, resolved as on a CUDA device."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See `torch.overrides`."""
+        kwargs = kwargs or {}
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            return _attention(*args, **kwargs)
+        if function is torch.nn.functional.dropout:
+            return _dropout(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """As one operator with its own backward, whatever backend the GPU will have for it."""
+    if attn_mask is not None:
+        shape = (*query.shape[:-1], key.shape[-2])
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -1e9)
+        attn_mask = attn_mask.expand(shape)
+    call = torch.ops.aten._scaled_dot_product_cudnn_attention
+    return call(query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale)[0]
+
+
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    if not training or p == 0:
+        return input
+    return torch.ops.aten.native_dropout(input, p, True)[0]
+
+
+class Recorder(TorchDispatchMode):
+    """Takes down each operator call with its tensors."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        super().__init__()
+        self.storages: list[Storage] = []
+        self.calls: list[Call] = []
+        self.backward_runs = False
+        self._scopes = scopes
+        self._index: dict[int, int] = {}  # address of a storage -> its index
+        self._computed = WeakTensorKeyDictionary()  # tensors whose values are known -> the same on the CPU
+
+    def register(self, tensor: torch.Tensor, kind: str, name: str) -> int:
+        """A storage that was there before; returns its index."""
+        storage = tensor.untyped_storage()
+        return self._add(storage, Storage(storage.nbytes(), kind, name))
+
+    def index_of(self, tensor: torch.Tensor) -> int:
+        """The index of a tensor's storage."""
+        return self._index[tensor.untyped_storage()._cdata]
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See `torch.utils._python_dispatch`."""
+        kwargs = kwargs or {}
+        name = function._schema.name
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        known = self._compute(function, args, kwargs, inputs)
+        if name == "aten::_local_scalar_dense":
+            self._take_down(function, args, kwargs, inputs, [])
+            if known is None:
+                raise ValueError(f"the model reads a value of a {inputs[0].dtype} tensor, which depends on its input")
+            return known
+        result = function(*args, **kwargs)
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if known is not None:
+            for output, value in zip(outputs, tree_leaves(known)):
+                self._computed[output] = value
+        self._take_down(function, args, kwargs, inputs, outputs)
+        return result
+
+    def _compute(self, function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> Any:
+        """The call's outcome on the CPU, where all that goes in is known and small; else None."""
+        if not all(tensor in self._computed for tensor in inputs):
+            return None
+        if not inputs and kwargs.get("dtype") not in (None, *_INTEGERS):
+            return None
+        if any(tensor.nbytes > _COMPUTED_BYTES for tensor in inputs) or "empty" in function._schema.name:
+            return None
+        swap: Callable[[Any], Any] = lambda leaf: self._computed[leaf] if isinstance(leaf, torch.Tensor) else leaf  # noqa: E731
+        kwargs = {key: torch.device("cpu") if key == "device" else value for key, value in kwargs.items()}
+        try:
+            outcome = function(*tree_map(swap, args), **tree_map(swap, kwargs))
+        except (RuntimeError, NotImplementedError):
+            return None
+        tensors = [leaf for leaf in tree_leaves(outcome) if isinstance(leaf, torch.Tensor)]
+        is_known = all(tensor.dtype in _INTEGERS and tensor.nbytes <= _COMPUTED_BYTES for tensor in tensors)
+        return outcome if is_known else None
+
+    def _add(self, storage: torch.UntypedStorage, described: Storage) -> int:
+        self._index[storage._cdata] = len(self.storages)
+        self.storages.append(described)
+        return len(self.storages) - 1
+
+    def _take_down(
+        self, function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+    ) -> None:
+        schema = function._schema
+        scope, backward, _ = self._scopes.current()
+        for tensor in inputs:
+            if tensor.untyped_storage()._cdata not in self._index:
+                self.register(tensor, "constant", "")
+        taken = [self._tensor(tensor) for tensor in inputs]
+        theirs = {tensor.untyped_storage()._cdata for tensor in inputs}
+        for tensor in outputs:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in theirs:
+                theirs.add(storage._cdata)
+                self._add(storage, Storage(storage.nbytes(), "own"))
+        given = tuple(self._tensor(tensor) for tensor in outputs)
+        written = _written(schema, args, kwargs, inputs)
+        known = {tensor.storage for tensor in taken}
+        view = not written and bool(given) and all(tensor.storage in known for tensor in given)
+        adds = self.backward_runs and not backward
+        attributes = _attributes(function, args, kwargs, inputs, outputs)
+        call = Call(schema.name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes)
+        self.calls.append(call)
+
+    def _tensor(self, tensor: torch.Tensor) -> Tensor:
+        return Tensor(self.index_of(tensor), tuple(tensor.shape), tuple(tensor.stride()), _dtype(tensor))
+
+
+def _written(schema: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> tuple[int, ...]:
+    """Positions among the tensors of a call of those that it writes."""
+    positions, seen = [], 0
+    for position, argument in enumerate(schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            positions += range(seen, seen + len(tensors))
+        seen += len(tensors)
+    return tuple(positions)
+
+
+def _attributes(
+    function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+) -> dict[str, int | str | list[int]]:
+    """What else the work depends on: the layout of a product, flags, dimensions and other small numbers."""
+    found: dict[str, int | str | list[int]] = {}
+    name = function._schema.name
+    if name in _LAYOUTS:
+        a, b = (inputs[position] for position in _LAYOUTS[name])
+        found["layout"] = _layout(a) + _layout(b)
+    if name in ("aten::clone", "aten::_to_copy", "aten::copy_"):
+        target = inputs[0] if name == "aten::copy_" else outputs[0]
+        found["plain"] = int(_same_layout(inputs[-1], target))
+    for position, argument in enumerate(function._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
+        if argument.name in _IGNORED:
+            continue
+        if (
+            isinstance(value, bool)
+            or (isinstance(value, int) and argument.name in _KEPT)
+            or (argument.name == "exponent" and value == 1)
+        ):
+            found[argument.name] = int(value)
+        elif isinstance(value, (list, tuple)) and argument.name in _KEPT and all(type(item) is int for item in value):
+            found[argument.name] = list(value)
+    return found
+
+
+_LAYOUTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+_IGNORED = ("pin_memory", "non_blocking", "implicit", "sparse", "scale_grad_by_freq", "half_to_float")
+_KEPT = (
+    "dim", "dims", "dim0", "dim1", "keepdim", "groups", "stride", "padding", "dilation", "k", "exponent"
+)  # fmt: skip
+
+
+def _layout(matrix: torch.Tensor) -> str:
+    """N where rows lie one after the other, T where columns do, as cuBLAS is told."""
+    rows, columns = matrix.shape[-2:]
+    across, along = matrix.stride()[-2:]
+    if along == 1 and across >= max(1, columns):
+        return "N"
+    return "T" if across == 1 and along >= max(1, rows) else "N"
+
+
+def _same_layout(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether a copy is one of memory as it lies."""
+    if (source.dtype, source.shape, source.stride()) != (target.dtype, target.shape, target.stride()):
+        return False
+    return math.prod(source.shape) == 1 + sum((n - 1) * step for n, step in zip(source.shape, source.stride()))
+
+
+# ---------------------------------------------------------------- models
+
+
+def _from_config(path: str, dtype: torch.dtype) -> torch.nn.Module:
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    config.use_cache = False
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            factory = _factory(transformers, config)
+            return factory(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _factory(transformers: Any, config: Any) -> Callable[[Any], torch.nn.Module]:
+    for name in config.architectures or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)  # type: ignore[no-any-return]
+    return transformers.AutoModelForCausalLM.from_config  # type: ignore[no-any-return]
+
+
+def _from_factory(spec: str, dtype: torch.dtype) -> torch.nn.Module:
+    import importlib
+
+    module, _, function = spec.partition(":")
+    sys.path.insert(0, "")
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            return getattr(importlib.import_module(module), function)()  # type: ignore[no-any-return]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
+    """Cut the outermost module lists of equal blocks to ``keep`` of them; returns which were cut."""
+    cut: list[Repeats] = []
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, torch.nn.ModuleList) or len(module) <= keep:
+            continue
+        if any(name.startswith(outer.name + ".") for outer in cut):
+            continue
+        if len({_structure(block) for block in module}) == 1:
+            cut.append(Repeats(name, len(module), keep))
+            del module[keep:]
+    return cut
+
+
+def _structure(module: torch.nn.Module) -> str:
+    """What a block is made of, without where it stands."""
+    lines = []
+    for name, part in module.named_modules():
+        plain = {
+            key: value
+            for key, value in vars(part).items()
+            if not key.startswith("_") and isinstance(value, (int, float, str, bool, tuple)) and "idx" not in key
+        }
+        lines.append(f"{name} {type(part).__name__} {part.extra_repr()} {sorted(plain.items())}")
+    lines += [f"{name} {tuple(p.shape)} {p.dtype}" for name, p in module.named_parameters()]
+    return "\n".join(lines)
+
+
+def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, torch.Tensor]:
+    tokens = torch.empty((batch, sequence), dtype=torch.int64, device="meta")
+    import inspect
+
+    accepted = inspect.signature(model.forward).parameters
+    given = {"input_ids": tokens} if "input_ids" in accepted else {next(iter(accepted)): tokens}
+    if "labels" in accepted:
+        given["labels"] = torch.empty_like(tokens)
+    return given
+
+
+def _loss(output: Any) -> torch.Tensor:
+    loss = getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    tensor = next(leaf for leaf in tree_leaves(getattr(output, "logits", output)) if isinstance(leaf, torch.Tensor))
+    return tensor if tensor.dim() == 0 else tensor.float().sum()
+
+
+def record(
+    model: torch.nn.Module, batch: int, sequence: int, repeats: Iterable[Repeats] = (), spec: str = ""
+) -> Recording:
+    """One step of training of a model on the meta device."""
+    scopes = Scopes(model)
+    recorder = Recorder(scopes)
+    gradients: dict[int, str] = {}
+    parameters = list(model.named_parameters())
+    handles: list[Any] = []
+    for name, tensor in parameters:
+        recorder.register(tensor, "parameter", name)
+        handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
+    for name, tensor in model.named_buffers():
+        recorder.register(tensor, "buffer", name)
+    inputs = _inputs(model, batch, sequence)
+    for name, tensor in inputs.items():
+        recorder.register(tensor, "input", name)
+    handles += scopes.install()
+    try:
+        with torch.device("meta"), AsOnDevice(), recorder:
+            loss = _loss(model(**inputs))
+            recorder.backward_runs = True
+            with torch._C.DisableTorchFunction():
+                loss.backward()  # type: ignore[no-untyped-call]
+    finally:
+        for handle in handles:
+            handle.remove()
+    plan = {}
+    for key, style in (getattr(model, "tp_plan", None) or {}).items():
+        plan[key] = style
+    return Recording(
+        spec,
+        type(model).__name__,
+        batch,
+        sequence,
+        tuple(recorder.storages),
+        tuple(recorder.calls),
+        gradients,
+        tuple(Named(name, tuple(tensor.shape), _dtype(tensor)) for name, tensor in parameters),
+        tuple(repeats),
+        plan,
+        _versions(),
+    )
+
+
+def _noting(recorder: Recorder, gradients: dict[int, str], name: str) -> Callable[[torch.Tensor], None]:
+    def note(parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            gradients[recorder.index_of(parameter.grad)] = name
+
+    return note
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _versions() -> dict[str, str]:
+    versions = {"torch": str(torch.__version__)}
+    if "transformers" in sys.modules:
+        versions["transformers"] = sys.modules["transformers"].__version__
+    return versions
+
+
+class Request(msgspec.Struct):
+    """What to trace."""
+
+    model: str
+    dtype: str  # of floating-point parameters
+
+
+def main(request_path: str, out: str) -> None:
+    """Read a request, write recordings."""
+    from presim.graph.sizes import choose_witnesses
+
+    request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
+    make = _from_config if Path(request.model).exists() else _from_factory
+    model = make(request.model, getattr(torch, request.dtype))
+    model.train()
+    repeats = shorten(model)
+    constants: Iterable[int] = {size for tensor in model.parameters() for size in tensor.shape}
+    recordings = []
+    for witnesses in choose_witnesses(constants):
+        recordings.append(record(model, witnesses.batch, witnesses.sequence, repeats, request.model))
+        model.zero_grad()
+    Path(out).write_bytes(msgspec.msgpack.encode(recordings))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,132 @@
+"""The end of a step: gradients are clipped to a norm, AdamW updates what this rank holds, gradients are given back.
+
+As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale, and ``torch.optim.AdamW(fused=True)`` do it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.graph.blocks import rounded
+from presim.graph.hosts import HostTimes
+from presim.graph.rows import Rows, Tables
+from presim.graph.schedule import Do, Key
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer, Reduction
+
+_FP32 = 4
+_PER_LAUNCH = 145_548_485  # numbers that one multi-tensor launch takes, in captures of PyTorch 2.14
+_COLLECTIVE = 1  # stream of collectives that no framework puts elsewhere
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A gradient that this rank holds when backward is over, with the parameter and states it belongs to."""
+
+    name: object
+    gradient: Key
+    gradient_bytes: int  # of the block of memory
+    frees: bool  # whether its block of memory is its own
+    shards: tuple[int, ...]  # numbers of each tensor
+
+    @property
+    def elements(self) -> int:
+        """Numbers in all of them."""
+        return sum(self.shards)
+
+    @property
+    def tensors(self) -> int:
+        """How many they are."""
+        return len(self.shards)
+
+
+def end_of_step(
+    held: list[Held], *, adamw: bool, clip: bool, first: bool, groups: list[int], tables: Tables, hosts: HostTimes
+) -> list[Do]:
+    """Actions from the end of the last backward pass to the end of the step; ``groups``: over which norms are summed.
+
+    ``first``: the optimizer's states are made.
+    """
+    actions = []
+    if clip and held:
+        actions.append(_clip(held, groups, tables, hosts))
+    if adamw and held:
+        actions += [_states(held, tables, hosts)] if first else []
+        actions.append(_adamw(held, tables, hosts))
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    rows.step()
+    rows.phase = Phase.OTHER
+    keys: dict[str, Key] = {}
+    for index, one in enumerate(held):
+        if one.frees:
+            rows.free(f"g{index}", one.gradient_bytes)
+            keys[f"g{index}"] = one.gradient
+    template = rows.template()
+    return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
+
+
+def _states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
+    """Both moments and the step counters of AdamW, in fp32; they stay."""
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    keys: dict[str, Key] = {}
+    for one in held:
+        for elements in one.shards:
+            for size in (_FP32, elements * _FP32, elements * _FP32):
+                slot = str(len(keys))
+                rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
+                keys[slot] = ("state", slot)
+    template = rows.template()
+    return Do(template, tuple(keys[slot] for slot in template.slots))
+
+
+def _launches(held: list[Held]) -> list[tuple[int, int]]:
+    """(numbers, tensors) of each launch over all of them."""
+    numbers, tensors = sum(one.elements for one in held), sum(one.tensors for one in held)
+    parts = []
+    while numbers > 0:
+        part = min(numbers, _PER_LAUNCH)
+        share = max(1, round(tensors * part / sum(one.elements for one in held)))
+        parts.append((part, share))
+        numbers -= part
+    return parts
+
+
+def _clip(held: list[Held], groups: list[int], tables: Tables, hosts: HostTimes) -> Do:
+    rows = Rows(tables, hosts, Phase.OTHER)
+    tensors = sum(one.tensors for one in held)
+    for numbers, share in _launches(held):
+        rows.work(
+            "aten::_foreach_norm",
+            Optimizer(numbers * _FP32, share * 4, numbers, "float32", share, "aten::_foreach_norm"),
+        )
+    each = tensors * _FP32
+    rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
+    for index, group in enumerate(groups):
+        rows.work("aten::pow", Elementwise(each, each, tensors, "float32", 1, "aten::pow"))
+        rows.work("aten::copy_", Copy("d2d", each))
+        rows.record(f"ready {index}", 0)
+        rows.wait(f"ready {index}", _COLLECTIVE)
+        rows.work("nccl::all_reduce", Collective("all_reduce", each, "float32", group), stream=_COLLECTIVE)
+        rows.record(f"reduced {index}", _COLLECTIVE)
+        rows.wait(f"reduced {index}", 0)
+    norm = "aten::linalg_vector_norm"
+    rows.work(norm, Reduction(each, _FP32, tensors, "float32", 1, norm))
+    for name in ("aten::add", "aten::reciprocal", "aten::mul", "aten::clamp"):
+        rows.work(name, Elementwise(_FP32, _FP32, 1, "float32", 1, name))
+    for numbers, share in _launches(held):
+        size = numbers * _FP32
+        rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, "float32", share, "aten::_foreach_mul_"))
+    template = rows.template()
+    return Do(template, tuple(("clip", slot) for slot in template.slots))
+
+
+def _adamw(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    tensors = sum(one.tensors for one in held)
+    steps = tensors * _FP32
+    rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
+    for numbers, share in _launches(held):
+        size = numbers * _FP32
+        update = Optimizer(4 * size, 3 * size, numbers, "float32", share, "aten::_fused_adamw_")
+        rows.work("aten::_fused_adamw_", update)
+    return Do(rows.template(), ())

@@ -1,0 +1,69 @@
+"""What a model's step was seen to do, call by call, before anything is made of it: the exporter's output."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Tensor(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor at a call, in the numbers of the trace."""
+
+    storage: int  # index into the recording's storages
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One operator call."""
+
+    operator: str
+    scope: str
+    backward: bool
+    adds: bool  # autograd's own sum of gradients
+    view: bool
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    written: tuple[int, ...]
+    attributes: dict[str, int | str | list[int]]
+
+
+class Storage(msgspec.Struct, frozen=True, array_like=True):
+    """Memory that tensors lie in."""
+
+    bytes: int
+    kind: str  # own, parameter, buffer, input
+    name: str = ""
+
+
+class Named(msgspec.Struct, frozen=True, array_like=True):
+    """A parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Repeats(msgspec.Struct, frozen=True, array_like=True):
+    """A module list of equal blocks that was cut short to be traced."""
+
+    name: str  # of the module list
+    count: int  # blocks it has
+    traced: int  # blocks that were traced
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A step of training, forward and backward."""
+
+    model: str
+    root: str
+    batch: int
+    sequence: int
+    storages: tuple[Storage, ...]
+    calls: tuple[Call, ...]
+    gradients: dict[int, str]  # storage -> parameter
+    parameters: tuple[Named, ...]
+    repeats: tuple[Repeats, ...]
+    tensor_parallel: dict[str, str]
+    versions: dict[str, str]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,112 @@
+"""The operator graph: what a model does in one step of training, as PyTorch would do it, without its weights.
+
+A graph is a list of **segments** in the order in which eager PyTorch runs them: the forward pass from the embedding to
+the loss, then the backward pass. Equal blocks (the layers of a decoder) are one segment with a ``count``. A segment has
+**values** (storages) and **nodes** (operators, views among them). Sizes are numbers or polynomials in the batch ``B``
+and the sequence length ``S`` (`presim.graph.sizes`).
+
+Block ``i`` of a repeated backward segment belongs to block ``i`` of its forward segment; backward runs from the last.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from presim.graph.sizes import Size
+
+MAGIC = "presim-graph"
+VERSION = 1
+
+
+class Origin(enum.StrEnum):
+    """Where a value comes from; `Value.name`, ``segment`` and ``index`` mean what each member says."""
+
+    OWN = "own"  # a node of this segment makes it
+    PARAMETER = "parameter"  # name: of the parameter; in a repeated segment relative to the block, led by "."
+    BUFFER = "buffer"  # likewise
+    INPUT = "input"  # name: of the model's argument
+    SEGMENT = "segment"  # value `index` of segment `segment`: of the same block where both are repeated
+    CARRY = "carry"  # as SEGMENT for the block that runs first, for the others value `again` of the one before
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """A storage: what tensors and their views lie in."""
+
+    origin: Origin
+    bytes: Size
+    name: str = ""
+    segment: int = -1
+    index: int = -1
+    again: int = -1
+
+
+class Operand(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor as a node sees it."""
+
+    value: int  # index into the segment's values
+    shape: int  # index into the graph's shapes
+    dtype: str
+    stride: int  # likewise: its strides, in elements; 0 where a dimension was expanded
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """One operator call."""
+
+    operator: str  # e.g. aten::mm
+    scope: str  # module path; in a repeated segment relative to the block, led by "."
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    view: bool = False  # outputs are views of inputs: no work
+    written: tuple[int, ...] = ()  # positions of inputs that are written in place
+    attributes: dict[str, int | str | list[int]] = {}  # layout of a product, dimensions, is_causal, …
+    adds: bool = False  # autograd sums up gradients here; no module asked for it
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Nodes that run one after the other; as often as ``count`` says."""
+
+    name: str  # module path of its blocks, e.g. ``model.layers.*``; empty: no repeated block
+    backward: bool
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    first: int = 0  # number of the first block in its module list
+    count: int = 1
+    twin: int = -1  # of a backward segment: the forward segment it belongs to
+    gradients: dict[str, int] = {}  # parameter -> value, of the gradients that are complete when the segment ends
+
+
+class Parameter(msgspec.Struct, frozen=True, array_like=True):
+    """A parameter of the whole model, or of each block of a segment."""
+
+    name: str  # relative to the block, led by ".", where `segment` is not -1
+    shape: tuple[int, ...]
+    dtype: str
+    segment: int = -1  # the repeated forward segment
+
+
+class OperatorGraph(msgspec.Struct, frozen=True):
+    """A model's step as operators; immutable."""
+
+    model: str  # name or path it was taken from
+    root: str  # class of the outermost module
+    segments: tuple[Segment, ...]
+    shapes: tuple[tuple[Size, ...], ...]
+    parameters: tuple[Parameter, ...]
+    tensor_parallel: dict[str, str] = {}  # module pattern -> colwise, rowwise, …, as the model itself plans it
+    traced: dict[str, int] = {}  # batch and sequence of the trace
+    versions: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    magic: str = MAGIC
+    version: int = VERSION
+
+    def parameter_count(self) -> int:
+        """Parameters of the whole model."""
+        total = 0
+        for parameter in self.parameters:
+            elements = 1
+            for size in parameter.shape:
+                elements *= size
+            total += elements * (self.segments[parameter.segment].count if parameter.segment >= 0 else 1)
+        return total

@@ -1,0 +1,344 @@
+"""From a recording to a graph: equal blocks are found by their structure and kept once, sizes become polynomials."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from presim.graph.recording import Call, Recording, Tensor
+from presim.graph.schema import Node, OperatorGraph, Operand, Origin, Parameter, Segment, Value
+from presim.graph.sizes import Size, Witnesses, product
+from presim.trace.dtypes import dtype_bytes
+
+_Block: TypeAlias = "tuple[str, int] | None"  # module list and number of the block; None: outside of any
+_Made: TypeAlias = tuple[int, int]  # run that makes a storage, and the storage's place among those it makes
+
+
+@dataclasses.dataclass
+class _Run:
+    """Calls of one block in one direction, one after the other."""
+
+    block: _Block
+    backward: bool
+    calls: list[Call]
+    storages: list[int] = dataclasses.field(default_factory=list)  # in order of first use
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.block[0]}.{self.block[1]}" if self.block else ""
+
+
+def build(recording: Recording) -> OperatorGraph:
+    """The graph of a recording."""
+    recording = _sum_in_place(recording)
+    runs = _runs(recording)
+    groups = _groups(recording, runs)
+    return _Builder(recording, runs, groups).graph()
+
+
+def _sum_in_place(recording: Recording) -> Recording:
+    """As autograd's engine sums gradients: into the first, unless that is a view, which shares its memory.
+
+    Below a dispatch mode it never does so (`isTensorSubclassLike` in torch/csrc/autograd/input_buffer.cpp).
+    """
+    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that it was made for
+    renamed: dict[int, int] = {}
+    calls = []
+
+    def moved(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(
+            msgspec.structs.replace(tensor, storage=renamed[tensor.storage]) if tensor.storage in renamed else tensor
+            for tensor in tensors
+        )
+
+    for call in recording.calls:
+        call = msgspec.structs.replace(call, inputs=moved(call.inputs), outputs=moved(call.outputs))
+        for tensor in call.outputs:
+            made_as.setdefault(tensor.storage, tensor.shape)
+        if _is_sum(call) and call.inputs[0].shape == made_as.get(call.inputs[0].storage):
+            (made,) = call.outputs
+            target = call.inputs[0].storage
+            renamed[made.storage] = target
+            outputs = (msgspec.structs.replace(made, storage=target),)
+            call = msgspec.structs.replace(call, operator="aten::add_", outputs=outputs, written=(0,))
+        calls.append(call)
+    gradients = {renamed.get(storage, storage): name for storage, name in recording.gradients.items()}
+    return msgspec.structs.replace(recording, calls=tuple(calls), gradients=gradients)
+
+
+def _is_sum(call: Call) -> bool:
+    """Autograd's sum of two gradients: formulas of backward operators add nothing to each other."""
+    if not (call.backward and call.operator == "aten::add" and len(call.inputs) == 2):
+        return False
+    first, second = call.inputs
+    return first.shape == second.shape and first.dtype == second.dtype and first.storage != second.storage
+
+
+def _runs(recording: Recording) -> list[_Run]:
+    lists = [repeat.name for repeat in recording.repeats]
+    runs: list[_Run] = []
+    for call in recording.calls:
+        block = _block_of(call.scope, lists)
+        if runs and runs[-1].block == block and runs[-1].backward == call.backward:
+            runs[-1].calls.append(call)
+        else:
+            runs.append(_Run(block, call.backward, [call]))
+    runs = _joined(runs)
+    for run in runs:
+        tensors = itertools.chain.from_iterable((*call.inputs, *call.outputs) for call in run.calls)
+        run.storages = list(dict.fromkeys(tensor.storage for tensor in tensors))
+    return runs
+
+
+def _block_of(scope: str, lists: Sequence[str]) -> _Block:
+    for name in lists:
+        if scope.startswith(name + "."):
+            number = scope[len(name) + 1 :].split(".", 1)[0]
+            if number.isdigit():
+                return name, int(number)
+    return None
+
+
+def _joined(runs: list[_Run]) -> list[_Run]:
+    """What lies between two blocks of a list belongs to the block before it, and a block's pieces are one."""
+    joined: list[_Run] = []
+    for index, run in enumerate(runs):
+        before = joined[-1] if joined else None
+        after = runs[index + 1] if index + 1 < len(runs) else None
+        if before and before.block and before.backward == run.backward:
+            between = run.block is None and after and after.block and after.block[0] == before.block[0]
+            if (between and after and after.backward == run.backward) or run.block == before.block:
+                before.calls += run.calls
+                continue
+        joined.append(run)
+    return joined
+
+
+def _groups(recording: Recording, runs: list[_Run]) -> list[list[int]]:
+    """Runs that become one segment, as indices in the order of execution."""
+    forms = [_form(recording, run) for run in runs]
+    paired: dict[tuple[str, int], list[object]] = {}
+    for run, form in zip(runs, forms):
+        if run.block:
+            paired.setdefault(run.block, []).append((run.backward, form))
+    groups: list[list[int]] = []
+    for index, run in enumerate(runs):
+        last = runs[groups[-1][-1]] if groups else None
+        follows = (
+            last is not None
+            and last.block is not None
+            and run.block is not None
+            and last.block[0] == run.block[0]
+            and last.backward == run.backward
+            and paired[last.block] == paired[run.block]
+        )
+        if follows:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def _form(recording: Recording, run: _Run) -> object:
+    """A block without its number: equal for equal blocks."""
+    place = {storage: index for index, storage in enumerate(run.storages)}
+    names = [_relative(recording.storages[storage].name, run) for storage in run.storages]
+    calls = [
+        (
+            call.operator,
+            _relative_scope(call.scope, run),
+            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
+            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
+            tuple(sorted((key, str(value)) for key, value in call.attributes.items())),
+        )
+        for call in run.calls
+    ]
+    return names, calls
+
+
+def _relative(name: str, run: _Run) -> str:
+    """A parameter's name without its block."""
+    prefix = run.prefix
+    return name[len(prefix) :] if prefix and name.startswith(prefix + ".") else name
+
+
+def _relative_scope(scope: str, run: _Run) -> str:
+    return "." if run.prefix and scope == run.prefix else _relative(scope, run)
+
+
+def _held(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of what is in memory: dimensions that were expanded are 1."""
+    return tuple(1 if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride))
+
+
+class _Builder:
+    """Numbers values and shapes."""
+
+    def __init__(self, recording: Recording, runs: list[_Run], groups: list[list[int]]) -> None:
+        self._recording, self._runs, self._groups = recording, runs, groups
+        self._witnesses = Witnesses(recording.batch, recording.sequence)
+        self._sizes: dict[int, Size] = {}
+        self._shapes: dict[tuple[Size, ...], int] = {}
+        self._segment_of = {run: segment for segment, group in enumerate(groups) for run in group}
+        self._first_run: dict[int, int] = {}  # storage -> run that makes it
+        for index, run in enumerate(runs):
+            for storage in run.storages:
+                if recording.storages[storage].kind == "own":
+                    self._first_run.setdefault(storage, index)
+        self._filling: dict[int, Tensor] = {}
+        for call in recording.calls:
+            for tensor in (*call.inputs, *call.outputs):
+                whole = math.prod(_held(tensor)) * dtype_bytes(tensor.dtype)
+                if whole == recording.storages[tensor.storage].bytes:
+                    self._filling.setdefault(tensor.storage, tensor)
+        self._place = [{storage: place for place, storage in enumerate(run.storages)} for run in runs]
+
+    def graph(self) -> OperatorGraph:
+        segments = tuple(self._segment(index) for index in range(len(self._groups)))
+        recording = self._recording
+        return OperatorGraph(
+            recording.model,
+            recording.root,
+            segments,
+            tuple(self._shapes),
+            self._parameters(),
+            dict(recording.tensor_parallel),
+            {"batch": recording.batch, "sequence": recording.sequence},
+            recording.versions,
+            recording.notes,
+        )
+
+    def _segment(self, index: int) -> Segment:
+        group = self._groups[index]
+        run = self._runs[group[0]]
+        repeat = next((one for one in self._recording.repeats if run.block and one.name == run.block[0]), None)
+        blocks = sorted(number for g in group if (block := self._runs[g].block) for number in block[1:])
+        count = len(group)
+        if repeat and repeat.traced // 2 in blocks:
+            count += repeat.count - repeat.traced
+        return Segment(
+            name=f"{repeat.name}.*" if repeat else "",
+            backward=run.backward,
+            values=tuple(self._value(group, place) for place in range(len(run.storages))),
+            nodes=tuple(self._node(call, run, self._place[group[0]]) for call in run.calls),
+            first=self._first_block(blocks[0], repeat) if repeat else 0,  # type: ignore[arg-type]
+            count=count,
+            twin=self._twin(run) if run.backward else -1,
+            gradients={
+                _relative(name, run): self._place[group[0]][storage]
+                for storage, name in self._recording.gradients.items()
+                if self._completes(storage) == group[0]
+            },
+        )
+
+    def _completes(self, storage: int) -> int:
+        """The run that uses a gradient's storage last."""
+        return max(index for index, run in enumerate(self._runs) if storage in self._place[index] and run.calls)
+
+    def _first_block(self, block: int, repeat: object) -> int:
+        """Its number in the whole model, of which the middle was cut."""
+        name, total, traced = repeat.name, repeat.count, repeat.traced  # type: ignore[attr-defined]
+        del name
+        return block if block <= traced // 2 else block + total - traced
+
+    def _twin(self, run: _Run) -> int:
+        if run.block is None:
+            return -1
+        return next(
+            segment
+            for segment, group in enumerate(self._groups)
+            if any(self._runs[g].block == run.block and not self._runs[g].backward for g in group)
+        )
+
+    def _value(self, group: list[int], place: int) -> Value:
+        run = self._runs[group[0]]
+        storage = run.storages[place]
+        described = self._recording.storages[storage]
+        size = self._bytes(storage)
+        if described.kind != "own":
+            origin = Origin(described.kind) if described.kind in ("parameter", "buffer", "input") else Origin.BUFFER
+            return Value(origin, size, _relative(described.name, run))
+        maker = self._first_run[storage]
+        if maker == group[0]:
+            return Value(Origin.OWN, size)
+        twin = self._forward_run(run)
+        if twin is not None and storage in self._place[twin]:
+            return Value(Origin.SEGMENT, size, "", self._segment_of[twin], self._place[twin][storage])
+        segment, index = self._segment_of[maker], self._place[maker][storage]
+        if len(group) > 1:
+            theirs = self._runs[group[1]].storages[place]
+            their_maker = self._first_run[theirs]
+            if their_maker == group[0]:
+                return Value(Origin.CARRY, size, "", segment, index, self._place[group[0]][theirs])
+            if place_of_carried := self._carried(group, theirs):
+                return Value(Origin.CARRY, size, "", segment, index, place_of_carried - 1)
+        return Value(Origin.SEGMENT, size, "", segment, index)
+
+    def _forward_run(self, run: _Run) -> int | None:
+        """Of a block's backward run: the forward run of the same block."""
+        if run.block is None or not run.backward:
+            return None
+        return next(i for i, other in enumerate(self._runs) if other.block == run.block and not other.backward)
+
+    def _bytes(self, storage: int) -> Size:
+        """A storage's size, from the tensor that fills it where there is one."""
+        number, first = self._recording.storages[storage].bytes, self._filling.get(storage)
+        return (
+            self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
+        )
+
+    def _carried(self, group: list[int], storage: int) -> int:
+        """Place + 1 of a storage in the block before, where that got it from elsewhere and wrote to it; else 0."""
+        before = self._place[group[0]]
+        maker = self._first_run[storage]
+        is_other = storage in before and self._runs[maker].block != self._runs[group[1]].block
+        written = any(
+            call.inputs[position].storage == storage for call in self._runs[group[0]].calls for position in call.written
+        )
+        return before[storage] + 1 if is_other and written else 0
+
+    def _node(self, call: Call, run: _Run, place: dict[int, int]) -> Node:
+        return Node(
+            call.operator,
+            _relative_scope(call.scope, run),
+            tuple(self._operand(tensor, place) for tensor in call.inputs),
+            tuple(self._operand(tensor, place) for tensor in call.outputs),
+            call.view,
+            call.written,
+            call.attributes,
+            call.adds,
+        )
+
+    def _operand(self, tensor: Tensor, place: dict[int, int]) -> Operand:
+        return Operand(place[tensor.storage], self._shape(tensor.shape), tensor.dtype, self._shape(tensor.stride))
+
+    def _shape(self, shape: tuple[int, ...]) -> int:
+        return self._shapes.setdefault(tuple(self._size(size) for size in shape), len(self._shapes))
+
+    def _size(self, number: int) -> Size:
+        if number not in self._sizes:
+            self._sizes[number] = self._witnesses.describe(number)
+        return self._sizes[number]
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        lists = [repeat.name for repeat in self._recording.repeats]
+        segment_of: dict[_Block, tuple[int, bool]] = {}
+        for segment, group in enumerate(self._groups):
+            for position, index in enumerate(group):
+                run = self._runs[index]
+                if run.block and not run.backward:
+                    segment_of[run.block] = (segment, position == 0)
+        found = []
+        for named in self._recording.parameters:
+            block = _block_of(named.name, lists)
+            segment, is_first = segment_of.get(block, (-1, True))
+            if block is None or segment < 0:
+                found.append(Parameter(named.name, named.shape, named.dtype))
+            elif is_first:
+                found.append(Parameter(named.name[len(f"{block[0]}.{block[1]}") :], named.shape, named.dtype, segment))
+        return tuple(found)

@@ -1,0 +1,129 @@
+"""Sizes of tensors as polynomials in the batch B and the sequence S, so that one graph serves all of both.
+
+>>> read("8192*B*S+1")(b=2, s=3)
+49153
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Size: TypeAlias = int | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
+_NEAREST = 8  # a size may lie so far beside a multiple of the sequence: padding, shifted labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Polynomial:
+    """A sum of ``factor * B**i * S**j``."""
+
+    terms: tuple[tuple[int, int, int], ...]  # (factor, i, j)
+
+    def __call__(self, b: int, s: int) -> int:
+        """Its value for a batch and a sequence length."""
+        return sum(factor * b**i * s**j for factor, i, j in self.terms)
+
+
+@functools.lru_cache(maxsize=65536)
+def read(size: Size) -> Polynomial:
+    """The polynomial that a size means.
+
+    Raises:
+        ValueError: it is no such sum.
+    """
+    if isinstance(size, int):
+        return Polynomial(((size, 0, 0),))
+    terms = []
+    for term in size.replace("-", "+-").split("+"):
+        factor, powers = 1, {"B": 0, "S": 0}
+        for part in term.split("*"):
+            if part in powers:
+                powers[part] += 1
+            else:
+                factor *= int(part)
+        terms.append((factor, powers["B"], powers["S"]))
+    return Polynomial(tuple(terms))
+
+
+def write(polynomial: Polynomial) -> Size:
+    """The size that means a polynomial; equal polynomials give equal sizes."""
+    sums: dict[tuple[int, int], int] = {}
+    for factor, i, j in polynomial.terms:
+        sums[i, j] = sums.get((i, j), 0) + factor
+    parts = []
+    for (i, j), factor in sorted(sums.items(), reverse=True):
+        if factor:
+            names = ["B"] * i + ["S"] * j
+            parts.append("*".join(([str(factor)] if factor != 1 or not names else []) + names))
+    if all(part.lstrip("-").isdigit() for part in parts):
+        return int(parts[0]) if parts else 0
+    return "+".join(parts).replace("+-", "-")
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes."""
+    terms: tuple[tuple[int, int, int], ...] = ((1, 0, 0),)
+    for size in sizes:
+        terms = tuple((a * b, i + k, j + m) for a, i, j in terms for b, k, m in read(size).terms)
+    return write(Polynomial(terms))
+
+
+def divide(size: Size, by: int) -> Size | None:
+    """A size in so many equal parts; None where some of its factors does not divide."""
+    terms = read(size).terms
+    if any(factor % by for factor, _, _ in terms):
+        return None
+    return write(Polynomial(tuple((factor // by, i, j) for factor, i, j in terms)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Witnesses:
+    """Two primes that stand for batch and sequence while a model is traced: sizes tell which of them are in them."""
+
+    batch: int
+    sequence: int
+
+    def describe(self, number: int) -> Size:
+        """The size that a number met in the trace stands for."""
+        whole = self._product(number)
+        if whole is not None or number < self.sequence - _NEAREST:
+            return number if whole is None else whole
+        for beside in range(1, _NEAREST + 1):
+            for offset in (beside, -beside):
+                product = self._product(number - offset)
+                if product is not None and number - offset <= 4 * self.sequence:
+                    return f"{product}{offset:+d}"
+        return number
+
+    def _product(self, number: int) -> str | None:
+        names = []
+        for name, prime in (("B", self.batch), ("S", self.sequence)):
+            while number and number % prime == 0:
+                number //= prime
+                names.append(name)
+        if not names:
+            return None
+        return "*".join(([str(number)] if number != 1 else []) + names)
+
+
+# Primes, so that no size of a model is a multiple by chance; the sequence is longer than usual sliding windows.
+CANDIDATES = ((1013, 5197), (1019, 5209), (1021, 5227), (1031, 5231))
+
+
+def choose_witnesses(constants: Iterable[int]) -> tuple[Witnesses, Witnesses]:
+    """The first two pairs of primes that divide none of the model's own sizes: one to read sizes, one to prove them.
+
+    Raises:
+        ValueError: nearly each of them does.
+    """
+    known = [constant for constant in set(constants) if constant]
+    usable = [
+        Witnesses(batch, sequence)
+        for batch, sequence in CANDIDATES
+        if all(constant % batch and constant % sequence for constant in known)
+    ]
+    if len(usable) < 2:
+        raise ValueError(f"each of {CANDIDATES} divides a size of the model")
+    return usable[0], usable[1]

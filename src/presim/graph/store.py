@@ -1,0 +1,50 @@
+"""Graphs as files: MessagePack, or JSON where the name ends in ``.json``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from presim.errors import InputError
+from presim.files import write_file
+from presim.graph.schema import MAGIC, VERSION, OperatorGraph
+
+
+class _Header(msgspec.Struct, frozen=True):
+    magic: str
+    version: int
+
+
+def save(graph: OperatorGraph, path: str | os.PathLike[str]) -> None:
+    """Write a graph whole or not at all."""
+    as_json = Path(path).suffix == ".json"
+    write_file(path, msgspec.json.encode(graph, order="sorted") if as_json else msgspec.msgpack.encode(graph))
+
+
+def load(path: str | os.PathLike[str]) -> OperatorGraph:
+    """Read a graph.
+
+    Raises:
+        InputError: there is no such file, it is no graph, of a newer format, or damaged.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the graph {path}: {error.strerror}; make one with `presim graph`") from error
+    codec = msgspec.json if data[:1] == b"{" else msgspec.msgpack
+    try:
+        header = codec.decode(data, type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a graph of presim's; make one with `presim graph MODEL --out FILE`") from error
+    if header.magic != MAGIC:
+        raise InputError(f"{path} is not a graph of presim's (magic {header.magic!r}); make one with `presim graph`")
+    if header.version > VERSION:
+        raise InputError(
+            f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
+        )
+    try:
+        return codec.decode(data, type=OperatorGraph)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged; make it again with `presim graph`") from error

@@ -1,0 +1,85 @@
+"""What a graph holds, by module: parameters, FLOPs and bytes of a step (`presim graph show`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.graph.schema import OperatorGraph
+from presim.graph.units import elements
+from presim.graph.works import Sizes, works
+from presim.trace.signatures import Copy
+
+
+class Module(msgspec.Struct, frozen=True):
+    """One module, with all that lies inside it."""
+
+    name: str  # with * for the number of a repeated block
+    count: int  # how often it is there
+    parameters: int  # of one of them
+    flops: int  # of products and attention, forward and backward, of one of them
+    bytes: int  # read and written by work that memory bounds, likewise
+    operators: int
+
+
+def by_module(graph: OperatorGraph, batch: int, sequence: int, depth: int = 99) -> list[Module]:
+    """Modules in the order in which they first run, down to a depth below the repeated blocks."""
+    found: dict[str, list[int]] = {}
+    counts: dict[str, int] = {}
+    sizes = Sizes(graph, batch, sequence)
+    for segment in graph.segments:
+        for node in segment.nodes:
+            path = _path(segment.name, node.scope)
+            done = works(node, sizes)
+            flops = sum(signature.flops for _, signature in done)
+            moved = sum(_bytes(signature) for _, signature in done)
+            for name in _ancestors(path, depth):
+                counts.setdefault(name, segment.count if segment.name and name.startswith(segment.name) else 1)
+                times = segment.count // counts[name]
+                row = found.setdefault(name, [0, 0, 0, 0])
+                row[1] += flops * times
+                row[2] += moved * times
+                row[3] += len(done) * times
+    for parameter in graph.parameters:
+        home = graph.segments[parameter.segment] if parameter.segment >= 0 else None
+        module = _path(home.name if home else "", parameter.name.rpartition(".")[0])
+        for name in _ancestors(module, depth):
+            times = (home.count if home else 1) // counts.get(name, 1)
+            found.setdefault(name, [0, 0, 0, 0])[0] += elements(parameter) * max(1, times)
+    return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in found.items()]
+
+
+def encode(modules: list[Module]) -> bytes:
+    """As JSON, one line."""
+    return msgspec.json.encode(modules) + b"\n"
+
+
+def write(modules: list[Module]) -> None:
+    """As a table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("module")
+    for title in ("count", "parameters", "GFLOP", "memory-bound GB", "operators"):
+        table.add_column(title, justify="right")
+    for one in modules:
+        figures = (f"{one.parameters:,}", f"{one.flops / 1e9:,.1f}", f"{one.bytes / 1e9:,.3f}", f"{one.operators:,}")
+        table.add_row(one.name, str(one.count), *figures)
+    Console().print(table)
+
+
+def _path(block: str, scope: str) -> str:
+    return f"{block}{scope.rstrip('.')}" if scope.startswith(".") else scope
+
+
+def _ancestors(path: str, depth: int) -> list[str]:
+    """The module and those it lies in, the outermost first; a block counts as one level with its list."""
+    parts = path.split(".") if path else []
+    names = [""] + [".".join(parts[: index + 1]) for index in range(len(parts))]
+    return [name for name in names if name.count(".") < depth + 1 or not name]
+
+
+def _bytes(signature: object) -> int:
+    if isinstance(signature, Copy):
+        return 2 * signature.bytes
+    return int(getattr(signature, "bytes", 0))

@@ -1,0 +1,131 @@
+"""Takes graphs from models: runs the exporter in a process of its own, so that nobody here imports torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from presim.capture.setup.environment import find_torch, install_torch
+from presim.capture.setup.shim import SHIM_DIRECTORY
+from presim.errors import InputError
+from presim.files import make_folder
+from presim.graph import segments, store
+from presim.graph.recording import Recording
+from presim.graph.schema import VERSION, OperatorGraph
+
+DTYPES = ("bfloat16", "float16", "float32")
+_LIMIT_S = 300
+
+
+def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
+    """The graph that a word on the command line means: a graph's file, or a model, of which configs are cached.
+
+    Raises:
+        InputError: it is neither, or the model cannot be traced.
+    """
+    if os.path.isfile(model) and not model.endswith("config.json") and _is_graph(Path(model)):
+        return store.load(model)
+    config = config_file(model)
+    if config is None:
+        return take(model, dtype)
+    torch = find_torch()
+    said = (str(VERSION), dtype, torch.version if torch else "", hashlib.sha256(config.read_bytes()).hexdigest())
+    kept = Path(platformdirs.user_cache_dir("presim")) / "graphs" / hashlib.sha256("\n".join(said).encode()).hexdigest()
+    if kept.is_file():
+        return store.load(kept)
+    graph = take(model, dtype)
+    make_folder(kept.parent)
+    store.save(graph, kept)
+    return graph
+
+
+def _is_graph(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"presim-graph" in file.read(1 << 20) or path.suffix != ".json"
+
+
+def config_file(model: str) -> Path | None:
+    """The ``config.json`` that is meant: a file, a folder's, or a model id's in Hugging Face's local cache.
+
+    Raises:
+        InputError: it is a word that can be neither that nor a factory.
+    """
+    path = Path(model)
+    if path.is_file():
+        return path
+    if (path / "config.json").is_file():
+        return path / "config.json"
+    if ":" in model:
+        return None
+    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
+    found = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
+    if found:
+        return found[-1]
+    raise InputError(
+        f"{model} is no model: name a folder with config.json, a config file, a graph that `presim graph` wrote, or a "
+        "factory as package.module:function; nothing is downloaded"
+    )
+
+
+def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
+    """Trace a model's step of training on tensors without memory.
+
+    Raises:
+        InputError: it cannot be traced, with the exporter's reason.
+    """
+    config = config_file(model)
+    with tempfile.TemporaryDirectory(prefix="presim-graph-") as folder:
+        request, out = Path(folder, "request.json"), Path(folder, "recordings")
+        request.write_bytes(msgspec.json.encode({"model": str(config or model), "dtype": dtype}))
+        ended = _run([sys.executable, "-m", "presim.graph.export", str(request), str(out)])
+        if not out.exists():
+            raise InputError(_reason(model, ended.stderr))
+        recordings = msgspec.msgpack.decode(out.read_bytes(), type=list[Recording])
+    return proved(model, recordings)
+
+
+def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
+    """The graph of the first recording, where those of others at other sizes say the same.
+
+    Raises:
+        InputError: some size does not follow from batch and sequence as it seemed to.
+    """
+    graph, *others = (segments.build(recording) for recording in recordings)
+    for other in others:
+        if (other.segments, other.shapes) != (graph.segments, graph.shapes):
+            raise InputError(
+                f"{model} does other things at batch {other.traced['batch']} and sequence {other.traced['sequence']} "
+                f"than at {graph.traced['batch']} and {graph.traced['sequence']}: its sizes are no polynomials of "
+                "both; capture it with `presim run` instead"
+            )
+    return msgspec.structs.replace(graph, model=model)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """With the emulated libraries only where PyTorch misses its own: it takes the graph on the meta device."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
+        if ended.returncode and "cannot open shared object file" in ended.stderr:
+            paths = [str(SHIM_DIRECTORY / "lib"), environment.get("LD_LIBRARY_PATH", "")]
+            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"the model was not traced within {_LIMIT_S} s; trace one with fewer layers") from error
+    return ended
+
+
+def _reason(model: str, stderr: str) -> str:
+    """Why the exporter gave up, in one sentence."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    if "No module named 'torch'" in last:
+        return f"taking a graph needs PyTorch: `{install_torch()}`"
+    return f"{model} cannot be traced: {last}; capture it with `presim run` instead, or trace a part of it as a factory"

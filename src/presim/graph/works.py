@@ -1,0 +1,212 @@
+"""What device work an operator of a graph is: the kernels that PyTorch's CUDA build launches for it, as signatures.
+
+Most operators are one kernel. Those that are several, or are known under another name when captured, are listed here;
+`validation/composed.py` compares the outcome with captured runs, signature by signature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from presim.capture.reading.classify import memory_family
+from presim.capture.reading.operators import Operand as Seen
+from presim.capture.reading.operators import Operator
+from presim.capture.reading.traffic import traffic
+from presim.graph.schema import Node, OperatorGraph
+from presim.graph.schema import Operand as Named
+from presim.graph.sizes import read
+from presim.trace.signatures import (
+    Attention,
+    Copy,
+    Gemm,
+    GroupedGemm,
+    Normalization,
+    Signature,
+    Softmax,
+)
+
+Work = tuple[str, Signature]  # the operator that asks for it, and what it is
+
+
+class Sizes:
+    """A graph's shapes in numbers, for one batch and sequence length."""
+
+    def __init__(self, graph: OperatorGraph, batch: int, sequence: int) -> None:
+        self.shapes = [tuple(read(size)(batch, sequence) for size in shape) for shape in graph.shapes]
+        self._elements = [math.prod(shape) for shape in self.shapes]
+
+    def elements(self, operand: Named) -> int:
+        """Numbers in a tensor."""
+        return self._elements[operand.shape]
+
+    def seen(self, operand: Named) -> Seen:
+        """A tensor as a capture would see it."""
+        shape, stride = self.shapes[operand.shape], self.shapes[operand.stride]
+        repeated = math.prod(size for size, step in zip(shape, stride) if not step and size > 1)
+        return Seen(operand.dtype, self._elements[operand.shape], True, shape, repeated=repeated)
+
+
+def works(node: Node, sizes: Sizes) -> list[Work]:
+    """The kernels of one operator; none for a view."""
+    if node.view or node.operator.startswith("comm::"):
+        return []
+    inputs = [sizes.seen(operand) for operand in node.inputs]
+    outputs = [sizes.seen(operand) for operand in node.outputs]
+    make = _MADE.get(node.operator)
+    if make is not None:
+        return make(node, inputs, outputs)
+    if node.operator in _NOTHING or not (inputs or outputs):
+        return []
+    if node.written:
+        outputs = [inputs[position] for position in node.written]
+    return [bound(node.operator, inputs, outputs)]
+
+
+def bound(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
+    """Work that is bound by the memory it moves."""
+    operator = Operator(name, tuple(inputs), tuple(outputs))
+    family = memory_family(operator.base_name)
+    read_bytes, written = traffic(operator, family)
+    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    rows = {"row": operator.row} if family in (Normalization, Softmax) else {}
+    return name, family(
+        bytes_read=read_bytes,
+        bytes_written=written,
+        elements=largest.elements,
+        dtype=largest.dtype,
+        fused_tensors=largest.tensors,
+        operator=name,
+        **rows,
+    )
+
+
+def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    a, b = inputs[-2:] if len(inputs) > 2 else inputs
+    out = outputs[0]
+    batch = a.shape[0] if len(a.shape) == 3 else 1
+    layout = str(node.attributes.get("layout", "NN"))
+    bias = len(inputs) > 2
+    gemm = Gemm(
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=a.shape[-1],
+        batch=batch,
+        dtype=a.dtype,
+        out_dtype="" if out.dtype == a.dtype else out.dtype,
+        layout=layout,
+        epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
+        accumulate=bias and len(inputs[0].shape) > 1,
+    )
+    return [(node.operator, gemm)]
+
+
+def _attention(direction: str) -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
+    def make(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+        query, key, value = inputs[1:4] if direction == "backward" else inputs[:3]
+        backend = str(node.attributes.get("backend", "cudnn"))
+        signature = Attention(
+            direction=direction,  # type: ignore[arg-type]
+            batch=query.shape[0],
+            heads=query.shape[1],
+            kv_heads=key.shape[1],
+            q_len=query.shape[2],
+            kv_len=key.shape[2],
+            head_dim=query.shape[3],
+            v_head_dim=value.shape[3],
+            causal=bool(node.attributes.get("is_causal", 0)),
+            dtype=query.dtype,
+            backend=backend,
+        )
+        return [(f"aten::_{backend}_attention_{direction}", signature)]
+
+    return make
+
+
+def _cast(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """Another type or layout is a kernel, the same a copy of memory."""
+    if node.attributes.get("plain"):
+        return [("aten::copy_", Copy("d2d", outputs[0].bytes))]
+    return [bound("aten::copy_", [outputs[0], inputs[-1]], [outputs[0]])]
+
+
+def _copied(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    if node.attributes.get("plain"):
+        return [("aten::copy_", Copy("d2d", inputs[0].bytes))]
+    return [bound("aten::copy_", inputs, [inputs[0]])]
+
+
+def _filled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    return [bound("aten::fill_", outputs, outputs)]
+
+
+def _put_into_zeros(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """A gradient of a part: zeros, and the part copied into them."""
+    part = inputs[0]
+    return [bound("aten::fill_", outputs, outputs), bound("aten::copy_", [part, part], [part])]
+
+
+def _picked(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    return [bound("aten::fill_", outputs, outputs), bound(node.operator, inputs, outputs)]
+
+
+def _joined(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    elements = sum(operand.elements for operand in inputs)
+    together = Seen(inputs[0].dtype, elements, True, (), tensors=len(inputs))
+    return [bound("aten::cat", [together], outputs)]
+
+
+def _power(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    if node.attributes.get("exponent") == 1:
+        return [("aten::copy_", Copy("d2d", outputs[0].bytes))]
+    return [bound(node.operator, inputs, outputs)]
+
+
+def _rows(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    return [bound("aten::gather", inputs, outputs)]
+
+
+def _grouped(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    a, b = inputs[:2]
+    groups = b.shape[0] if len(b.shape) == 3 else outputs[0].shape[0]
+    if len(b.shape) == 3:
+        m, n, k = a.shape[0], b.shape[-1], a.shape[-1]
+    else:  # the weights' gradient: tokens are summed over
+        m, n, k = a.shape[0] * groups, b.shape[-1], max(1, a.shape[-1] // groups)
+    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype))]
+
+
+def _read_back(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    return [(node.operator, Copy("d2h", inputs[0].bytes, pinned=True))]
+
+
+_NOTHING = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::detach", "aten::set_")
+_MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
+    "aten::mm": _product,
+    "aten::bmm": _product,
+    "aten::addmm": _product,
+    "aten::baddbmm": _product,
+    "aten::_grouped_mm": _grouped,
+    "aten::_scaled_dot_product_cudnn_attention": _attention("forward"),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _attention("backward"),
+    "aten::_to_copy": _cast,
+    "aten::clone": _cast,
+    "aten::copy_": _copied,
+    "aten::ones_like": _filled,
+    "aten::zeros_like": _filled,
+    "aten::zeros": _filled,
+    "aten::ones": _filled,
+    "aten::full": _filled,
+    "aten::full_like": _filled,
+    "aten::new_zeros": _filled,
+    "aten::slice_backward": _put_into_zeros,
+    "aten::select_backward": _put_into_zeros,
+    "aten::constant_pad_nd": _put_into_zeros,
+    "aten::nll_loss_backward": _picked,
+    "aten::cat": _joined,
+    "aten::stack": _joined,
+    "aten::pow": _power,
+    "aten::embedding": _rows,
+    "aten::_local_scalar_dense": _read_back,
+}
+READS_BACK = ("aten::_local_scalar_dense",)  # after which the host waits for the stream
