@@ -38,6 +38,11 @@ def test_the_peak_of_allocated_memory_is_pytorch_s_own(job: Job) -> None:
     assert job.result.memory.peak_reserved_bytes == job.trace.manifest.allocator["peak_reserved_bytes"]
 
 
+def test_no_misuse_is_found(job: Job) -> None:
+    """In programs that run on GPUs."""
+    assert job.result.misuse == []
+
+
 def test_every_launch_has_an_operator(job: Job) -> None:
     assert all(job.operator(index) for index in job.work(kinds=(Kind.WORK, Kind.COLLECTIVE)))
 

@@ -73,6 +73,17 @@ def test_copies_stay_within_a_block_that_lives(size: str, then: str, reported: l
         ("table.gather(0, ids.abs()[:, None])", "aten::gather"),
         ("table.index_put_((ids,), torch.ones(3, 4, device='cuda'))", "aten::_index_put_impl_"),
         ("nn.functional.cross_entropy(torch.zeros(3, 10, device='cuda'), labels)", "aten::nll_loss_forward"),
+        (
+            "nn.functional.cross_entropy(torch.zeros(1, 10, 3, device='cuda'), labels[None])",
+            "aten::nll_loss2d_forward",
+        ),
+        ("nn.functional.embedding_bag(ids.abs()[None], table)", "aten::_embedding_bag_forward_only"),
+        ("table.gather(0, ids.abs()[:, None].expand(-1, 4))", "aten::gather"),
+        ("table.index_select(0, torch.stack([ids.abs()] * 2, 1)[:, 0])", "aten::index_select"),
+        ("table.index_fill_(0, ids, 1)", "aten::index_fill_"),
+        ("table[:, 0].take(ids)", "aten::take"),
+        ("table.scatter_reduce_(0, ids.abs()[:, None], table, 'sum')", "aten::scatter_reduce_"),
+        ("torch.zeros(2, 3, 10, device='cuda')[torch.ones(2, 3, dtype=bool, device='cuda'), ids[2]]", "aten::index"),
     ],
 )
 def test_computed_indices_lie_within_their_table(line: str, operator: str, tmp_path: Path) -> None:
@@ -83,6 +94,82 @@ def test_computed_indices_lie_within_their_table(line: str, operator: str, tmp_p
     assert found == [
         f"Misuse of the GPU at train.py:7: {operator} is given index 10 for a dimension of 10, which a GPU answers "
         "with a device-side assert."
+    ]
+
+
+REPLAYED = """
+import torch
+table, ids = torch.zeros(10, 4, device="cuda"), torch.full((3,), 99, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    table.index_select(0, ids)
+ids.copy_(torch.tensor([1, 2, 3]))
+graph.replay()
+"""
+
+
+def test_what_a_graph_captures_is_not_run_yet(tmp_path: Path) -> None:
+    """Its indices are filled in before a replay."""
+    assert misuse(tmp_path, REPLAYED) == (ExitCode.STANDS, [])
+
+
+POOL = """
+import ctypes, torch
+cuda = ctypes.CDLL("libcudart.so.13")
+host, graph, held = ctypes.create_string_buffer(4096), torch.cuda.CUDAGraph(), torch.zeros(1024, device="cuda")
+with torch.cuda.graph(graph):
+    inner = held * 2
+    address = inner.data_ptr()
+    del inner
+graph.replay()
+assert cuda.cudaMemcpy(host, ctypes.c_void_p(address), ctypes.c_size_t(4096), 2) == 0
+"""
+
+
+def test_which_blocks_of_a_graph_s_pool_live_is_not_known(tmp_path: Path) -> None:
+    """Programs hold them by address between replays."""
+    assert misuse(tmp_path, POOL) == (ExitCode.STANDS, [])
+
+
+def test_nobody_pays_for_the_sanitizer_who_did_not_ask_for_it(tmp_path: Path) -> None:
+    """Its import alone has PyTorch call Python at each event."""
+    text = "import sys, torch\ntorch.ones(9, device='cuda').sum()\nassert 'torch.cuda._sanitizer' not in sys.modules\n"
+    assert misuse(tmp_path, text) == (ExitCode.STANDS, [])
+
+
+ALLOCATED = """
+import ctypes, torch
+cuda = ctypes.CDLL("libcudart.so.13")
+host, block = ctypes.create_string_buffer(8192), ctypes.c_void_p()
+torch.zeros(8, device="cuda").sum()
+cuda.cudaMalloc(ctypes.byref(block), ctypes.c_size_t(1000))
+cuda.cudaMemcpy(block, host, ctypes.c_size_t(1001), 1)
+"""
+
+
+def test_copies_stay_within_memory_that_is_not_pytorch_s(tmp_path: Path) -> None:
+    code, found = misuse(tmp_path, ALLOCATED)
+    expected = "a copy of 1001 bytes writes 1 byte beyond the end of an allocation of 1000 bytes"
+    assert (code, found) == (ExitCode.MISUSE, [f"Misuse of the GPU at train.py:7: {expected}."])
+
+
+STORAGES = """
+import torch
+weight = torch.zeros(8, 8, device="cuda")
+weight.untyped_storage().resize_({bytes})
+view = weight.view(64).detach()
+view * 2
+"""
+
+
+def test_a_kernel_gets_no_tensor_whose_storage_was_given_back(tmp_path: Path) -> None:
+    """Views of it are none's business: FSDP frees gathered parameters so, between their uses."""
+    assert misuse(tmp_path, STORAGES.format(bytes=256)) == (ExitCode.STANDS, [])
+    code, found = misuse(tmp_path, STORAGES.format(bytes=0))
+    assert code == ExitCode.MISUSE
+    assert found == [
+        "Misuse of the GPU at train.py:6: aten::mul is given a tensor of 256 bytes whose storage was resized to "
+        "nothing, which a GPU answers with an illegal memory access."
     ]
 
 

@@ -1,24 +1,29 @@
 """PyTorch's CUDA sanitizer, which finds tensors that a stream uses without waiting for another stream's use.
 
 It watches PyTorch's operators and allocations, streams and events, and works on the emulated device as on a GPU. What
-it finds it raises at the line that uses the tensor.
+it finds it raises at the line that uses the tensor. Its module is imported where it is wanted only: the import alone
+has PyTorch call Python at each event, allocation and synchronisation, for the rest of the process.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-import torch.cuda._sanitizer as cuda_sanitizer
+_MODULE = "torch.cuda._sanitizer"
 
 
 def install() -> None:
     """From now on, in this process."""
-    cuda_sanitizer.enable_cuda_sanitizer()
+    from torch.cuda._sanitizer import enable_cuda_sanitizer
+
+    enable_cuda_sanitizer()
 
 
 def explain(error: BaseException) -> str:
     """What the sanitizer found, as a clause; empty for any other error."""
-    if not isinstance(error, cuda_sanitizer.CUDASanitizerErrors) or not error.errors:
+    sanitizer: Any = sys.modules.get(_MODULE)
+    if sanitizer is None or not isinstance(error, sanitizer.CUDASanitizerErrors) or not error.errors:
         return ""
     found: Any = error.errors[0]
     now, before = found.current_access, found.previous_access
@@ -34,4 +39,4 @@ def _operator(schema: Any) -> str:
 
 
 def _verb(access: Any) -> str:
-    return "writes" if access.type is cuda_sanitizer.AccessType.WRITE else "reads"
+    return "writes" if access.type.name == "WRITE" else "reads"

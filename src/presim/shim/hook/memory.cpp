@@ -52,6 +52,14 @@ uint64_t append_block(Kind kind, size_t address, int64_t bytes) {
   return index;
 }
 
+// A graph's pool hands memory out without a word (checkpoints of its state, tensors that hold nothing alive), so which
+// of its blocks live is not known. Versions of PyTorch that do not tell the pool have no blocks to compare with.
+template <class Entry>
+bool of_the_common_pool(const Entry& entry) {
+  if constexpr (requires { entry.mempool_; }) return entry.mempool_.first == 0 && entry.mempool_.second == 0;
+  return false;
+}
+
 void block_given(const TraceEntry& entry) {
   Blocks& state = blocks();
   int64_t now = allocated_now(entry.device_);
@@ -61,7 +69,7 @@ void block_given(const TraceEntry& entry) {
   state.bytes[entry.addr_] = rounded;
   state.pending = entry.addr_;
   state.pending_record = append_block(Kind::Alloc, entry.addr_, rounded);
-  block_begins(entry.addr_, size_t(rounded));
+  if (of_the_common_pool(entry)) block_begins(entry.addr_, size_t(rounded));
   presim_zero_block(reinterpret_cast<void*>(entry.addr_), entry.size_);
 }
 
@@ -87,7 +95,7 @@ void install_allocator_tracker() {
     if (entry.action_ == TraceEntry::FREE_REQUESTED) block_returned(entry);
     bool grows = entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP;
     bool shrinks = entry.action_ == TraceEntry::SEGMENT_FREE || entry.action_ == TraceEntry::SEGMENT_UNMAP;
-    if (grows) segment_begins(entry.addr_, entry.size_);
+    if (grows && of_the_common_pool(entry)) segment_begins(entry.addr_, entry.size_);
     if (shrinks) segment_ends(entry.addr_, entry.size_);
   });
   set_block_check(check_blocks);
