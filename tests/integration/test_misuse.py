@@ -82,8 +82,8 @@ def test_copies_stay_within_a_block_that_lives(size: str, then: str, reported: l
         ("table.index_select(0, torch.stack([ids.abs()] * 2, 1)[:, 0])", "aten::index_select"),
         ("table.index_fill_(0, ids, 1)", "aten::index_fill_"),
         ("table[:, 0].take(ids)", "aten::take"),
-        ("table.scatter_reduce_(0, ids.abs()[:, None], table, 'sum')", "aten::scatter_reduce_"),
-        ("torch.zeros(2, 3, 10, device='cuda')[torch.ones(2, 3, dtype=bool, device='cuda'), ids[2]]", "aten::index"),
+        ("table.scatter_reduce_(0, ids.abs()[:, None], table + 1, 'sum')", "aten::scatter_reduce_"),
+        ("torch.zeros(2, 3, 10, device='cuda')[torch.ones(2, 3, dtype=bool, device='cuda'), ids[2:]]", "aten::index"),
     ],
 )
 def test_computed_indices_lie_within_their_table(line: str, operator: str, tmp_path: Path) -> None:
