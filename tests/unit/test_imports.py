@@ -46,6 +46,9 @@ MAY_IMPORT = {
     # What a capture would say of a call is asked of the reading itself.
     "profile": {"presim.trace", "presim.hardware", "presim.cost.measured", "presim.capture.reading"},
     "capture": {"presim.trace", "presim.hardware"},
+    # A model's graph is taken in a process of its own, with the emulated libraries where PyTorch lacks its own.
+    # What an operator's work is, is asked of the reading of captures itself.
+    "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     "shim": set(),
@@ -63,6 +66,7 @@ CLIENTS = {
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
+    "presim.graph.export",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",
@@ -149,5 +153,6 @@ def test_third_party_imports_are_those_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
     optional = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["fit"]}
+    optional |= {"transformers"}  # in the process that takes a graph of one of its models
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
     assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared | optional

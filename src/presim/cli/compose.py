@@ -11,13 +11,10 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 _PLAN = (  # option, field, type, help
     ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
     ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
-    ("--micro-batches", "micro_batches", click.IntRange(1), "Forward passes of a step on each data-parallel rank."),
-    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
-    ("--pp", "pipeline", click.IntRange(1), "Pipeline stages."),
-    ("--sharding", "sharding", click.Choice(("none", "ddp", "fsdp2")), "Of parameters and states between data ranks."),
+    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks; FSDP2 shards between the others."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
     ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
-    ("--attention", "attention", click.Choice(("cudnn", "flash", "efficient")), "Backend of fused attention."),
+    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
 )
 
 
@@ -39,7 +36,7 @@ def _plan_options(function: Any) -> Any:
 @engine_options
 @output_options
 def command(model: str, plan_file: str | None, dtype: str, save: str | None, **options: Any) -> None:
-    """Predict training MODEL by a parallel plan: nothing runs, a model's graph is changed by passes and priced.
+    """Predict training MODEL with FSDP2 by a plan: nothing runs, a model's graph is changed by passes and priced.
 
     MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
     file with the fields of `presim.graph.plan.Plan`.

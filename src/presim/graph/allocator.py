@@ -118,7 +118,7 @@ class Replay:
 
     def _forget(self, address: int) -> None:
         for table in (self._size, self._before, self._after, self._pool, self._is_free):
-            table.pop(address, None)  # type: ignore[attr-defined]
+            table.pop(address, None)
 
 
 def replay(

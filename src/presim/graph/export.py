@@ -95,20 +95,22 @@ def _attention(
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -1e9)
         attn_mask = attn_mask.expand(shape)
     call = torch.ops.aten._scaled_dot_product_cudnn_attention
-    return call(query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale)[0]
+    result: torch.Tensor = call(query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale)[0]
+    return result
 
 
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     if not training or p == 0:
         return input
-    return torch.ops.aten.native_dropout(input, p, True)[0]
+    result: torch.Tensor = torch.ops.aten.native_dropout(input, p, True)[0]
+    return result
 
 
 class Recorder(TorchDispatchMode):
     """Takes down each operator call with its tensors."""
 
     def __init__(self, scopes: Scopes) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
         self.backward_runs = False
@@ -197,7 +199,8 @@ class Recorder(TorchDispatchMode):
 
 def _written(schema: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> tuple[int, ...]:
     """Positions among the tensors of a call of those that it writes."""
-    positions, seen = [], 0
+    positions: list[int] = []
+    seen = 0
     for position, argument in enumerate(schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
@@ -295,15 +298,15 @@ def _from_factory(spec: str, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
-    """Cut the outermost module lists of equal blocks to ``keep`` of them; returns which were cut."""
+    """Cut the outermost module lists of equal blocks to ``keep`` of them at most; returns these lists."""
     cut: list[Repeats] = []
     for name, module in list(model.named_modules()):
-        if not isinstance(module, torch.nn.ModuleList) or len(module) <= keep:
+        if not isinstance(module, torch.nn.ModuleList) or len(module) < 2:
             continue
         if any(name.startswith(outer.name + ".") for outer in cut):
             continue
         if len({_structure(block) for block in module}) == 1:
-            cut.append(Repeats(name, len(module), keep))
+            cut.append(Repeats(name, len(module), min(keep, len(module))))
             del module[keep:]
     return cut
 
@@ -353,18 +356,18 @@ def record(
     for name, tensor in parameters:
         recorder.register(tensor, "parameter", name)
         handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
-    for name, tensor in model.named_buffers():
-        recorder.register(tensor, "buffer", name)
+    for name, buffer in model.named_buffers():
+        recorder.register(buffer, "buffer", name)
     inputs = _inputs(model, batch, sequence)
-    for name, tensor in inputs.items():
-        recorder.register(tensor, "input", name)
+    for name, value in inputs.items():
+        recorder.register(value, "input", name)
     handles += scopes.install()
     try:
         with torch.device("meta"), AsOnDevice(), recorder:
             loss = _loss(model(**inputs))
             recorder.backward_runs = True
             with torch._C.DisableTorchFunction():
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
     finally:
         for handle in handles:
             handle.remove()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from presim.graph.recording import Call, Recording, Tensor
-from presim.graph.schema import Node, OperatorGraph, Operand, Origin, Parameter, Segment, Value
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.graph.sizes import Size, Witnesses, product
 from presim.trace.dtypes import dtype_bytes
 
@@ -226,7 +226,7 @@ class _Builder:
             backward=run.backward,
             values=tuple(self._value(group, place) for place in range(len(run.storages))),
             nodes=tuple(self._node(call, run, self._place[group[0]]) for call in run.calls),
-            first=self._first_block(blocks[0], repeat) if repeat else 0,  # type: ignore[arg-type]
+            first=self._first_block(blocks[0], repeat) if repeat else 0,
             count=count,
             twin=self._twin(run) if run.backward else -1,
             gradients={

@@ -45,6 +45,7 @@ def load(path: str | os.PathLike[str]) -> OperatorGraph:
             f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
         )
     try:
-        return codec.decode(data, type=OperatorGraph)
+        graph: OperatorGraph = codec.decode(data, type=OperatorGraph)
+        return graph
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is damaged; make it again with `presim graph`") from error

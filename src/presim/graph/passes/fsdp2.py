@@ -7,6 +7,8 @@ those of captured runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from presim.graph.blocks import rounded
 from presim.graph.hosts import HostTimes
 from presim.graph.rows import Rows, Tables, Template
@@ -259,7 +261,7 @@ class Fsdp2:
         self._last_reduced = None
         return self._do(("end",), Phase.BACKWARD, rows, named, "")
 
-    def _do(self, kind: object, phase: Phase, fill: object, named: dict[str, Key], scope: str) -> Action:
+    def _do(self, kind: object, phase: Phase, fill: object, named: Mapping[str, Key], scope: str) -> Action:
         template = self._templates.get((kind, phase))
         if template is None:
             rows = Rows(self._tables, self._hosts, phase)

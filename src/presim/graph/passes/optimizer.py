@@ -1,6 +1,6 @@
 """The end of a step: gradients are clipped to a norm, AdamW updates what this rank holds, gradients are given back.
 
-As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale, and ``torch.optim.AdamW(fused=True)`` do it.
+As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale and ``torch.optim.AdamW(fused=True)`` do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Tensor parallelism: matrices are split by columns or rows between ranks, and what follows from it.
 
 Which matrices, the model says itself (Hugging Face's ``tp_plan``); the rest is propagated through the operators. A
-storage that is split is known by the **end** of the split dimension in memory, stride x size: every view of it, whatever
-its shape, is split along the dimension that ends there. A product over a split dimension gives partial sums, which are
-all-reduced there and then, as DTensor's ``ColwiseParallel`` and ``RowwiseParallel`` do for each linear layer.
+storage that is split is known by the **end** of the split dimension in memory, stride x size: every view of it,
+whatever its shape, is split along the dimension that ends there. A product over a split dimension gives partial sums,
+which are all-reduced there and then, as DTensor's ``ColwiseParallel`` and ``RowwiseParallel`` do for each linear
+layer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.graph.communication import ALL_REDUCE, WAIT
-from presim.graph.schema import Node, OperatorGraph, Operand, Origin, Parameter, Segment, Value
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.graph.sizes import Size, divide, read
 
 _COLUMNS, _ROWS = "colwise", "rowwise"
@@ -83,8 +84,8 @@ class _Split:
                 self._reduce(part, rewritten, waiting)
             else:
                 part.nodes.append(rewritten)
-        for value in sorted(waiting):
-            part.nodes.append(Node(WAIT, "", (Operand(value, 0, "", 0),), (), view=True))
+        for open_value in sorted(waiting):
+            part.nodes.append(Node(WAIT, "", (Operand(open_value, 0, "", 0),), (), view=True))
         for index, end in part.ends.items():
             value = part.values[index]
             if end:

@@ -1,0 +1,55 @@
+"""What is composed from a model and a plan is what the program with that plan does, captured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+import pytest
+
+from presim.graph.compose import compose
+from presim.graph.plan import Plan
+from presim.hardware.choose import choose_cluster
+from presim.pipeline import Evaluation, evaluate
+from presim.trace.signatures import Attention, Collective, Gemm
+from support.captured import run
+from support.models import llama
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+CASES = {
+    "recomputed, 128 H100": (("h100-sxm", 128), (), Plan(sequence=8192, recompute="full")),
+    "kept, 16 H100": (("h100-sxm", 16), ("--no-checkpoint", "--sequence", "4096"), Plan(sequence=4096)),
+    "two samples, 16 A100": (
+        ("a100-80gb-sxm", 16),
+        ("--sequence", "4096", "--batch", "2"),
+        Plan(sequence=4096, micro_batch=2, recompute="full"),
+    ),
+}
+
+
+def communication_and_products(evaluation: Evaluation) -> Counter[Hashable]:
+    """Of the last step: products and attention by all their price depends on, collectives by message and group."""
+    trace = evaluation.priced.trace
+    chosen = trace.columns["signature"][trace.steps()[-1]]
+    found: Counter[Hashable] = Counter()
+    for index in chosen[chosen >= 0].tolist():
+        one = trace.signatures[index]
+        if isinstance(one, (Gemm, Attention)):
+            found[one] += 1
+        elif isinstance(one, Collective):
+            found[one.kind, one.bytes, one.dtype, trace.manifest.groups[one.group].size] += 1
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_composed_is_captured(name: str) -> None:
+    """The same products, attention and collectives; step time within 1 %, memory within 2 %."""
+    (gpu, gpus), arguments, plan = CASES[name]
+    captured = run("llama_fsdp2.py", *arguments, gpu=gpu, world_size=gpus).evaluation
+    job = compose(llama(32, is_8b=True), plan, choose_cluster(gpu=gpu, world_size=gpus))
+    composed = evaluate(job.traces, choose_cluster(gpu=gpu, world_size=gpus), stands_for=job.stands_for, composed=True)
+    assert communication_and_products(composed) == communication_and_products(captured)
+    assert composed.result.step_time_s == pytest.approx(captured.result.step_time_s, rel=0.01)
+    mine, theirs = composed.result.memory, captured.result.memory
+    assert mine.peak_allocated_bytes == pytest.approx(theirs.peak_allocated_bytes, rel=0.005)
+    assert mine.peak_reserved_bytes == pytest.approx(theirs.peak_reserved_bytes, rel=0.02)

@@ -1,0 +1,44 @@
+"""Small models as Hugging Face describes them, and their graphs, taken once a process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+from presim.graph.schema import OperatorGraph
+from presim.graph.take import take
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 1024,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "use_cache": False,
+}
+LLAMA_8B = LLAMA | {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "rope_theta": 500000.0,
+}
+
+
+@functools.cache
+def llama(layers: int = 4, *, is_8b: bool = False) -> OperatorGraph:
+    """The graph of a Llama with so many layers."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps((LLAMA_8B if is_8b else LLAMA) | {"num_hidden_layers": layers}))
+        return take(str(config))
