@@ -15,6 +15,7 @@ from presim.capture.adapters import flex_attention
 from presim.capture.adapters.triton_arithmetic import arithmetic, is_tiled
 from presim.capture.adapters.triton_launch import LaunchWork
 from presim.capture.adapters.triton_parameters import GENERATED, each_once, read_and_written
+from presim.capture.adapters.triton_templates import compiled_template, template_grid
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
@@ -29,6 +30,7 @@ class TritonKernels:
         self.values = values  # whether those that kernels write are kept up to date
         self.work = LaunchWork(hook)
         self._ids: dict[tuple[Any, ...], int] = {}
+        self._templates: dict[int, Any] = {}  # by id of a generated kernel: what was compiled for it
         self._kernels: list[Any] = []  # kept alive, so that ids stay unique
 
     def install(self) -> None:
@@ -50,7 +52,7 @@ class TritonKernels:
             finally:
                 start = now_ns()
                 named = _named(kernel, args, kwargs)
-                self.hook.launch_ends(first, self._operator(kernel, compiled, named, kwargs.get("grid")))
+                self.hook.launch_ends(first, self._operator(kernel, *self._code(kernel, compiled, args, kwargs), named))
                 if self.values and done:
                     written = [name for name in named if name.startswith(GENERATED)] or self.work.written(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
@@ -58,7 +60,16 @@ class TritonKernels:
 
         launcher.run = observed
 
-    def _operator(self, kernel: Any, compiled: Any, named: dict[str, Any], grid: Any) -> int:
+    def _code(self, kernel: Any, compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """What was compiled, and the grid of the launch; None for generated kernels without products."""
+        if "grid" in kwargs:
+            return compiled, kwargs["grid"]
+        if id(kernel) not in self._templates:
+            self._kernels.append(kernel)
+            self._templates[id(kernel)] = compiled_template(kernel)
+        return self._templates[id(kernel)], template_grid(kernel, args)
+
+    def _operator(self, kernel: Any, compiled: Any, grid: Any, named: dict[str, Any]) -> int:
         known = self.work.text(kernel, compiled, named, grid)
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         tensors = each_once(tensors)

@@ -41,7 +41,8 @@ class LaunchWork:
         kernel = self._kernel(compiled) if grid is not None else None
         if kernel is None:
             return ""
-        given = {parameter.name: parameter.default for parameter in jit.params} | named
+        parameters = jit.params if hasattr(jit, "params") else jit.fn.params
+        given = {parameter.name: parameter.default for parameter in parameters} | named
         programs = _programs(grid, given)
         tensors = {name: tensor for name, value in given.items() if (tensor := _tensor(value)) is not None}
         arguments: dict[str, Scalar] = {
