@@ -90,7 +90,7 @@ def share(p: Program, s: State, op: int, sign: int) -> None:
             load = s.load[port * WAYS + way]
             by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
             s.load[port * WAYS + way] = load + sign * by
-            if by != 0 and max(load, load + sign * by) > SCALE:
+            if max(load, load + sign * by) > SCALE:
                 there = p.port_first[port]
                 while there >= 0:
                     touch(s, there)
