@@ -55,6 +55,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "cli",
+    "search",
     "validation",
     "pipeline",
     "options",
