@@ -135,7 +135,7 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
         return request_for_command(behind, Asked(**asked), _options(options))
     if len(models) != 1:
         raise InputError(
-            "name one model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command behind --"
+            "name a model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
             if not models
             else f"there are {len(models)} models, {' and '.join(models)}: search one at a time"
         )
