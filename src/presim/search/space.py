@@ -34,7 +34,7 @@ class Space:
         """The place of a point among all."""
         place = 0
         for name, values in self.varied.items():
-            place = place * len(values) + values.index(point[name])
+            place = place * len(values) + [*map(said, values)].index(said(point[name]))  # 1 is no True here
         return place
 
     def digest(self) -> str:
