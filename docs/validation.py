@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
