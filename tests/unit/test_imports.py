@@ -60,6 +60,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "cli",
+    "search",
     "validation",
     "pipeline",
     "options",
