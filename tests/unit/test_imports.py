@@ -58,6 +58,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "cli",
+    "search",
     "validation",
     "pipeline",
     "options",
