@@ -45,7 +45,7 @@ class Figure(msgspec.Struct, frozen=True):
         return self.composed / self.captured - 1 if self.captured else 0.0
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Agreement(msgspec.Struct, frozen=True):
     """What agrees between a captured and a composed job, and what does not."""
 
     counted: dict[str, int]  # product, attention, collective -> how many the captured ranks have in the last step
@@ -68,18 +68,16 @@ def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
     A collective's group is its size: ranks are numbered differently by each framework.
     """
     steps = trace.steps()
-    chosen = trace.columns["signature"][steps[-1] if steps else slice(None)]
+    chosen: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
     found: Counter[tuple[str, Hashable]] = Counter()
-    for index, times in Counter(chosen[chosen >= 0].tolist()).items():
+    for index, times in Counter(index for index in chosen if index >= 0).items():
         described = _described(trace, trace.signatures[index])
         if described is not None:
             found[described] += times
     return found
 
 
-def compare(
-    captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()
-) -> Comparison:
+def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
     """Compare the ranks that both jobs hold; ``figures`` are those of the whole jobs."""
     counted: Counter[str] = Counter()
     differences = []
@@ -90,7 +88,7 @@ def compare(
         for key in sorted({*theirs, *mine}, key=repr):
             if theirs[key] != mine[key]:
                 differences.append(Difference(rank, key[0], _words(key[1]), theirs[key], mine[key]))
-    return Comparison(dict(sorted(counted.items())), tuple(differences), tuple(figures))
+    return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures))
 
 
 def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from presim.errors import InputError
@@ -9,15 +10,17 @@ from presim.trace.schema import Phase, Trace
 from presim.trace.signatures import Attention, Collective
 
 
-def plan_of(trace: Trace) -> dict[str, Any]:
-    """Fields of a plan that the last step of a captured rank shows.
+def plan_of(trace: Trace, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a plan that the last step of a captured rank shows; ``said``: what is known beside it.
 
     Raises:
         InputError: it is not known how many tokens a step has.
     """
     batch = trace.manifest.batch
     samples, tokens = batch.get("samples", 0), batch.get("tokens", 0)
-    if not samples or not tokens:
+    if "micro_batch" in said:
+        samples = int(said["micro_batch"])
+    if "sequence" not in said and not (samples and tokens):
         raise InputError("the capture does not say how many samples and tokens a step has; use --seq and --mbs")
     steps = trace.steps()
     chosen = steps[-1] if steps else slice(None)
@@ -25,8 +28,7 @@ def plan_of(trace: Trace) -> dict[str, Any]:
     launched = {trace.operators[index] for index in set(columns["operator"].tolist()) if index >= 0}
     signatures = [trace.signatures[index] for index in set(columns["signature"].tolist()) if index >= 0]
     plan: dict[str, Any] = {
-        "sequence": tokens // samples,
-        "micro_batch": samples,
+        **({"sequence": tokens // samples, "micro_batch": samples} if samples and tokens else {}),
         "recompute": "full" if (columns["phase"] == Phase.RECOMPUTE).any() else "none",
         "optimizer": "adamw" if any("adamw" in name for name in launched) else "none",
         "clip": any("foreach_norm" in name for name in launched),
@@ -34,7 +36,7 @@ def plan_of(trace: Trace) -> dict[str, Any]:
     backends = {one.backend for one in signatures if isinstance(one, Attention)}
     if len(backends) == 1:
         plan["attention"] = backends.pop()
-    return plan | _degrees(trace, signatures)
+    return plan | ({} if "tensor" in said else _degrees(trace, signatures))
 
 
 def _degrees(trace: Trace, signatures: list[Any]) -> dict[str, Any]:
