@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
     from presim.figures.comparison import Comparison
-    from presim.graph.compare import Agreement
     from presim.figures.training import Projection
+    from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
