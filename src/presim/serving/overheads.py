@@ -29,6 +29,25 @@ class Overheads:
     origin: str = "presim's defaults"
 
 
+# Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a (gemm,
+# moe of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of blocks, by
+# DeepGEMM or TensorRT-LLM, and experts of vLLM and TensorRT-LLM, tokens spread evenly or by a power law of 1.01.
+_SLOWER = {
+    ("hopper", "product", "fp8-block"): 1.35,
+    ("blackwell", "product", "fp8-block"): 1.3,
+    ("blackwell", "product", "fp4"): 1.08,
+    ("hopper", "experts", "bf16"): 1.2,
+    ("hopper", "experts", "fp8"): 1.35,
+    ("hopper", "experts", "fp8-block"): 1.3,
+    ("blackwell", "experts", "fp8-block"): 1.4,
+}
+
+
+def slower(cluster: Cluster, kind: str, weights: str) -> float:
+    """What an engine's kernel takes over presim's price."""
+    return _SLOWER.get((cluster.gpu.architecture, kind, weights), 1.0)
+
+
 # Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and of the two-shot kernel. Lines
 # through vLLM 0.19 to 0.24's times of 256 B, 128 KiB, 1 MiB and 8 MiB (aiconfigurator 095f58a, comm/vllm).
 _CUSTOM = {
