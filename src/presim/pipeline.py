@@ -80,7 +80,13 @@ def evaluate(
     ]
     world_size = chosen.manifest.world_size
     looked_at = coverage_figures(world_size, representatives, coverage or RankCoverage())
-    said = [*coverage_sentences(world_size, looked_at), *_of_ranks(captured, representatives), *notes, *pace(ranks)]
+    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
+    said = [
+        *coverage_sentences(world_size, looked_at, stopped=stopped),
+        *_of_ranks(captured, representatives),
+        *notes,
+        *pace(ranks),
+    ]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
