@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "presim.figures",
         "presim.result",
     },
+    "training": {"presim.hardware", "presim.figures", "presim.result"},
     "report": {
         "presim.figures",
         "presim.trace",
