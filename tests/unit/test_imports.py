@@ -37,8 +37,10 @@ MAY_IMPORT = {
         "presim.figures",
         "presim.result",
     },
+    "gate": {"presim.result", "presim.report.json", "presim.report.gate"},
     "training": {"presim.hardware", "presim.figures", "presim.result"},
     "report": {
+        "presim.gate.check",
         "presim.figures",
         "presim.trace",
         "presim.cost.price",
@@ -55,11 +57,14 @@ MAY_IMPORT = {
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
+    # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
+    "serving": {"presim.trace", "presim.hardware", "presim.cost"},
     "shim": set(),
 }
 CLIENTS = {
     "changes",
     "cli",
+    "search",
     "validation",
     "pipeline",
     "options",
@@ -159,5 +164,6 @@ def test_third_party_imports_are_those_declared() -> None:
     declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
     optional = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["fit"]}
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
+    optional |= {"pytest"}  # in its plug-in, which it loads itself
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
     assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared | optional
