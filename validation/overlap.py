@@ -21,9 +21,9 @@ from presim import hardware
 from presim.cli.script import sentences
 from presim.cost import overlap
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.demand import demand
 from presim.cost.measured.importers import find
 from presim.cost.overlap import Demand
+from presim.cost.resource_demand import demand
 from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.trace.schema import Group

@@ -49,7 +49,7 @@ def run_and_evaluate(
         CaptureError: the script cannot be run here, or left nothing to price.
     """
     from presim.capture.device_values.policies import seeded
-    from presim.cost.given import check
+    from presim.cost.estimators import check
     from presim.trace import store
 
     if options.draws > 1:
@@ -86,7 +86,7 @@ def _over_draws(
     Raises:
         CaptureError: the script fails with another draw.
     """
-    from presim.analysis.draws import over_draws
+    from presim.analysis.routing_draws import over_draws
     from presim.capture.device_values.policies import seeded
     from presim.errors import CaptureError
 
@@ -103,7 +103,7 @@ def _over_draws(
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
     """What a capture comes to; folders in which nothing could be measured hold no prices."""
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
 
     return evaluate(
         job.traces,
@@ -196,7 +196,7 @@ def _capture(
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.hardware.host import ORDINARY, host_factor
     from presim.live.server import LiveServer
 
@@ -233,7 +233,7 @@ def compose_and_evaluate(
     Raises:
         InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
     """
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.graph.compose import compose
     from presim.graph.take import open_graph
     from presim.trace import store

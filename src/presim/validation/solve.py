@@ -23,8 +23,8 @@ from presim.engine.timeline import Timeline
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import Evaluation, evaluate
 from presim.result import Result
+from presim.trace.capture_speed import on_idle_machine
 from presim.trace.schema import Kind, Trace
-from presim.trace.speedometer import alone
 from presim.units import GIB
 from presim.validation.as_graphs import as_graphs
 from presim.validation.between_steps import longer_between_steps
@@ -79,7 +79,7 @@ def _with_room(case: Case, plan: Plan, captures: Captures, options: Options | No
 def as_published(plan: Plan, trace: Trace) -> Trace:
     """The capture with what the published run had and the recipe has not."""
     if plan.fused_router or plan.graphed or plan.between_steps_ns:
-        trace = alone(trace)  # told by operators of which some are gone below, and of times that are added to
+        trace = on_idle_machine(trace)  # told by operators of which some are gone below, and of times that are added to
     trace = with_fused_routers(trace) if plan.fused_router else trace
     trace = as_graphs(trace, plan.graphed)
     trace = gathered_ahead(trace) if plan.gathers_ahead else trace
