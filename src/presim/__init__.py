@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from presim.api import run, simulate
+    from presim.api import compare, run, simulate
     from presim.result import Result
 
 __version__ = "0.1.0"
-__all__ = ["Result", "__version__", "run", "simulate"]
+__all__ = ["Result", "__version__", "compare", "run", "simulate"]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = {"run": "presim.api", "simulate": "presim.api", "Result": "presim.result"}
+_LAZY = {"compare": "presim.api", "run": "presim.api", "simulate": "presim.api", "Result": "presim.result"}
 
 
 def __getattr__(name: str) -> Any:

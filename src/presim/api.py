@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
+from presim.figures.comparison import Comparison
 from presim.options import EvaluationOptions, RunOptions
 from presim.result import Result
-from presim.verbs import evaluate_saved, run_and_evaluate
+from presim.verbs import compare_jobs, evaluate_saved, run_and_evaluate
 
 
 class SimulateKeywords(TypedDict, total=False):
@@ -72,3 +73,12 @@ def run(script: str | os.PathLike[str], *args: str, quiet: bool = False, **optio
     """
     stdout = subprocess.DEVNULL if quiet else None
     return run_and_evaluate([os.fspath(script), *args], RunOptions(**options), stdout=stdout).result
+
+
+def compare(*jobs: str | os.PathLike[str]) -> Comparison:
+    """Compare the first of several saved jobs or results, by path, with each of the others.
+
+    Raises:
+        InputError: one of them cannot be read, or there is only one.
+    """
+    return compare_jobs(jobs)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from presim.capture.ranks.blocked import Blocked
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
+    from presim.figures.comparison import Comparison
     from presim.graph.plan import Plan
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
@@ -320,3 +321,29 @@ def _again(part: str, captured: JobManifest) -> str | None:
             f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
         )
     return name or None
+
+
+def compare_jobs(
+    jobs: Sequence[str | os.PathLike[str]], variants: Sequence[tuple[str, EvaluationOptions]] = ()
+) -> Comparison:
+    """Compare the first of several saved jobs or results with the others, and with itself under other options.
+
+    ``variants``: a label and the options that the first job is simulated with.
+
+    Raises:
+        InputError: one of them cannot be read or does not fit its cluster; a result is asked for under other options.
+    """
+    from presim.analysis.compare import compare
+    from presim.report import json
+
+    def result_of(job: str | os.PathLike[str]) -> Result:
+        path = Path(job)
+        if path.is_dir():
+            return evaluate_saved(path, EvaluationOptions()).result
+        return json.read(path)
+
+    results = [(os.fspath(job), result_of(job)) for job in jobs]
+    if variants and not Path(jobs[0]).is_dir():
+        raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
+    results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
+    return compare(results)

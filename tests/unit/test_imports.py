@@ -33,9 +33,11 @@ MAY_IMPORT = {
         "presim.hardware",
         "presim.engine.calls",
         "presim.engine.timeline",
+        "presim.figures",
         "presim.result",
     },
     "report": {
+        "presim.figures",
         "presim.trace",
         "presim.cost.price",
         "presim.hardware",

@@ -20,6 +20,7 @@ VERBS = {
     "graph": "Take a model as a graph of operators, or look into one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
     "report": "Show a result that was kept, or make a page of it.",
+    "compare": "Compare results: what changed in time and memory, part by part.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",

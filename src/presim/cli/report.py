@@ -21,13 +21,7 @@ def command(result: Path, html: str | None) -> None:
         check_writable(html)
         if os.path.realpath(html) == os.path.realpath(result):
             raise InputError(f"{html} is the result itself; name another file for the page")
-    try:
-        data = result.read_bytes()
-    except OSError as error:
-        saved_trace = f"`presim simulate {result}` reports on a saved trace"
-        what_to_do = saved_trace if result.is_dir() else "name a file that --json wrote"
-        raise InputError(f"{result} cannot be read ({error.strerror}); {what_to_do}") from error
-    kept = json.decode(data, str(result))
+    kept = json.read(result)
     if html is None:
         from presim.report import terminal
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import msgspec
 
@@ -40,6 +41,20 @@ def decode(data: bytes, name: str = "the result") -> Result:
         return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{name} is not a result of presim's ({error}); make one with `presim run --json`") from error
+
+
+def read(path: Path) -> Result:
+    """The result in a file.
+
+    Raises:
+        InputError: it cannot be read, or holds no result.
+    """
+    try:
+        return decode(path.read_bytes(), str(path))
+    except OSError as error:
+        saved_trace = f"`presim simulate {path}` reports on a saved trace"
+        what_to_do = saved_trace if path.is_dir() else "name a file that --json wrote"
+        raise InputError(f"{path} cannot be read ({error.strerror}); {what_to_do}") from error
 
 
 def write(result: Result, path: str | os.PathLike[str]) -> None:

@@ -53,7 +53,7 @@ class SideBySide:
 def _operators(result: Result) -> Table:
     table = _table(("", "left"), ("calls", "right"), ("time", "right"), ("of step", "right"))
     for row in result.operators[:ROWS]:
-        table.add_row(_shorten(row.name, _NAME_WIDTH), str(row.count), seconds(row.critical_s), percent(row.share))
+        table.add_row(shorten(row.name, _NAME_WIDTH), str(row.count), seconds(row.critical_s), percent(row.share))
     return table
 
 
@@ -61,7 +61,7 @@ def _modules(result: Result) -> Table:
     table = _table(("", "left"), ("time", "right"), ("of step", "right"))
     whole = sum(result.steps.times_s[result.steps.steady_index :][:1]) or 1.0
     for name, module in chosen_modules(result.modules):
-        table.add_row(_shorten(name, _NAME_WIDTH), seconds(module.critical_s), percent(module.critical_s / whole))
+        table.add_row(shorten(name, _NAME_WIDTH), seconds(module.critical_s), percent(module.critical_s / whole))
     return table
 
 
@@ -93,7 +93,7 @@ def _is_wrapper(module: Module, modules: list[Module]) -> bool:
     )
 
 
-def _shorten(name: str, width: int) -> Text:
+def shorten(name: str, width: int) -> Text:
     """The end of a long name is what tells it from others: the middle goes."""
     return _name(name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}")
 
@@ -121,7 +121,7 @@ def held_table(result: Result) -> RenderableType:
     table = _table(("", "left"), ("blocks", "right"), ("bytes", "right"), ("of allocated", "right"))
     for row in result.memory.by_module[:ROWS]:
         share = percent(row.bytes / max(result.memory.peak_allocated_bytes, 1))
-        table.add_row(_shorten(row.name, 2 * _NAME_WIDTH), str(row.blocks), gib(row.bytes), share)
+        table.add_row(shorten(row.name, 2 * _NAME_WIDTH), str(row.blocks), gib(row.bytes), share)
     return Padding(Group(table, Text(result.memory.advice, "dim")), (0, 0, 0, 2))
 
 

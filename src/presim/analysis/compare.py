@@ -1,0 +1,157 @@
+"""Compares results: what each part of the step and of memory was before and after. The parts add up exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from presim.errors import InputError
+from presim.figures.comparison import Compared, Comparison, Delta, Difference
+from presim.result import Result
+
+SCHEMA_VERSION = 1
+HOST, IDLE = "waiting for the host", "idle"
+_ROWS = 40  # of lists that do not add up to a whole
+
+
+def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
+    """From the first of several labelled results to each of the others.
+
+    Raises:
+        InputError: fewer than two results, or two of one label.
+    """
+    if len(results) < 2:
+        raise InputError(f"a comparison needs two results; got {len(results)}: name another, or vary one by --with")
+    labels = [label for label, _ in results]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise InputError(f"{twice} is named {labels.count(twice)} times; name each result once")
+    (_, baseline), *others = results
+    return Comparison(
+        SCHEMA_VERSION,
+        [_compared(label, result) for label, result in results],
+        [_difference(label, baseline, result) for label, result in others],
+    )
+
+
+def _compared(label: str, result: Result) -> Compared:
+    job, tokens = result.job, result.throughput.tokens_per_s
+    return Compared(
+        label=label,
+        script=job.script,
+        cluster=f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}",
+        step_time_s=result.step_time_s,
+        step_time_low_s=result.step_time_low_s,
+        step_time_high_s=result.step_time_high_s,
+        tokens_per_s=tokens,
+        tokens_per_s_per_gpu=None if tokens is None else tokens / job.world_size,
+        mfu=result.mfu,
+        exposed_communication_s=result.time.exposed_communication_s,
+        peak_allocated_bytes=result.memory.peak_allocated_bytes,
+        peak_reserved_bytes=result.memory.peak_reserved_bytes,
+        fits=result.memory.fits,
+    )
+
+
+def _difference(label: str, before: Result, after: Result) -> Difference:
+    both = before.step_time_s is not None and after.step_time_s is not None
+    return Difference(
+        label=label,
+        settings=settings(before, after),
+        step_time_change_s=(after.step_time_s or 0.0) - (before.step_time_s or 0.0) if both else None,
+        speedup=_ratio(before.step_time_s, after.step_time_s),
+        throughput_ratio=_ratio(after.throughput.tokens_per_s, before.throughput.tokens_per_s),
+        overlapping=_overlapping(before, after),
+        memory_change_bytes=after.memory.peak_reserved_bytes - before.memory.peak_reserved_bytes,
+        step_time=_whole(_step_parts(before), _step_parts(after)) if both else [],
+        phases=_whole(
+            {slice_.name: (slice_.seconds, None) for slice_ in before.time.by_phase},
+            {slice_.name: (slice_.seconds, None) for slice_ in after.time.by_phase},
+        ),
+        operators=_whole(_operators(before), _operators(after))[:_ROWS],
+        modules=_whole(_modules(before), _modules(after))[:_ROWS],
+        collectives=_whole(_collectives(before), _collectives(after))[:_ROWS],
+        memory=_whole(_memory(before), _memory(after)),
+    )
+
+
+_Parts = dict[str, tuple[float, int | None]]  # name -> seconds or bytes, and how many
+
+
+def _whole(before: _Parts, after: _Parts) -> list[Delta]:
+    """All parts of either side, largest change first."""
+    deltas = []
+    for name in {**before, **after}:
+        (old, old_count), (new, new_count) = before.get(name, (0, None)), after.get(name, (0, None))
+        if old or new:
+            deltas.append(Delta(name, old, new, old_count, new_count))
+    return sorted(deltas, key=lambda delta: (-abs(delta.change), -delta.before, delta.name))
+
+
+def _step_parts(result: Result) -> _Parts:
+    """The step by what the device does on its critical path, and what it waits for besides; adds up to the step."""
+    parts: _Parts = {family.name: (family.critical_s, family.count) for family in result.families}
+    host, whole = result.time.host_bound_s, result.step_time_s or 0.0
+    rest = whole - host - sum(seconds for seconds, _ in parts.values())
+    return {**parts, HOST: (host, None), IDLE: (round(rest, 9), None)}
+
+
+def _operators(result: Result) -> _Parts:
+    return {operator.name: (operator.critical_s, operator.count) for operator in result.operators}
+
+
+def _modules(result: Result) -> _Parts:
+    return {module.path: (module.self_s, module.instances) for module in result.modules}
+
+
+def _collectives(result: Result) -> _Parts:
+    found: _Parts = {}
+    for row in result.collectives:
+        name = f"{row.kind} · {row.group} ({row.group_size})"
+        seconds, count = found.get(name, (0.0, 0))
+        found[name] = (seconds + row.exposed_s, (count or 0) + row.count)
+    return found
+
+
+def _memory(result: Result) -> _Parts:
+    return {held.name: (held.bytes, held.blocks) for held in result.memory.by_category}
+
+
+def _ratio(over: float | None, under: float | None) -> float | None:
+    return over / under if over and under else None
+
+
+def _overlapping(before: Result, after: Result) -> bool | None:
+    ends = (before.step_time_low_s, before.step_time_high_s, after.step_time_low_s, after.step_time_high_s)
+    if any(end is None for end in ends):
+        return None
+    low, high, other_low, other_high = (end or 0.0 for end in ends)
+    return low <= other_high and other_low <= high
+
+
+def settings(before: Result, after: Result) -> list[str]:
+    """What two jobs differ by, as ``name: before -> after``."""
+    return [f"{name}: {old} -> {new}" for name, old, new in _named(before, after) if old != new]
+
+
+def _named(before: Result, after: Result) -> Iterable[tuple[str, str, str]]:
+    first, second = before.job, after.job
+    yield "script", first.script, second.script
+    yield "GPU", first.gpu, second.gpu
+    for name, old, new in (
+        ("nodes", first.nodes, second.nodes),
+        ("GPUs per node", first.gpus_per_node, second.gpus_per_node),
+        ("rank", first.rank, second.rank),
+        ("parameters", first.parameters, second.parameters),
+        ("model FLOPs of the rank", before.flops.model, after.flops.model),
+    ):
+        yield name, _shown(old), _shown(new)
+    for kind, old_names, new_names in (
+        ("version of", first.versions, second.versions),
+        ("policy", before.policies, after.policies),
+    ):
+        for name in sorted({*old_names, *new_names}):
+            yield f"{kind} {name}", old_names.get(name, "none"), new_names.get(name, "none")
+    yield "end", before.exit, after.exit
+
+
+def _shown(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"

@@ -1,0 +1,72 @@
+"""``presim compare``: what changed between results, part by part."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+
+
+@click.command("compare")
+@click.argument("jobs", nargs=-1, required=True, metavar="A [B...]")
+@click.option(
+    "--with",
+    "variants",
+    multiple=True,
+    metavar="OPTIONS",
+    help="Also A under other options of `presim simulate`, in one word: --with '--gpu b200'; repeatable.",
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the comparison as JSON; - is standard output.")
+@click.option("--html", metavar="FILE", help="Write it as a page that needs nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+def command(
+    jobs: tuple[str, ...], variants: tuple[str, ...], json_file: str | None, html: str | None, quiet: bool
+) -> None:
+    """Compare A, the baseline, with B and others.
+
+    Each is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. `--with`
+    compares a saved job with itself on other hardware or under other assumptions.
+    """
+    from presim.files import check_writable
+    from presim.report import comparison as report
+    from presim.verbs import compare_jobs
+
+    for path in (json_file, html):
+        if path is not None and path != "-":
+            check_writable(path)
+    compared = compare_jobs(jobs, [(words, _options(jobs[0], words)) for words in variants])
+    if html:
+        report.write_page(compared, html)
+    if json_file == "-":
+        sys.stdout.buffer.write(report.encode(compared))
+    elif json_file:
+        from presim.files import write_file
+
+        write_file(json_file, report.encode(compared))
+    if not quiet and json_file != "-":
+        report.write(compared)
+
+
+def _options(job: str, words: str) -> Any:
+    """Options of `presim simulate`, as its command line has them."""
+    import dataclasses
+
+    from presim.cli import simulate
+    from presim.errors import InputError
+    from presim.options import EvaluationOptions
+
+    try:
+        context = simulate.command.make_context(
+            "simulate", [job, *shlex.split(words)], click.get_current_context().parent
+        )
+    except (click.ClickException, ValueError) as error:
+        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise InputError(
+            f"--with {words!r} cannot be used: {said.rstrip('.')}; see `presim simulate --help`"
+        ) from error
+    taken = {field.name for field in dataclasses.fields(EvaluationOptions)}
+    if files := [name for name, value in context.params.items() if name not in {*taken, "directory"} and value]:
+        raise InputError(f"--with {words!r} writes a file ({', '.join(files)}); ask `presim simulate` for it")
+    return EvaluationOptions(**{name: value for name, value in context.params.items() if name in taken})
