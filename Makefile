@@ -22,7 +22,7 @@ TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs upgrade benchmarks clean
+.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs site upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -50,7 +50,7 @@ $(TORCH): requirements/torch.txt $(PACKAGES)
 $(PRESIM): pyproject.toml $(PACKAGES)
 	@echo "installing presim in place"
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
-		--editable '.[dev,examples]'
+		--editable '.[dev,docs,examples]'
 	@touch $@
 
 frameworks: $(FRAMEWORKS) $(TRANSFORMER_ENGINE)  ## DeepSpeed, Lightning, PEFT, Transformer Engine and what else examples and tests run
@@ -116,6 +116,10 @@ format: $(PRESIM)  ## bring the style about
 
 docs: $(PRESIM)  ## the generated pages: CLI reference, schema of the result
 	$(BIN)/python docs/generate.py
+
+site: $(PRESIM)  ## the documentation as a site, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "to read it: $(BIN)/python -m http.server --directory build/site"
 
 upgrade: $(PRESIM)  ## write the versions that are installed now into requirements/constraints.txt
 	@{ sed -n '/^#/p' requirements/constraints.txt; \

@@ -51,14 +51,14 @@ def _context(command: click.Command, name: str, parent: click.Context | None) ->
 
 
 def result_reference() -> str:
-    """``docs/concepts/result.md``: every field of the result."""
+    """``docs/reference/result.md``: every field of the result."""
     parts = [
         "# The result\n",
         f"Every verb that predicts answers with one `Result`, version {results.SCHEMA_VERSION} of its schema: "
         "`presim … --json FILE` writes it, `presim.simulate(…)` returns it. It is written, too, when the script raised "
         "or ran out of memory; `exit` and `error` say so. Times are seconds, sizes bytes, shares fractions of 1; "
         "`null` means not known, never zero. The JSON Schema is "
-        "[result.schema.json](../reference/result.schema.json).\n",
+        "[result.schema.json](result.schema.json).\n",
     ]
     for struct in _structs(results.Result, []):
         parts.append(f"## {struct.__name__}\n")
@@ -116,7 +116,7 @@ def generated() -> dict[Path, str]:
     """Every generated file and what it should hold."""
     return {
         DOCS / "reference" / "cli.md": cli_reference(),
-        DOCS / "concepts" / "result.md": result_reference(),
+        DOCS / "reference" / "result.md": result_reference(),
         DOCS / "reference" / "result.schema.json": json.json_schema().decode(),
     }
 

@@ -1,6 +1,6 @@
 """The Result: what every verb answers, in real units, under one versioned schema; `presim.figures` has its parts.
 
-Field descriptions are part of the types: the JSON Schema and ``docs/concepts/result.md`` are generated from them.
+Field descriptions are part of the types: the JSON Schema and ``docs/reference/result.md`` are generated from them.
 Times are seconds, sizes bytes, shares fractions of 1. ``None`` means "not known", never zero.
 """
 

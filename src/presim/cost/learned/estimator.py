@@ -26,7 +26,7 @@ from presim.trace.signatures import Attention, Gemm, Signature
 # Whose models correct a GPU that has none of its own: its generation's. Between generations nothing was gained
 # (docs/decisions/learned-prices.md).
 _RELATIVE = {"blackwell-ultra": "blackwell"}
-TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/concepts/prices.md
+TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/explanation/prices.md
 _WIDEST = 0.9
 _SHORT_NS = 20_000  # products are so short where trees can say that more work takes less time
 # Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
