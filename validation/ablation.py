@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kept_runs import KeptRun, kept_runs, options
-
 from presim.cli.script import sentences
 from presim.cost import estimators
 from presim.cost.analytic.device import device_of
@@ -29,8 +28,8 @@ from presim.engine.options import Options
 from presim.errors import InputError, PresimError
 from presim.hardware import Cluster
 from presim.trace.schema import Trace
-from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown, percent, quantile
+from presim_study.runs import simulate, step_s
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from kept_runs import jobs
 
+from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.trace import store

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kept_runs import jobs
 from numpy.typing import NDArray
 
+from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_writable

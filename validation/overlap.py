@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from public_datasets import expected
 
 from presim import hardware
 from presim.cli.script import sentences
@@ -28,6 +27,7 @@ from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
+from public_datasets import expected
 
 _LEAST_OVERLAP = 0.3  # of a kernel's time, below which the measured slowdown is mostly noise
 _LEAST_NS = 20_000

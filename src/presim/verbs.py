@@ -155,6 +155,42 @@ def _chosen(options: ClusterOptions) -> Cluster:
     return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
 
 
+def cluster_of_command(command: Sequence[str], options: RunOptions) -> Cluster:
+    """The cluster that the options and a launch command describe together.
+
+    Raises:
+        InputError: they contradict each other, or no such cluster is known.
+    """
+    return _target(_launch(command, options.module), options)
+
+
+def capture_command(
+    command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None
+) -> Capture:
+    """Capture a script or a launch command with its arguments on the emulated cluster.
+
+    Raises:
+        InputError: an option or the script cannot be used.
+        CaptureError: the script cannot be run here, or left nothing to price.
+    """
+    return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
+
+
+def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
+    """The cluster that a saved job is simulated on: the options', completed by what was captured.
+
+    Raises:
+        InputError: there is no job, or no such cluster is known.
+    """
+    from presim.trace import store
+
+    return _cluster_of(store.load(directory).manifest, options)
+
+
+def _cluster_of(captured: JobManifest, options: EvaluationOptions) -> Cluster:
+    return _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+
+
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
     """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
     from presim.profile.job import here
@@ -268,7 +304,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     captured = job.manifest
     return evaluate(
         [job.traces[number] for number in sorted(job.traces)],
-        _with_tables(_chosen(_as_captured(options, captured)), options, captured),
+        _cluster_of(captured, options),
         _engine_options(options),
         rank=options.rank,
         stands_for=captured.others(),

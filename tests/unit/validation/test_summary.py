@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.summary import in_short, quantile, summary
+from presim.validation.summary import quantile, summary
 
 ROW = {
     "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",
@@ -43,28 +43,16 @@ def test_what_does_not_fit_is_counted_and_what_ran_all_the_same() -> None:
     assert expected in summary([ROW, ran, neither])
 
 
-def test_models_have_a_line_for_each_gpu_and_number_format_but_for_noisy_tests() -> None:
+def test_models_have_a_line_for_each_gpu_and_number_format_without_sources_of_tests() -> None:
     runs = [
         {**ROW, "model": "8B", "n_gpus": str(gpus), "precision": "FP8 (current scaling)", "error": error}
         for gpus, error in ((8, "-0.04"), (64, "0.02"), (16, "0.01"))
     ]
     noisy = {**ROW, "model": "tiny", "source": "github:NVIDIA/Megatron-LM:tests"}
-    lines = summary([*runs, noisy]).partition("## By model\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    lines = (
+        summary([*runs, noisy], tests=("Megatron-LM",))
+        .partition("## By model\n\n")[2]
+        .partition("\n\n")[0]
+        .splitlines()[2:]
+    )
     assert lines == ["| r | 8B | 8 to 64 H100 | FP8 | 3 | +1.0% | -4.0% to +2.0% |"]
-
-
-def test_in_short_large_sources_have_a_line_and_the_others_one_together() -> None:
-    few = [{**ROW, "source": f"github:small/{name}:x", "error": "0.3"} for name in "ab"]
-    many = [{**ROW, "n_gpus": str(8 * n), "error": "0.1", "memory_error": "-0.02"} for n in range(1, 11)]
-    assert in_short([*few, *many]).splitlines()[2:] == [
-        "| r | 8 to 80 H100 | 10 | 10.0% | 100.0% | 100.0% | 10 | 2.0% |",
-        "| others |  | 2 | 30.0% | 0.0% | 100.0% | 0 |  |",
-        "| all |  | 12 | 10.0% | 83.3% | 100.0% | 10 | 2.0% |",
-    ]
-
-
-def test_in_short_noisy_tests_are_also_left_out() -> None:
-    noisy = [{**ROW, "source": "github:NVIDIA/Megatron-LM:tests", "error": "-0.5"} for _ in range(10)]
-    *_, all_of_them, the_others = in_short([*noisy, {**ROW, "error": "0.1"}]).splitlines()
-    assert all_of_them.startswith("| all |  | 11 | 50.0% |")
-    assert the_others.startswith("| all but Megatron-LM |  | 1 | 10.0% |")
