@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "presim.figures",
         "presim.result",
     },
+    "training": {"presim.hardware", "presim.figures", "presim.result"},
     "report": {
         "presim.figures",
         "presim.trace",

@@ -21,6 +21,7 @@ VERBS = {
     "compose": "Predict a training job from a model and a plan, without a program.",
     "report": "Show a result that was kept, or make a page of it.",
     "compare": "Compare results: what changed in time and memory, part by part.",
+    "training": "Say how long a whole training takes and what it costs, with failures and checkpoints.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
