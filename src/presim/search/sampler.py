@@ -90,7 +90,7 @@ def _study(request: Request) -> optuna.Study:
         raise InputError(f"--sampler {request.strategy} needs Optuna: `pip install presim[search]`") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    directions = ["maximize" if objective.larger else "minimize" for objective in request.objectives]
+    directions = [objective.direction for objective in request.objectives]
     if len(directions) > 1 and request.strategy == "cmaes":
         raise InputError("the sampler cmaes has one objective: leave out the others, or use --sampler nsga2")
     return optuna.create_study(directions=directions, sampler=_sampler(request))

@@ -20,7 +20,6 @@ import msgspec
 import presim
 from presim.errors import InputError
 from presim.files import check_folder
-from presim.search.objectives import Objective
 from presim.search.request import Request
 from presim.search.trial import Point, Trial, key
 
@@ -156,7 +155,7 @@ def _study(request: Request, path: Path | None) -> optuna.Study:
             storage=_storage(request.study or "", path),
             study_name=NAME,
             load_if_exists=True,
-            directions=[_direction(objective) for objective in request.objectives],
+            directions=[objective.direction for objective in request.objectives],
         )
         attributes = study.user_attrs
         is_new = _MARK not in attributes and not study.get_trials(deepcopy=False)
@@ -185,10 +184,6 @@ def _storage(name: str, path: Path | None) -> Any:
             raise InputError(f"the study {name} needs a driver: {error}; install it, or name a file") from error
     _repair(path)
     return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-
-
-def _direction(objective: Objective) -> str:
-    return "maximize" if objective.larger else "minimize"
 
 
 def _check_same(request: Request, mark: Any) -> None:
