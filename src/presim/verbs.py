@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presim.capture.run import Capture
     from presim.figures.comparison import Comparison
     from presim.figures.training import Projection
+    from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
@@ -236,6 +237,12 @@ def compose_and_evaluate(
     Raises:
         InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
     """
+    return _compose(model, plan, options, dtype=dtype, save=save)[0]
+
+
+def _compose(
+    model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
+) -> tuple[Evaluation, tuple[Trace, ...]]:
     from presim.cost.given import holds_prices
     from presim.graph.compose import compose
     from presim.graph.take import open_graph
@@ -247,7 +254,7 @@ def compose_and_evaluate(
     job = compose(open_graph(model, dtype), plan, target)
     if save is not None:
         store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
-    return evaluate(
+    evaluation = evaluate(
         job.traces,
         target,
         _engine_options(options),
@@ -256,6 +263,42 @@ def compose_and_evaluate(
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         composed=True,
     )
+    return evaluation, job.traces
+
+
+def compose_like(
+    model: str,
+    directory: str | os.PathLike[str],
+    said: Mapping[str, object],
+    options: EvaluationOptions,
+    *,
+    plan_file: str | None = None,
+    dtype: str = "bfloat16",
+    save: str | os.PathLike[str] | None = None,
+) -> tuple[Evaluation, Agreement]:
+    """Compose what a saved job ran, on its cluster, and compare both.
+
+    The plan is read from the captured trace, then from ``plan_file``; what is ``said`` wins.
+
+    Raises:
+        InputError: there is no such job, the model cannot be traced, or the plan cannot be.
+    """
+    from presim.graph.compare import Figure, compare
+    from presim.graph.like import plan_of
+    from presim.graph.plan import read_plan
+    from presim.trace import store
+
+    job = store.load(directory)
+    plan = read_plan(plan_file, said, plan_of(job.traces[min(job.traces)], said))
+    theirs = evaluate_saved(directory, options).result
+    evaluation, traces = _compose(model, plan, _as_captured(options, job.manifest), dtype=dtype, save=save)
+    mine = evaluation.result
+    figures = [
+        Figure("step time", "s", theirs.step_time_s or 0.0, mine.step_time_s or 0.0),
+        Figure("peak allocated", "bytes", theirs.memory.peak_allocated_bytes, mine.memory.peak_allocated_bytes),
+        Figure("peak reserved", "bytes", theirs.memory.peak_reserved_bytes, mine.memory.peak_reserved_bytes),
+    ]
+    return evaluation, compare(job.traces, {trace.manifest.rank: trace for trace in traces}, figures)
 
 
 def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:

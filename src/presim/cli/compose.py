@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -56,25 +57,42 @@ def _plan_options(function: Any) -> Any:
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@click.option("--like", metavar="DIR", help="Compose what a saved capture ran, on its cluster, and compare both.")
 @click.option("--save", metavar="DIR", help="Keep the composed trace, for `presim simulate`.")
 @engine_options
 @output_options
-def command(model: str, plan_file: str | None, dtype: str, save: str | None, **options: Any) -> None:
+def command(model: str, plan_file: str | None, dtype: str, like: str | None, save: str | None, **options: Any) -> None:
     """Predict training MODEL by a plan: nothing runs, a model's graph is changed by passes and priced.
 
     MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
-    file with the fields of `presim.graph.plan.Plan`.
+    file with the fields of `presim.graph.plan.Plan`; with --like, from the capture where neither says it.
+    There, --json - prints the comparison.
     """
     from presim.graph.plan import Plan, read_plan
     from presim.options import EvaluationOptions
-    from presim.verbs import compose_and_evaluate
+    from presim.verbs import compose_and_evaluate, compose_like
 
     outputs = Outputs.taken(options)
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
     said = {name: options.pop(name) for name in fields if name in options}
-    plan = read_plan(plan_file, {name: value for name, value in said.items() if value is not None})
-    outputs.deliver(compose_and_evaluate(model, plan, EvaluationOptions(**options), dtype=dtype, save=save))
+    said = {name: value for name, value in said.items() if value is not None}
+    evaluated = EvaluationOptions(**options)
+    if like is None:
+        plan = read_plan(plan_file, said)
+        outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
+        return
+    evaluation, agreement = compose_like(model, like, said, evaluated, plan_file=plan_file, dtype=dtype, save=save)
+    if outputs.json_file == "-":
+        from presim.report import agreement as report
+
+        sys.stdout.buffer.write(report.encode(agreement))
+        return
+    outputs.deliver(evaluation, report=False)
+    if not outputs.quiet:
+        from presim.report import agreement as report
+
+        report.write(agreement)
 
 
 def _fields(plan: Any) -> Any:

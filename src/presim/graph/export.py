@@ -268,6 +268,8 @@ def _from_config(path: str, dtype: torch.dtype) -> torch.nn.Module:
 
     config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     config.use_cache = False
+    if hasattr(config, "presim_source"):  # of a named model
+        del config.presim_source
     torch.set_default_dtype(dtype)
     try:
         with torch.device("meta"):

@@ -70,8 +70,8 @@ class Layout(msgspec.Struct, frozen=True):
         return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
 
 
-def read_plan(path: str | None, said: Mapping[str, Any]) -> Plan:
-    """The plan of a TOML file, completed and overridden by what is said beside it.
+def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a TOML file, completed and overridden by what is said beside it; ``usual``: what neither says.
 
     Raises:
         InputError: the file cannot be read, a field is unknown or of the wrong type, or none says the sequence.
@@ -84,7 +84,7 @@ def read_plan(path: str | None, said: Mapping[str, Any]) -> Plan:
             raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{path} is no TOML: {error}; correct it") from error
-    fields |= said
+    fields = {**(usual or {}), **fields, **said}
     if "sequence" not in fields:
         raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan")
     try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import msgspec
@@ -60,6 +63,8 @@ def config_file(model: str) -> Path | None:
     path = Path(model)
     if path.is_file():
         return path
+    if model in named_models():
+        return Path(str(_models().joinpath(f"{model}.json")))
     if (path / "config.json").is_file():
         return path / "config.json"
     if ":" in model:
@@ -70,8 +75,18 @@ def config_file(model: str) -> Path | None:
         return found[-1]
     raise InputError(
         f"{model} is no model: name a folder with config.json, a config file, a graph that `presim graph` wrote, or a "
-        "factory as package.module:function; nothing is downloaded"
+        f"factory as package.module:function; nothing is downloaded. Named models: {', '.join(named_models())}"
     )
+
+
+@functools.cache
+def named_models() -> tuple[str, ...]:
+    """Published models that are known by name: `presim.graph.models` holds their configs, each with its source."""
+    return tuple(sorted(one.name.removesuffix(".json") for one in _models().iterdir() if one.name.endswith(".json")))
+
+
+def _models() -> Traversable:
+    return resources.files("presim.graph").joinpath("models")
 
 
 def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:

@@ -1,0 +1,109 @@
+"""Compares a composed job with a captured one: device work as multisets of signatures, step time, peak memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+
+import msgspec
+
+from presim.trace.schema import Trace
+from presim.trace.signatures import (
+    Attention,
+    Collective,
+    Convolution,
+    Gemm,
+    GroupedGemm,
+    Signature,
+    SparseProduct,
+)
+
+_PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Convolution)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One signature that is not there equally often."""
+
+    rank: int
+    kind: str  # product, attention, collective
+    signature: str
+    captured: int  # times in the last step
+    composed: int
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One figure of both jobs."""
+
+    name: str
+    unit: str
+    captured: float
+    composed: float
+
+    @property
+    def error(self) -> float:
+        """Composed over captured, less one."""
+        return self.composed / self.captured - 1 if self.captured else 0.0
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """What agrees between a captured and a composed job, and what does not."""
+
+    counted: dict[str, int]  # product, attention, collective -> how many the captured ranks have in the last step
+    differences: tuple[Difference, ...]
+    figures: tuple[Figure, ...]
+
+    @property
+    def same_work(self) -> bool:
+        """Whether products, attention and collectives are equal as multisets."""
+        return not self.differences
+
+    def error(self, name: str) -> float:
+        """The relative error of a figure."""
+        return next(figure.error for figure in self.figures if figure.name == name)
+
+
+def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
+    """Products, attention and collectives of the last step, by all that their price depends on.
+
+    A collective's group is its size: ranks are numbered differently by each framework.
+    """
+    steps = trace.steps()
+    chosen: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
+    found: Counter[tuple[str, Hashable]] = Counter()
+    for index, times in Counter(index for index in chosen if index >= 0).items():
+        described = _described(trace, trace.signatures[index])
+        if described is not None:
+            found[described] += times
+    return found
+
+
+def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
+    """Compare the ranks that both jobs hold; ``figures`` are those of the whole jobs."""
+    counted: Counter[str] = Counter()
+    differences = []
+    for rank in sorted(set(captured) & set(composed)):
+        theirs, mine = work(captured[rank]), work(composed[rank])
+        for kind, _ in theirs.elements():
+            counted[kind] += 1
+        for key in sorted({*theirs, *mine}, key=repr):
+            if theirs[key] != mine[key]:
+                differences.append(Difference(rank, key[0], _words(key[1]), theirs[key], mine[key]))
+    return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures))
+
+
+def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:
+    if isinstance(one, Collective):
+        size = trace.manifest.groups[one.group].size if one.group >= 0 else 0
+        return "collective", (one.kind, one.bytes, one.dtype, size)
+    if isinstance(one, Attention):
+        return "attention", one
+    return ("product", one) if isinstance(one, _PRODUCTS) else None
+
+
+def _words(what: Hashable) -> str:
+    if isinstance(what, tuple):
+        kind, size, dtype, ranks = what
+        return f"{kind} of {size:,} bytes, {dtype}, {ranks} ranks"
+    fields = msgspec.structs.asdict(what)  # type: ignore[arg-type]
+    name = type(what).__name__
+    return f"{name}({', '.join(f'{key}={value}' for key, value in fields.items() if value not in ('', 0, ()))})"

@@ -1,0 +1,66 @@
+"""Whether a composed job is the captured one: a table on standard output, or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from presim.graph.compare import Agreement, Figure
+
+_MOST = 20  # differences that are printed
+
+
+def encode(agreement: Agreement) -> bytes:
+    """As JSON, one line."""
+    return msgspec.json.encode(agreement) + b"\n"
+
+
+def write(agreement: Agreement) -> None:
+    """As tables on standard output."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_figures(agreement))
+    counted = ", ".join(f"{count} {kind}s" if kind != "attention" else f"{count} attention calls"
+                        for kind, count in agreement.counted.items())  # fmt: skip
+    if agreement.same_work:
+        console.print(f"Device work of the last step is equal: {counted or 'none'}.")
+        return
+    console.print(f"Captured: {counted}. {len(agreement.differences)} signatures are not there equally often:")
+    console.print(_differences(agreement))
+    left_out = len(agreement.differences) - _MOST
+    if left_out > 0:
+        console.print(f"{left_out} more; --json - has all of them.")
+
+
+def _figures(agreement: Agreement) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("")
+    for title in ("captured", "composed", "difference"):
+        table.add_column(title, justify="right")
+    for one in agreement.figures:
+        table.add_row(one.name, _value(one, one.captured), _value(one, one.composed), f"{one.error:+.2%}")
+    return table
+
+
+def _differences(agreement: Agreement) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("rank", justify="right")
+    table.add_column("device work")
+    for title in ("captured", "composed"):
+        table.add_column(title, justify="right")
+    for one in agreement.differences[:_MOST]:
+        table.add_row(str(one.rank), one.signature, str(one.captured), str(one.composed))
+    return table
+
+
+def _value(figure: Figure, value: float) -> str:
+    return f"{value / 2**30:.2f} GiB" if figure.unit == "bytes" else f"{value:.4g} s"
