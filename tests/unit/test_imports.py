@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "presim.cost.collectives.connecting",
         "presim.hardware",
         "presim.engine.calls",
+        "presim.engine.matching",
         "presim.engine.timeline",
         "presim.figures",
         "presim.result",
