@@ -14,22 +14,23 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
-EVERYWHERE = {"presim.errors", "presim.files", "presim.says", "presim.units"}
+EVERYWHERE = {"presim.errors", "presim.files", "presim.field_docs", "presim.units"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
-    "says": set(),
+    "field_docs": set(),
     "units": set(),
     "trace": set(),
     "hardware": set(),
     "figures": set(),
     "result": {"presim.figures"},
-    "cost": {"presim.trace", "presim.hardware"},
+    "network": {"presim.hardware"},
+    "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {
         "presim.trace",
         "presim.cost.price",
-        "presim.cost.collectives.connecting",
+        "presim.cost.collectives.communicator_setup",
         "presim.hardware",
         "presim.engine.calls",
         "presim.engine.matching",
@@ -62,6 +63,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "changes",
     "cli",
     "search",
     "validation",
