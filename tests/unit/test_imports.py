@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "explain",
     "changes",
     "cli",
     "search",

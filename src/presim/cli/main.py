@@ -23,6 +23,7 @@ VERBS = {
     "search": "Find the best plan for a model, or the best arguments of a command.",
     "report": "Show a result that was kept, or make a page of it.",
     "compare": "Compare results: what changed in time and memory, part by part.",
+    "explain": "Say what limits a saved job and what would help, each candidate simulated.",
     "training": "Say how long a whole training takes and what it costs, with failures and checkpoints.",
     "gate": "Hold jobs against budgets for step time and memory, in CI.",
     "trace": "Look into a saved trace.",
