@@ -101,10 +101,10 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     return [(node.operator, gemm)]
 
 
-def _attention(direction: str) -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
+def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
     def make(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         query, key, value = inputs[1:4] if direction == "backward" else inputs[:3]
-        backend = str(node.attributes.get("backend", "cudnn"))
+        backend = str(node.attributes.get("backend", usual))
         signature = Attention(
             direction=direction,  # type: ignore[arg-type]
             batch=query.shape[0],
@@ -189,6 +189,8 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::_grouped_mm": _grouped,
     "aten::_scaled_dot_product_cudnn_attention": _attention("forward"),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention("backward"),
+    "aten::_scaled_dot_product_efficient_attention": _attention("forward", "efficient"),
+    "aten::_scaled_dot_product_efficient_attention_backward": _attention("backward", "efficient"),
     "aten::_to_copy": _cast,
     "aten::clone": _cast,
     "aten::copy_": _copied,
