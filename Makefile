@@ -118,7 +118,7 @@ docs: $(PRESIM)  ## the generated pages: CLI reference, schema of the result
 	$(BIN)/python docs/generate.py
 
 site: $(PRESIM)  ## the documentation as a site, into build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "to read it: $(BIN)/python -m http.server --directory build/site"
 
 upgrade: $(PRESIM)  ## write the versions that are installed now into requirements/constraints.txt

@@ -1,10 +1,11 @@
-"""Writes the page on accuracy from outputs of ``presim validate``: tables, pictures, and the predictions themselves.
+"""Writes the accuracy tables and plots from outputs of ``presim validate``.
 
-``python docs/validation.py RUN.csv...`` takes the run that the page is about (several files are one run; in front of
-some rows made anew, ``validation/results/predictions.csv`` has the others).
-``--against NAME=RUN.csv``, repeatable, adds a row to the table of what buys accuracy. What is known about the misses
-stands in ``validation/results/misses.md`` and goes in front of the tables. The README gets the figures in short.
-Rows of `COMPUTED` are kept among the predictions and count nowhere else.
+    python docs/validation.py RUN.csv... [--against NAME=RUN.csv]...
+
+Several RUN.csv files are one run; a later row replaces an earlier one with the same id, so a file with a few new rows
+goes behind ``validation/results/predictions.csv``. Written are that file, ``validation/results/published-runs.md`` (all
+tables), the plots, and the short table in the README and in ``docs/validation.md``. ``--against`` adds a row to the
+comparison of pricing methods. Rows of `COMPUTED` stay in predictions.csv and count nowhere else.
 Needs matplotlib: ``pip install '.[docs]'``.
 """
 
@@ -12,41 +13,43 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.validation.groups import GROUPS, in_order
+from presim.validation.groups import GROUPS, in_order, source
 from presim.validation.summary import COMPUTED, ablation, in_short, summary
 from presim.validation.tables import read_table
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "validation.md"
 PICTURES = {  # by what runs are told apart
     title: ROOT / "docs" / "pictures" / f"validation-{title.lower().replace(' ', '-')}.svg" for title in GROUPS
 }
 _MOST = 20  # groups with a look of their own; the smallest others share one
 RESULTS = ROOT / "validation" / "results"
+TABLES = RESULTS / "published-runs.md"
 COLUMNS = (
     *("id", "source", "framework", "model", "gpu", "n_gpus", "precision", "tp", "pp", "vp", "cp", "ep", "dp"),
     *("step_time_s", "predicted_step_time_s", "low_step_time_s", "high_step_time_s", "error"),
     *("peak_mem_gib", "peak_allocated_gib", "peak_reserved_gib", "predicted_peak_mem_gib", "memory_error"),
     *("outcome", "provenance", "reason"),
 )
+MEGATRON_TESTS = "Megatron-LM functional tests"
+FAMILIES = {  # rows of the short table, with what sources of each have in their names
+    "Megatron-Bridge, NeMo, DGX Cloud": ("Megatron-Bridge", "NVIDIA/NeMo", "dgxc-benchmarking"),
+    "MLPerf Training": ("mlcommons/",),
+    "llm-foundry": ("llm-foundry",),
+    "torchtitan, AutoModel, torchtune": ("pytorch/", "Automodel"),
+    "research papers, litgpt": ("TorchSim", "SimuMax", "NeuSight", "vTrain", "calculon", "litgpt"),
+    MEGATRON_TESTS: ("Megatron-LM",),
+}
 _NEEDED = ("id", "framework", "gpu", "error", "reason")
-README = ROOT / "README.md"
 _BEGIN, _END = "<!-- figures: docs/validation.py writes them -->\n", "<!-- end of figures -->\n"
-_NOTICE = "<!-- Written by docs/validation.py from validation/results; run presim validate instead. -->\n\n"
-
-
-def _as_seen_from_docs(text: str) -> str:
-    """A page of ``validation/results``, with its links to where they lead from ``docs``."""
-    for there, here in (("](../../docs/validation.md#", "](#"), ("](../../docs/", "](")):
-        text = text.replace(there, here)
-    return re.sub(r"\]\(([\w.-]+\.md(?:#[\w-]+)?)\)", r"](../validation/results/\1)", text)
+_NOTICE = "<!-- Written by docs/validation.py from predictions.csv; run presim validate instead. -->\n\n"
 
 
 def read(names: Sequence[str]) -> list[Row]:
@@ -128,15 +131,36 @@ def measured(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if COMPUTED not in row["source"]]
 
 
-def with_figures(readme: str, rows: Sequence[Row]) -> str:
-    """The README with the figures of these rows between its two marks."""
-    before, rest = readme.split(_BEGIN)
+def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by family of sources, then all, then all without the tests of 0.1 s steps that wait for their host.
+
+    Raises:
+        InputError: a source belongs to no family.
+    """
+    groups: dict[str, list[Row]] = {name: [] for name in FAMILIES}
+    for row in rows:
+        if row["error"] or row["memory_error"]:
+            groups[_family(source(row))].append(row)
+    others = [row for name, group in groups.items() if name != MEGATRON_TESTS for row in group]
+    return {**groups, "all": list(rows), f"all but {MEGATRON_TESTS}": others}
+
+
+def _family(name: str) -> str:
+    for family, parts in FAMILIES.items():
+        if any(part in name for part in parts):
+            return family
+    raise InputError(f"the source {name} is in no family; add it to FAMILIES in docs/validation.py")
+
+
+def with_figures(page: str, rows: Sequence[Row]) -> str:
+    """The page with the figures of these rows between its two marks."""
+    before, rest = page.split(_BEGIN)
     _, after = rest.split(_END)
-    return f"{before}{_BEGIN}\n{in_short(measured(rows))}\n{_END}{after}"
+    return f"{before}{_BEGIN}\n{in_short(families(measured(rows)))}\n{_END}{after}"
 
 
 def main() -> None:
-    """Read the runs, write page, picture, table and the README's figures."""
+    """Read the runs; write predictions, tables, plots and the figures of the two pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN.csv")
     parser.add_argument("--against", action="append", default=[], metavar="NAME=RUN.csv")
@@ -147,15 +171,13 @@ def main() -> None:
         raise InputError(f"{', '.join(options.runs)}: no row is of a run that was measured")
     runs = {name: read([path]) for name, _, path in (text.partition("=") for text in options.against)}
     compared = ablation({"as released": rows, **runs}) if runs else ""
-    (first, picture), *others = ((name, f"pictures/{path.name}") for name, path in PICTURES.items())
-    title, tables = summary(rows, dict(others)).split("\n", 1)
-    picture = f"![Predicted over measured step times and memory, by {first}]({picture})\n"
-    notes = _as_seen_from_docs((RESULTS / "misses.md").read_text())
     for name, path in PICTURES.items():
         draw(rows, GROUPS[name], path)
     write_predictions(everything, RESULTS / "predictions.csv")
-    README.write_text(with_figures(README.read_text(), rows))
-    PAGE.write_text(f"{_NOTICE}{title}\n\n{picture}\n{notes}\n{compared}{tables}")
+    pictures = {name: f"../../docs/pictures/{path.name}" for name, path in PICTURES.items()}
+    TABLES.write_text(f"{_NOTICE}{summary(rows, pictures)}{compared}")
+    for page in (README, PAGE):
+        page.write_text(with_figures(page.read_text(), rows))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from presim.api import compare, run, simulate
+    from presim.api import compare, run, search, simulate
     from presim.result import Result
 
 __version__ = "0.1.0"
-__all__ = ["Result", "__version__", "compare", "run", "simulate"]
+__all__ = ["Result", "__version__", "compare", "run", "search", "simulate"]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = {"compare": "presim.api", "run": "presim.api", "simulate": "presim.api", "Result": "presim.result"}
+_LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
+_LAZY["Result"] = "presim.result"
 
 
 def __getattr__(name: str) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from presim.figures.comparison import Comparison
 from presim.options import EvaluationOptions, RunOptions
 from presim.result import Result
 from presim.verbs import compare_jobs, evaluate_saved, run_and_evaluate
+
+if TYPE_CHECKING:
+    from presim.search.study import Answer
 
 
 class SimulateKeywords(TypedDict, total=False):
@@ -82,3 +85,54 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
         InputError: one of them cannot be read, or there is only one.
     """
     return compare_jobs(jobs)
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Fields of `presim.search.ask.Asked`, which says what each means and its default."""
+
+    objective: Sequence[str]
+    spare_gib: float
+    max_gpus: int | None
+    max_days: float | None
+    tokens: float | None
+    price_per_gpu_hour: float | None
+    sampler: str
+    trials: int | None
+    seed: int
+    jobs: int | None
+    budget: float | None
+    study: str | None
+    dtype: str
+
+
+def search(
+    subject: str | Sequence[str],
+    vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
+    *,
+    fixed: Mapping[str, bool | int | float | str] | None = None,
+    cluster: RunOptions | None = None,
+    **keywords: Unpack[SearchKeywords],
+) -> Answer:
+    """Find the best plan of a model, or the best arguments of a command.
+
+    ``subject``: a model as ``presim compose`` takes it, or a command with placeholders as a list of words. ``vary``:
+    values by knob, or as ``--vary`` says them. ``fixed``: knobs with one value. ``cluster``: the cluster, and how to
+    capture and simulate: ``search("llama/", {"tp": [1, 2, 4]}, fixed={"sequence": 4096}, cluster=RunOptions(gpu=…))``.
+
+    Raises:
+        InputError: a knob, a value or an option cannot be, or the model cannot be traced.
+    """
+    from presim.search.ask import Asked, request_for_command, request_for_model
+    from presim.search.knobs import field_of
+    from presim.search.run import run as run_search
+    from presim.search.trial import said
+
+    words = vary
+    if isinstance(vary, Mapping):
+        words = [f"{name}={','.join(said(value) for value in values)}" for name, values in vary.items()]  # type: ignore[arg-type]
+    asked = Asked(vary=list(words), **keywords)
+    options = cluster or RunOptions()
+    if isinstance(subject, str):
+        known = {field_of(name): value for name, value in (fixed or {}).items()}
+        return run_search(request_for_model(subject, asked, options, known))
+    return run_search(request_for_command(list(subject), asked, options))

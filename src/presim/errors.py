@@ -18,6 +18,7 @@ class ExitCode(enum.IntEnum):
     DOES_NOT_FIT = 4
     HANGS = 5
     MISUSE = 6
+    OVER_BUDGET = 7
     INTERRUPTED = 130
 
 
@@ -29,6 +30,7 @@ MEANINGS = {
     ExitCode.DOES_NOT_FIT: "The job does not fit the GPU's memory.",
     ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
     ExitCode.MISUSE: "The script does what CUDA would punish: an index out of range, a copy beyond a block, ….",
+    ExitCode.OVER_BUDGET: "Of `gate`: a job breaks its budget, or no prediction of it stands.",
     ExitCode.INTERRUPTED: "Interrupted with Ctrl-C.",
 }
 

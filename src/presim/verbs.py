@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
     from presim.figures.comparison import Comparison
+    from presim.figures.training import Projection
     from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
     from presim.hardware import Gpu
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from presim.result import Result
     from presim.trace.schema import Trace
     from presim.trace.store import JobManifest
+    from presim.training.projection import Request
 
 Progress = Callable[[str], None]  # is told what is being done
 
@@ -366,6 +368,31 @@ def _again(part: str, captured: JobManifest) -> str | None:
     return name or None
 
 
+def result_of(job: str | os.PathLike[str]) -> Result:
+    """The result of a saved job as it was captured, or one that was kept.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from presim.report import json
+
+    path = Path(job)
+    return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
+
+
+def project_training(job: str | os.PathLike[str], request: Request) -> Projection:
+    """A whole training from a step of a saved job or a result.
+
+    Raises:
+        InputError: the job cannot be read, has no step or tokens, or the training would not end.
+    """
+    from presim.hardware import catalogue
+    from presim.training.projection import project
+
+    result = result_of(job)
+    return project(result, request, catalogue.gpu(result.job.gpu))
+
+
 def compare_jobs(
     jobs: Sequence[str | os.PathLike[str]], variants: Sequence[tuple[str, EvaluationOptions]] = ()
 ) -> Comparison:
@@ -377,13 +404,6 @@ def compare_jobs(
         InputError: one of them cannot be read or does not fit its cluster; a result is asked for under other options.
     """
     from presim.analysis.compare import compare
-    from presim.report import json
-
-    def result_of(job: str | os.PathLike[str]) -> Result:
-        path = Path(job)
-        if path.is_dir():
-            return evaluate_saved(path, EvaluationOptions()).result
-        return json.read(path)
 
     results = [(os.fspath(job), result_of(job)) for job in jobs]
     if variants and not Path(jobs[0]).is_dir():

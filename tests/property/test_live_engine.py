@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import jobs, priced, traces
 from test_contention import contended_jobs
 from test_engine import options
 
+from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine import loop
-from presim.engine.calls import CallCosts
+from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.live import LiveEngine
 from presim.engine.matching import match_collectives
 from presim.engine.ops import build_ops
@@ -22,7 +25,7 @@ from presim.engine.options import Options
 from presim.engine.ports import port_columns
 from presim.engine.simulate import simulate_job
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Copy
 
 SETTINGS = settings(deadline=None, max_examples=150)
@@ -124,6 +127,37 @@ def test_pieces_in_any_order_make_the_whole(
         if data.draw(st.booleans()):
             feeder.forget()
     check(feeder)
+
+
+@pytest.mark.parametrize(
+    "shares", [Demand(shared_in=1.0), Demand(memory=0.75)], ids=["on a port of two ranks", "on one GPU"]
+)
+def test_one_that_takes_over_from_another_at_one_moment_leaves_a_third_its_pace(shares: Demand) -> None:
+    """A host is held up until one copy ends and then asks for the next: to the work beside them nothing changes."""
+    options = Options(host_factor=1.0, calls=NO_CALLS, launch_latency_ns=0, sync_latency_ns=0, queue_depth=2)
+    builders = [TraceBuilder(Manifest(world_size=2, rank=rank, gpu="", gpus_per_node=8, script="")) for rank in (0, 1)]
+    beside = 1 if shares.shared_in else 0
+    builders[beside].work(Copy(direction="h2d", bytes=1), stream=1)
+    for _ in range(2):
+        builders[0].work(Copy(direction="memset", bytes=2), stream=0)
+        builders[0].stream_sync(stream=0)
+    for build in builders:
+        build.device_sync()
+    demands = {"h2d": dataclasses.replace(shares, shared_in=shares.shared_in / 4), "memset": shares}
+    durations = {"h2d": 3000, "memset": 1001}
+    job = []
+    for build in builders:
+        trace = build.trace()
+        called = [signature.direction for signature in trace.signatures if isinstance(signature, Copy)]
+        prices = tuple(msgspec.structs.replace(PRICE, duration_ns=durations[one]) for one in called)
+        job.append(PricedTrace(trace, prices, demands=tuple(demands[one] for one in called), ports=(0, 0)))
+    for order in itertools.product((0, 1), repeat=6):
+        feeder = Feeder(job, options, compiled=False)
+        for rank in (*order, *(0,) * 6, *(1,) * 6):
+            if feeder.at[rank] < len(job[rank].trace):
+                feeder.give(rank, 1)
+                feeder.run()
+        check(feeder)
 
 
 @given(priced(traces()), options, st.data())

@@ -34,22 +34,33 @@ def test_every_generated_page_is_checked() -> None:
     assert len(script("generate").generated()) == 3
 
 
-def test_the_figures_of_the_readme_are_those_of_the_predictions() -> None:
-    """``docs/validation.py`` writes both; nobody copies them by hand."""
+@pytest.mark.parametrize("name", ["README", "PAGE"])
+def test_accuracy_figures_are_those_of_the_predictions(name: str) -> None:
+    """``docs/validation.py`` writes them; nobody copies them by hand."""
+    page = script("validation")
+    path = getattr(page, name)
+    rows = page.read([str(page.RESULTS / "predictions.csv")])
+    assert page.with_figures(path.read_text(), rows) == path.read_text()
+
+
+def test_the_table_of_accuracy_is_short() -> None:
+    """Eight rows at most, and each source is in one of them."""
     page = script("validation")
     rows = page.read([str(page.RESULTS / "predictions.csv")])
-    assert page.with_figures(page.README.read_text(), rows) == page.README.read_text()
+    families = page.families(page.measured(rows))
+    assert len(families) <= 8
+    *parts, _, _ = families.values()
+    assert sum(map(len, parts)) == sum(bool(row["error"] or row["memory_error"]) for row in page.measured(rows))
 
 
-def test_rows_that_were_computed_count_nowhere() -> None:
-    """They stay among the predictions; of their source the page and the README have the measured runs alone."""
+def test_computed_rows_count_nowhere() -> None:
+    """They stay among the predictions; the tables have the measured runs of their source alone."""
     page = script("validation")
     rows = page.read([str(page.RESULTS / "predictions.csv")])
     kept = page.measured(rows)
     assert len(kept) < len(rows)
     runs = len([row for row in kept if "VIA-Research/vTrain" in row["source"] and row["error"]])
-    assert f"VIA-Research/vTrain | {runs} |" in page.PAGE.read_text()
-    assert re.search(rf"\| vTrain \|[^|]*\| {runs} \|", page.README.read_text())
+    assert f"VIA-Research/vTrain | {runs} |" in page.TABLES.read_text()
 
 
 def test_the_report_in_the_readme_is_described_as_it_is() -> None:

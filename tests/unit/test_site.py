@@ -38,7 +38,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
 
 def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
     """Strict: each link and anchor resolves, and ``docs/index.md`` lists each page."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

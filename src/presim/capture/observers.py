@@ -18,6 +18,7 @@ from presim.capture.adapters import (
     compilation,
     deepspeed,
     flex_attention,
+    fsdp_shards,
     losses,
     sanitizer,
     vllm_kernels,
@@ -103,6 +104,7 @@ class Observers:
         autotuning.install()
         compilation.install(hook)
         flex_attention.install()
+        fsdp_shards.install()
         self.symmetric_memory.install()
         vllm_kernels.install()
         vllm_workers.install(ends.refuse)

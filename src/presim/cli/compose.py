@@ -9,10 +9,34 @@ import click
 
 from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
+
+class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
+    """Numbers between commas."""
+
+    name = "N,N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The numbers."""
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} are no numbers between commas, e.g. 7,8,8,7", param, ctx)
+
+
 _PLAN = (  # option, field, type, help
     ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
     ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
-    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks; FSDP2 shards between the others."),
+    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
+    ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
+    ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
+    (
+        "--schedule",
+        "schedule",
+        click.Choice(("gpipe", "1f1b", "interleaved")),
+        "Order of a pipeline's passes; 1f1b, or interleaved with --vpp, unless given.",
+    ),
+    ("--stages", "stages", _Blocks(), "Repeated blocks of each stage, e.g. 7,8,8,7; as equal as can be unless given."),
+    ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
     ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
     ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
@@ -38,7 +62,7 @@ def _plan_options(function: Any) -> Any:
 @engine_options
 @output_options
 def command(model: str, plan_file: str | None, dtype: str, like: str | None, save: str | None, **options: Any) -> None:
-    """Predict training MODEL with FSDP2 by a plan: nothing runs, a model's graph is changed by passes and priced.
+    """Predict training MODEL by a plan: nothing runs, a model's graph is changed by passes and priced.
 
     MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
     file with the fields of `presim.graph.plan.Plan`; with --like, from the capture where neither says it.

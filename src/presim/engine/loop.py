@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from presim.engine.heap import pop
 from presim.engine.hosts import walk_host
-from presim.engine.pace import relieve
+from presim.engine.pace import settle_paces
 from presim.engine.state import (
     CALLS,
     COMPUTE,
@@ -43,6 +43,7 @@ from presim.engine.state import (
     FOREVER,
     HEAP,
     MEET,
+    MOMENT,
     PRIORITY,
     RECORD,
     RUN,
@@ -85,8 +86,13 @@ def run(p: Program, s: State) -> None:
     s.horizon[0] = FOREVER
     for rank in range(len(p.rank_end)):
         walk_host(p, s, rank, s.host_time[rank])
-    while s.counters[HEAP] > 0 and s.heap_time[0] < s.horizon[0]:
+    while True:
+        if s.counters[TOUCHED] > 0 and is_over(s, s.counters[MOMENT]):
+            settle_paces(p, s, s.counters[MOMENT])
+        if s.counters[HEAP] == 0 or s.heap_time[0] >= s.horizon[0]:
+            break
         now = s.heap_time[0]
+        s.counters[MOMENT] = now
         while s.counters[HEAP] > 0 and s.heap_time[0] == now:
             key = s.heap_key[0]
             item = s.heap_item[0]
@@ -103,6 +109,10 @@ def run(p: Program, s: State) -> None:
                 give(p, s, s.called[s.counters[CALLS]], now)
             else:
                 postpone(p, s, s.called[s.counters[CALLS]], now)
-        while s.counters[TOUCHED] > 0:
-            s.counters[TOUCHED] -= 1
-            relieve(p, s, s.touched[s.counters[TOUCHED]], now)
+        if now < s.horizon[0]:
+            settle_paces(p, s, now)
+
+
+def is_over(s: State, moment: int) -> bool:
+    """Whether nothing more can happen at a moment at which `run` returned because a host could still ask for more."""
+    return moment < s.horizon[0] and (s.counters[HEAP] == 0 or s.heap_time[0] != moment)

@@ -3,20 +3,20 @@
 Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A shared port has
 a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
 the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
-A collective of several simulated ranks goes at the pace of its slowest member. When an op begins or ends, the work that
-the others have done by then is settled at their old pace, and their ends are moved: on its rank at once, on ports
-once all that happens at that moment is known.
+A collective of several simulated ranks goes at the pace of its slowest member. When ops begin or end, those beside
+them may go on at another pace. Once all that happens at that moment is known, the work that these have done by then is
+settled at their old pace, and their ends are moved.
 
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change is lost.
+Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change of pace is lost.
 """
 
 from __future__ import annotations
 
 from presim.engine.heap import move
-from presim.engine.state import SCALE, TOUCHED, WAYS, Program, State
+from presim.engine.state import SCALE, SETTLED, TOUCHED, WAYS, Program, State
 
 
-def enter(p: Program, s: State, op: int, now: int) -> None:
+def enter(p: Program, s: State, op: int) -> None:
     """An op begins beside those that run on its rank."""
     if p.classes[0] == 0:
         return
@@ -25,16 +25,16 @@ def enter(p: Program, s: State, op: int, now: int) -> None:
     other = s.beside[rank]
     while other >= 0:
         drag += added(p, op, other)
-        slow(p, s, other, added(p, other, op), now)
+        slow(s, rank, other, added(p, other, op))
         other = s.beside_next[other]
     s.beside_next[op] = s.beside[rank]
     s.beside[rank] = op
-    slow(p, s, op, drag, now)
+    slow(s, rank, op, drag)
     if p.port[rank] >= 0:
         share(p, s, op, 1)
 
 
-def leave(p: Program, s: State, op: int, now: int) -> None:
+def leave(p: Program, s: State, op: int) -> None:
     """An op ends; the others go on without it."""
     if p.classes[0] == 0:
         return
@@ -48,7 +48,7 @@ def leave(p: Program, s: State, op: int, now: int) -> None:
             else:
                 s.beside_next[before] = s.beside_next[op]
         else:
-            slow(p, s, other, -added(p, other, op), now)
+            slow(s, rank, other, -added(p, other, op))
             before = other
         other = s.beside_next[other]
     if p.port[rank] >= 0:
@@ -62,12 +62,19 @@ def added(p: Program, op: int, other: int) -> int:
     return p.slows[p.contends[op] * p.classes[0] + p.contends[other]]
 
 
-def slow(p: Program, s: State, op: int, by: int, now: int) -> None:
-    """Change the drag of a running op, and with it the end of what it is part of."""
-    if by == 0:
-        return
-    s.drag[op] += by
-    set_pace(p, s, op, by, now)
+def slow(s: State, rank: int, op: int, by: int) -> None:
+    """Change the drag of a running op."""
+    if by != 0:
+        s.drag[op] += by
+        touch(s, rank)
+
+
+def touch(s: State, rank: int) -> None:
+    """Look at what runs on a rank once it is known what happens at this moment."""
+    if s.is_touched[rank] == 0:
+        s.is_touched[rank] = 1
+        s.touched[s.counters[TOUCHED]] = rank
+        s.counters[TOUCHED] += 1
 
 
 def share(p: Program, s: State, op: int, sign: int) -> None:
@@ -83,22 +90,31 @@ def share(p: Program, s: State, op: int, sign: int) -> None:
             load = s.load[port * WAYS + way]
             by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
             s.load[port * WAYS + way] = load + sign * by
-            if max(load, load + sign * by) > SCALE and s.is_touched[port] == 0:
-                s.is_touched[port] = 1
-                s.touched[s.counters[TOUCHED]] = port
-                s.counters[TOUCHED] += 1
+            if max(load, load + sign * by) > SCALE:
+                there = p.port_first[port]
+                while there >= 0:
+                    touch(s, there)
+                    there = p.port_next[there]
 
 
-def relieve(p: Program, s: State, port: int, now: int) -> None:
-    """Give all that runs at a port the pace that its load leaves, at the end of a moment."""
-    s.is_touched[port] = 0
-    rank = p.port_first[port]
-    while rank >= 0:
+def settle_paces(p: Program, s: State, now: int) -> None:
+    """Give what runs on touched ranks the pace that its neighbours leave it, once no host can change that any more.
+
+    What comes of a moment depends on who runs after it, not on the order in which this became known: work that goes on
+    at its old pace is not rounded.
+    """
+    s.counters[SETTLED] += 1
+    while s.counters[TOUCHED] > 0:
+        s.counters[TOUCHED] -= 1
+        rank = s.touched[s.counters[TOUCHED]]
+        s.is_touched[rank] = 0
         op = s.beside[rank]
         while op >= 0:
-            set_pace(p, s, op, 0, max(now, s.since[s.lead[op]]))
+            lead = s.lead[op]
+            if s.settled[lead] != s.counters[SETTLED]:
+                s.settled[lead] = s.counters[SETTLED]
+                set_pace(p, s, lead, max(now, s.since[lead]))
             op = s.beside_next[op]
-        rank = p.port_next[rank]
 
 
 def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
@@ -124,19 +140,15 @@ def burden(p: Program, s: State, op: int) -> int:
     return max(2 * s.drag[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
 
 
-def set_pace(p: Program, s: State, op: int, sign: int, now: int) -> None:
-    """Move the end of what an op is part of. ``sign`` above 0: the op's burden has grown, and no other member's."""
-    lead = s.lead[op]
-    before = 2 * (s.pace[lead] - SCALE) + s.by_port[lead]
-    most = burden(p, s, op)
-    if sign > 0:
-        most = max(most, before)
-    elif p.match[op] >= 0:
-        member = s.match_first[p.match[op]]
+def set_pace(p: Program, s: State, lead: int, now: int) -> None:
+    """Move the end of all that a lead meets to where the burden of the slowest member puts it."""
+    most = burden(p, s, lead)
+    if p.match[lead] >= 0:
+        member = s.match_first[p.match[lead]]
         while member >= 0:
             most = max(most, burden(p, s, member))
             member = s.match_next[member]
-    if most == before:
+    if most == 2 * (s.pace[lead] - SCALE) + s.by_port[lead]:
         return
     s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
     s.since[lead] = now

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cost.price import PricedTrace
-from presim.engine import loop
+from presim.engine import loop, state
 from presim.engine.contention import Classes
 from presim.engine.matching import Matching, match_collectives
 from presim.engine.ops import RankOps, build_ops
@@ -38,7 +38,8 @@ STATE_COLUMNS = {
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "called": ("resource", 0), "is_called": ("resource", 0),
     "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
-    "load": ("load", 0), "touched": ("port", 0), "is_touched": ("port", 0), "by_port": ("op", 0), "crowded": ("op", 0),
+    "load": ("load", 0), "touched": ("rank", 0), "is_touched": ("rank", 0), "settled": ("op", 0),
+    "by_port": ("op", 0), "crowded": ("op", 0),
     "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
@@ -121,7 +122,7 @@ def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, p
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
-    return sizes | {"port": ports, "load": ports * loop.WAYS, "counter": 4, "one": 1}
+    return sizes | {"load": ports * loop.WAYS, "counter": state.COUNTERS, "one": 1}
 
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, crowded: Ints) -> Timeline:

@@ -43,7 +43,10 @@ SCALE = 1 << 10  # a pace of SCALE is that of an op alone on its rank; twice tha
 HEAP = 0  # events in the heap
 SEQUENCE = 1  # events pushed so far
 CALLS = 2  # resources in State.called
-TOUCHED = 3  # ports in State.touched
+TOUCHED = 3  # ranks in State.touched
+MOMENT = 4  # time of the last events
+SETTLED = 5  # how often paces were settled
+COUNTERS = 6
 
 
 class Program(NamedTuple):
@@ -115,8 +118,9 @@ class State(NamedTuple):
     beside_next: Column  # [op]
     drag: Column  # [op] what those beside it add to each ns of its work, in 1/SCALE
     load: Column  # [port * WAYS + way] parts of the port that running ops ask for, in 1/SCALE; above SCALE: too much
-    touched: Column  # stack of ports whose load, too large, has changed at this moment
-    is_touched: Column  # [port] 1: stands in `touched`
+    touched: Column  # stack of ranks on which something may go at another pace from this moment on
+    is_touched: Column  # [rank] 1: stands in `touched`
+    settled: Column  # [lead] the count of SETTLED when its pace was last looked at
     pace: Column  # [lead] time that its work takes, in 1/SCALE
     by_port: Column  # [lead] 1: the load of a shared port sets its pace
     crowded: Column  # [lead] ns it has lost to such loads

@@ -128,7 +128,7 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
     while member >= 0:
         s.start[member] = last
         s.alone[member] = longest
-        enter(p, s, member, last)
+        enter(p, s, member)
         member = s.match_next[member]
 
 
@@ -141,7 +141,7 @@ def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
     s.left[op] = duration
     s.since[op] = now
     push(s, now + duration, END, op)
-    enter(p, s, op, now)
+    enter(p, s, op)
 
 
 def finish(p: Program, s: State, lead: int, now: int) -> None:
@@ -150,16 +150,13 @@ def finish(p: Program, s: State, lead: int, now: int) -> None:
     if s.by_port[lead] == 1:
         settle(s, lead, now)
     if match < 0:
-        leave(p, s, lead, now)
+        leave(p, s, lead)
         complete(p, s, lead, now)
         advance(p, s, p.slot[lead], now)
         return
     member = s.match_first[match]
-    while member >= 0:  # before any stream goes on: what begins then must not move an end that has come
-        leave(p, s, member, now)
-        member = s.match_next[member]
-    member = s.match_first[match]
     while member >= 0:
+        leave(p, s, member)
         complete(p, s, member, now)
         advance(p, s, p.slot[member], now)
         member = s.match_next[member]

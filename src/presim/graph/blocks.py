@@ -43,6 +43,7 @@ class Blocks:
         groups: dict[str, int],
     ) -> None:
         self._graph, self._tables, self._hosts, self._groups = graph, tables, hosts, groups
+        self._size = (batch, sequence)
         sizes = self._sizes = Sizes(graph, batch, sequence)
         self._works = [[works(node, sizes) for node in segment.nodes] for segment in graph.segments]
         self._bytes = [
@@ -52,12 +53,16 @@ class Blocks:
         self._needed = {index: _needed_again(graph, index) for index in range(len(graph.segments))}
         self._templates: dict[object, Template] = {}
 
+    def exact_bytes(self, segment: int, index: int) -> int:
+        """Bytes of a value, before the allocator rounds them up."""
+        return read(self._graph.segments[segment].values[index].bytes)(*self._size)
+
     def bytes_of(self, segment: int, index: int) -> int:
         """Bytes of a value."""
         return self._bytes[segment][index]
 
-    def place(self, schedule: Schedule) -> list[Placed]:
-        """All actions with their entries."""
+    def place(self, schedule: Schedule, held: frozenset[Key] = frozenset()) -> list[Placed]:
+        """All actions with their entries; blocks do not free what is held."""
         graph = self._graph
         keys = [self._keys(action) if isinstance(action, Run) else action.keys for action in schedule]
         last: dict[Key, int] = {}
@@ -72,7 +77,7 @@ class Blocks:
             if isinstance(action, Do):
                 placed.append(Placed(action.template, action.keys, action.scope))
             else:
-                placed.append(self._placed(action, keys[position], position, last, backward))
+                placed.append(self._placed(action, keys[position], position, last, backward, held))
         return placed
 
     def _keys(self, run: Run) -> tuple[Key | None, ...]:
@@ -81,12 +86,20 @@ class Blocks:
         )
 
     def _placed(
-        self, run: Run, keys: tuple[Key | None, ...], position: int, last: dict[Key, int], backward: dict[Key, bool]
+        self,
+        run: Run,
+        keys: tuple[Key | None, ...],
+        position: int,
+        last: dict[Key, int],
+        backward: dict[Key, bool],
+        held: frozenset[Key],
     ) -> Placed:
         segment = self._graph.segments[run.segment]
         kept = set(segment.gradients.values())
         dying = frozenset(
-            index for index, key in enumerate(keys) if key is not None and last[key] == position and index not in kept
+            index
+            for index, key in enumerate(keys)
+            if key is not None and last[key] == position and index not in kept and key not in held
         )
         saved = frozenset(
             index for index, key in enumerate(keys) if key is not None and last[key] != position and backward[key]
@@ -96,7 +109,7 @@ class Blocks:
             self._templates[name] = self._template(run, segment, dying, saved)
         template = self._templates[name]
         prefix = f"{segment.name[:-1]}{segment.first + run.block}" if segment.name else ""
-        here = (run.micro, run.segment, run.block, run.again)
+        here = (run.micro, run.segment, run.block, run.again, run.chunk)
         named = tuple((keys[int(slot)] or ()) if slot.isdigit() else (*here, slot) for slot in template.slots)
         return Placed(template, named, prefix)
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 from presim.errors import InputError
+from presim.graph import stages
 from presim.graph.assemble import assemble
-from presim.graph.blocks import Blocks, rounded
+from presim.graph.blocks import Blocks
 from presim.graph.hosts import HostTimes, host_times
-from presim.graph.passes import attention, optimizer, recompute, tensor_parallel
-from presim.graph.passes.fsdp2 import Fsdp2, shard_elements
+from presim.graph.orders import orders
+from presim.graph.passes import attention, optimizer, recompute, shared_root, tensor_parallel
+from presim.graph.passes.data_parallel import DataParallel
+from presim.graph.passes.fsdp2 import Fsdp2
+from presim.graph.passes.fsdp2_gathered import GatheredFsdp2
+from presim.graph.passes.pipeline import Pipeline
 from presim.graph.plan import Layout, Plan, check, layout
 from presim.graph.rows import PRIORITIES, Rows, Tables
-from presim.graph.schedule import Do, Key, Schedule, training_step
+from presim.graph.schedule import Do
 from presim.graph.schema import OperatorGraph
-from presim.graph.units import elements, units
+from presim.graph.units import Unit, units
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Category, Group, Manifest, Phase, Trace
 
@@ -23,6 +28,7 @@ _TENSOR_HOSTS = (
     "on 128 H100 with tensor = 8, which waits for its host, is composed 0.16 s shorter than captured. Capture such a "
     "plan with `presim run`."
 )
+_REDUCING = ("data", "tensor")  # groups over which norms are summed
 _WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
 
 
@@ -36,53 +42,121 @@ class Composed:
 
 
 def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
-    """The trace of rank 0, which stands for all others.
+    """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
 
     Raises:
         InputError: the plan cannot be.
     """
-    check(plan, cluster.world_size)
-    blocks = any(segment.name for segment in graph.segments)
-    if not blocks and plan.recompute != "none":
+    count = stages.blocks(graph)
+    check(plan, cluster.world_size, count)
+    if not count and (plan.recompute != "none" or plan.pipeline > 1):
+        what = "--recompute none" if plan.recompute != "none" else "a pipeline of 1"
         raise InputError(
-            f"{graph.model} has no list of equal blocks that could be recomputed; use --recompute none, or capture the "
-            "program with `presim run`"
+            f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
+            "capture the program with `presim run`"
         )
-    trace = _rank(graph, plan, cluster, layout(plan, cluster.world_size))
+    job = _Job(graph, plan, cluster)
+    places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
+    traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
     notes = [_TENSOR_HOSTS] if plan.tensor > 1 else []
-    if not blocks:
+    if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
-    return Composed((trace,), {0: tuple(range(1, cluster.world_size))}, tuple(notes))
+    return Composed(traces, {place.rank: place.stands_for for place in places}, tuple(notes))
 
 
-def _rank(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout) -> Trace:
-    tables, hosts = Tables(), host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"))
-    graph = attention.apply(tensor_parallel.apply(graph, plan.tensor), _backend(plan, cluster))
-    groups = _groups(place)
-    ranks = len(place.data)
-    schedule: Schedule = training_step(graph)
-    if plan.recompute == "full":
-        schedule = recompute.apply(schedule, graph)
-    schedule = Fsdp2(graph, ranks, 0, plan.reshard, tables, hosts).apply(schedule)
-    held = _held(graph, ranks)
-    named = {group.name: index for index, group in enumerate(groups)}
-    clipped = [index for index, group in enumerate(groups) if group.size > 1]
-    blocks = Blocks(graph, plan.micro_batch, plan.sequence, tables, hosts, named)
-    steps = []
-    for first in (True, False):
-        end = optimizer.end_of_step(
-            held,
-            adamw=plan.optimizer == "adamw",
-            clip=plan.clip,
-            first=first,
-            groups=clipped,
-            tables=tables,
-            hosts=hosts,
+class _Job:
+    """What all ranks of a plan share."""
+
+    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
+        self.plan, self.cluster = plan, cluster
+        self.tables = Tables()
+        self.hosts = host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"))
+        graph = attention.apply(tensor_parallel.apply(graph, plan.tensor), _backend(plan, cluster))
+        self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
+        self.whole = self.graph.parameter_count()
+        count = plan.pipeline * plan.virtual
+        sizes = plan.stages or stages.even(stages.blocks(graph), count)
+        self.stages = stages.split(self.graph, sizes)
+        self.micros = plan.micro_batches(cluster.world_size)
+        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros)
+        named = {group.name: index for index, group in enumerate(_groups(layout(plan, cluster.world_size)))}
+        self.named = named
+        self.blocks = Blocks(self.graph, plan.micro_batch, plan.sequence, self.tables, self.hosts, named)
+
+    def trace(self, stage: int, place: Layout) -> Trace:
+        """The trace of the rank that has this stage."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        pipeline = Pipeline(
+            self.graph,
+            self.stages,
+            stage,
+            plan.pipeline,
+            self.blocks.exact_bytes,
+            tables,
+            hosts,
+            group=self.named["pipeline"],
+            pairs=(self.named["pipeline"] + 1, self.named["pipeline"] + 2),
         )
-        steps.append((*schedule, *end))
-    placed = [blocks.place(step) for step in steps]
-    setup = blocks.place((_setup(held, cluster, tables, hosts),))
-    return assemble(setup, placed, tables, _manifest(graph, plan, cluster, place, groups), graph.root)
+        own = range(stage, len(self.stages), plan.pipeline)
+        runs = [run for one in own for run in pipeline.forward_runs(one)]
+        held_units = units(self.graph, runs if plan.pipeline > 1 else None)
+        data = self._data(held_units, len(place.data))
+        again = (lambda some: recompute.apply(some, self.graph)) if plan.recompute == "full" else tuple
+        schedule = pipeline.apply(self.orders[stage], data, again)
+        groups = _groups(place)
+        clipped = [index for index, group in enumerate(groups) if group.size > 1 and group.name in _REDUCING]
+        held = data.held()
+        kept = pipeline.held(self.micros)
+        steps = []
+        for first in (True, False):
+            end = optimizer.end_of_step(
+                held,
+                adamw=plan.optimizer == "adamw",
+                clip=plan.clip,
+                first=first,
+                groups=clipped,
+                stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+                tables=tables,
+                hosts=hosts,
+            )
+            steps.append(self.blocks.place((*schedule, *end, *data.after_update()), kept))
+        setup = self.blocks.place(
+            (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
+        )
+        local = sum(unit.elements for unit in held_units)
+        return assemble(setup, steps, tables, self._manifest(place, groups, local), self.graph.root)
+
+    def _data(self, held: list[Unit], ranks: int) -> DataParallel:
+        group = self.named["data"]
+        if self.plan.pipeline > 1:
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts)
+        return Fsdp2(self.graph, held, ranks, group, self.plan.reshard, self.tables, self.hosts)
+
+    def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
+        plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
+        samples = plan.micro_batch * self.micros
+        return Manifest(
+            world_size=place.world_size,
+            rank=place.rank,
+            gpu=gpu.id,
+            gpus_per_node=cluster.gpus_per_node,
+            script=f"composed from {self.graph.model}",
+            groups=tuple(groups),
+            versions=dict(self.graph.versions),
+            stream_priorities=PRIORITIES,
+            device_total_bytes=gpu.memory_bytes,
+            memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
+            context_bytes=gpu.context_bytes,
+            batch={
+                "tokens": samples * plan.sequence,
+                "samples": samples,
+                "data_parallel_ranks": plan.data(cluster.world_size),
+            },
+            model={"parameters": self.whole, "parameters_local": local // len(place.data)},
+            reference_host=True,
+            node=cluster.node.id,
+            fabric=cluster.fabric.id,
+        )
 
 
 def _backend(plan: Plan, cluster: Cluster) -> str:
@@ -93,47 +167,16 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
 
 
 def _groups(place: Layout) -> list[Group]:
-    return [Group(name, ranks, len(ranks)) for name, ranks in (("data", place.data), ("tensor", place.tensor))]
+    named = [("data", place.data), ("tensor", place.tensor), ("pipeline", place.pipeline)]
+    if len(place.pipeline) > 1:
+        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    return [Group(name, ranks, len(ranks)) for name, ranks in named]
 
 
-def _held(graph: OperatorGraph, ranks: int) -> list[optimizer.Held]:
-    found = []
-    for unit in units(graph):
-        shards = tuple(shard_elements(parameter, ranks) for parameter in unit.parameters)
-        key: Key = ("reduce", "shard", unit.name)
-        found.append(optimizer.Held(unit.name, key, rounded(sum(shards) * 4), True, shards))
-    return found
-
-
-def _setup(held: list[optimizer.Held], cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
-    """Parameters in fp32, and cuBLAS' workspaces of the forward and the backward thread; they stay."""
+def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
+    """cuBLAS' workspaces of the forward and the backward thread; they stay."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for thread in ("forward", "backward"):
         rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)
-    for elements_ in (shard for one in held for shard in one.shards):
-        rows.alloc(str(len(rows)), rounded(elements_ * 4), Category.PARAMETER)
     template = rows.template()
     return Do(template, tuple(("held", slot) for slot in template.slots))
-
-
-def _manifest(graph: OperatorGraph, plan: Plan, cluster: Cluster, place: Layout, groups: list[Group]) -> Manifest:
-    local = sum(elements(parameter) for unit in units(graph) for parameter in unit.parameters)
-    gpu = cluster.gpu
-    return Manifest(
-        world_size=place.world_size,
-        rank=0,
-        gpu=gpu.id,
-        gpus_per_node=cluster.gpus_per_node,
-        script=f"composed from {graph.model}",
-        groups=tuple(groups),
-        versions=dict(graph.versions),
-        stream_priorities=PRIORITIES,
-        device_total_bytes=gpu.memory_bytes,
-        memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
-        context_bytes=gpu.context_bytes,
-        batch={"tokens": plan.micro_batch * plan.sequence, "samples": plan.micro_batch},
-        model={"parameters": graph.parameter_count(), "parameters_local": local // len(place.data)},
-        reference_host=True,
-        node=cluster.node.id,
-        fabric=cluster.fabric.id,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     sequence: int  # tokens of a sample
     micro_batch: int = 1  # samples of one forward pass
+    global_batch: int = 0  # samples of a step of all ranks; 0: one micro-batch for each data-parallel rank
     tensor: int = 1  # tensor-parallel ranks; the others shard parameters and data between them by FSDP2
+    pipeline: int = 1  # stages' ranks
+    virtual: int = 1  # stages of each rank
+    schedule: Literal["", "gpipe", "1f1b", "interleaved"] = ""  # empty: 1f1b, interleaved where virtual
+    stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     recompute: Literal["none", "full"] = "none"  # of each repeated block
     optimizer: Literal["none", "adamw"] = "adamw"
@@ -27,15 +33,41 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def data(self, world_size: int) -> int:
         """Data-parallel ranks."""
-        return world_size // self.tensor
+        return world_size // (self.tensor * self.pipeline)
+
+    def micro_batches(self, world_size: int) -> int:
+        """Micro-batches of a step of one rank."""
+        return max(1, self.global_batch // (self.micro_batch * self.data(world_size)))
+
+    @property
+    def order(self) -> str:
+        """The schedule that is meant."""
+        return self.schedule or ("interleaved" if self.virtual > 1 else "1f1b")
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Who rank 0 is: the ranks it shares groups with. Tensor-parallel ranks are neighbours."""
+    """Which ranks the first rank of a pipeline stage shares groups with.
+
+    Ranks are numbered tensor first, then data, then pipeline, as Megatron and torchtitan number them.
+    """
 
     world_size: int
+    rank: int
     data: tuple[int, ...]
     tensor: tuple[int, ...]
+    pipeline: tuple[int, ...]
+
+    @property
+    def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The pairs with the rank before and after in the pipeline, which is a ring."""
+        place = self.pipeline.index(self.rank)
+        before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
+        return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
+
+    @property
+    def stands_for(self) -> tuple[int, ...]:
+        """The other ranks of the stage."""
+        return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
 
 
 def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Plan:
@@ -62,26 +94,98 @@ def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any
         raise InputError(f"{path or 'the plan'}: {error}; a plan has {known}") from error
 
 
-def layout(plan: Plan, world_size: int) -> Layout:
-    """Ranks are numbered data first, then tensor, as torch's device meshes usually are."""
-    return Layout(world_size, tuple(range(0, world_size, plan.tensor)), tuple(range(plan.tensor)))
+def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
+    """The groups of a stage's first rank."""
+    inside = world_size // plan.pipeline  # ranks of a stage
+    first = stage * inside
+    return Layout(
+        world_size,
+        first,
+        tuple(range(first, first + inside, plan.tensor)),
+        tuple(range(first, first + plan.tensor)),
+        tuple(range(0, world_size, inside)),
+    )
 
 
-def check(plan: Plan, world_size: int) -> None:
-    """Raise where the plan cannot be.
+def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
+    """Raise where the plan cannot be; ``blocks``: repeated blocks of the model, where known.
 
     Raises:
         InputError: what does not divide, with the equation and the nearest plans that do.
     """
-    for name in ("sequence", "micro_batch", "tensor"):
+    for name in ("sequence", "micro_batch", "tensor", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
-    if world_size % plan.tensor:
-        near = _near(plan.tensor, lambda degree: world_size % degree == 0)
+    for name, others in (("tensor", 1), ("pipeline", plan.tensor)):
+        degree = getattr(plan, name)
+        if world_size % (degree * others):
+            near = _near(degree, functools.partial(_divides, world_size, others))
+            product = f"{name} = {degree}" if others == 1 else f"{name} x tensor = {degree} x {others}"
+            raise InputError(
+                f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
+                f"{world_size % (degree * others)}); degrees that do: {near}"
+            )
+    _check_batch(plan, world_size)
+    _check_rounds(plan, world_size)
+    _check_stages(plan, blocks)
+
+
+def _check_batch(plan: Plan, world_size: int) -> None:
+    data = plan.data(world_size)
+    each = plan.micro_batch * data
+    if plan.global_batch < 0 or plan.global_batch % each:
+        near = _near(max(1, plan.global_batch // each), lambda count: count > 0)
+        multiples = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(
-            f"tensor = {plan.tensor} does not divide {world_size} GPUs ({world_size} % {plan.tensor} = "
-            f"{world_size % plan.tensor}); degrees that do: {near}"
+            f"global_batch = {plan.global_batch} is no multiple of micro_batch x data = {plan.micro_batch} x {data} = "
+            f"{each}; those that are: {multiples}"
         )
+    if plan.pipeline > 1 and not plan.global_batch:
+        raise InputError(
+            f"a pipeline of {plan.pipeline} needs micro-batches: use --global-batch, e.g. "
+            f"{4 * plan.pipeline * each} for {4 * plan.pipeline} of them"
+        )
+
+
+def _check_stages(plan: Plan, blocks: int) -> None:
+    count = plan.pipeline * plan.virtual
+    if plan.virtual > 1 and plan.pipeline == 1:
+        raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
+    if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
+        raise InputError(f"schedule {plan.order} has one stage a rank, not {plan.virtual}; use interleaved")
+    if plan.stages and len(plan.stages) != count:
+        raise InputError(
+            f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "
+            f"{count}; correct the plan"
+        )
+    if blocks and plan.stages and sum(plan.stages) != blocks:
+        raise InputError(f"stages sum up to {sum(plan.stages)} blocks, the model has {blocks}; correct the plan")
+    if blocks and count > blocks:
+        raise InputError(
+            f"pipeline x virtual = {plan.pipeline} x {plan.virtual} = {count} stages, but the model has {blocks} "
+            "blocks; use fewer stages"
+        )
+
+
+def _check_rounds(plan: Plan, world_size: int) -> None:
+    """Raise where a schedule cannot run so many micro-batches.
+
+    Raises:
+        InputError: interleaved stages need rounds of equal length.
+    """
+    micros, ranks = plan.micro_batches(world_size), plan.pipeline
+    if ranks > 1 and plan.order in ("interleaved", "zero-bubble") and micros % max(1, micros // ranks):
+        each = plan.micro_batch * plan.data(world_size)
+        near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
+        batches = ", ".join(str(int(count) * each) for count in near.split(", "))
+        raise InputError(
+            f"{micros} micro-batches make no equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
+            f"{micros % (micros // ranks)}) as schedule {plan.order} needs; global batches that do: {batches}"
+        )
+
+
+def _divides(world_size: int, others: int, degree: int) -> bool:
+    return world_size % (degree * others) == 0
 
 
 def _near(wanted: int, fits: Callable[[int], bool]) -> str:

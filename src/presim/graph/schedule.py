@@ -23,6 +23,7 @@ class Run:
     block: int = 0  # from 0, in the order of the forward pass
     micro: int = 0
     again: bool = False  # forward: it is recomputed; backward: it uses what was recomputed
+    chunk: int = 0  # stage of a pipeline that it runs for, where several run a segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +53,19 @@ def value_key(graph: OperatorGraph, run: Run, index: int) -> Key | None:
     segment = graph.segments[run.segment]
     value = segment.values[index]
     if value.origin is Origin.OWN:
-        return (run.micro, run.segment, run.block, run.again and not segment.backward, index)
+        block = run.chunk if segment.shared else run.block
+        return (run.micro, run.segment, block, run.again and not segment.backward, index)
     if value.origin is Origin.CARRY:
         before = run.block + 1 if segment.backward else run.block - 1
         if 0 <= before < segment.count:
             again = segment.backward and run.again
-            return value_key(graph, Run(run.segment, before, run.micro, again), value.again)
+            return value_key(graph, Run(run.segment, before, run.micro, again, run.chunk), value.again)
     if value.origin in (Origin.CARRY, Origin.SEGMENT):
         other = graph.segments[value.segment]
-        is_twin = segment.twin == value.segment
+        is_part = value.origin is Origin.SEGMENT and segment.twin >= 0 and other.twin == segment.twin
+        is_same = segment.twin == value.segment or is_part
         last = 0 if other.backward else other.count - 1
-        block = run.block if is_twin else last
-        return value_key(graph, Run(value.segment, block, run.micro, is_twin and run.again), value.index)
+        block = run.block if is_same else last
+        again = is_same and run.again
+        return value_key(graph, Run(value.segment, block, run.micro, again, run.chunk), value.index)
     return None

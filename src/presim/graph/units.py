@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from presim.graph.schedule import Key, Run, value_key
-from presim.graph.schema import OperatorGraph, Parameter
+from presim.graph.schema import OperatorGraph, Origin, Parameter
 from presim.trace.dtypes import dtype_bytes
 
-ROOT = (-1, 0)
+Name: TypeAlias = tuple[int, int]  # repeated forward segment and block; (-1, chunk): what lies outside of blocks
+ROOT: Name = (-1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +25,14 @@ class Unit:
     parameters: tuple[Parameter, ...]
 
     @property
-    def name(self) -> tuple[int, int]:
+    def name(self) -> Name:
         """What tells it from others."""
         return self.segment, self.block
+
+    @property
+    def kind(self) -> Name:
+        """Equal for units with equal parameters."""
+        return self.segment, self.block if self.segment < 0 else 0
 
     @property
     def elements(self) -> int:
@@ -42,31 +50,61 @@ def size(parameter: Parameter) -> int:
     return elements(parameter) * dtype_bytes(parameter.dtype)
 
 
-def units(graph: OperatorGraph) -> list[Unit]:
-    """All units in the order of the forward pass; the root first, where it has parameters."""
+def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]:
+    """Units in the order of the forward pass, each chunk's root first: all, or those that some runs use."""
     by_segment: dict[int, list[Parameter]] = {}
     for parameter in graph.parameters:
         by_segment.setdefault(parameter.segment, []).append(parameter)
+    if runs is None:
+        names = [(segment, block) for segment in sorted(by_segment) for block in range(_count(graph, segment))]
+        used = {ROOT: {one.name for one in by_segment.get(-1, [])}}
+    else:
+        used = _root_parameters(graph, runs)
+        roots = [name for name in sorted(used) if used[name]]
+        blocks = {unit_of(graph, run) for run in runs if graph.segments[run.segment].name}
+        names = roots + sorted(name for name in blocks if name[0] in by_segment)
     found = []
-    for segment, parameters in sorted(by_segment.items()):
+    for segment, block in names:
         whole = graph.segments[segment] if segment >= 0 else None
-        for block in range(whole.count if whole else 1):
-            scope = f"{whole.name[:-1]}{whole.first + block}" if whole else ""
-            found.append(Unit(segment, block, scope, tuple(parameters)))
+        scope = f"{whole.name[:-1]}{whole.first + block}" if whole else ""
+        own = by_segment.get(segment, [])
+        kept = own if whole else [one for one in own if one.name in used[segment, block]]
+        found.append(Unit(segment, block, scope, tuple(kept)))
     return found
 
 
-def unit_of(graph: OperatorGraph, run: Run) -> tuple[int, int]:
+def _count(graph: OperatorGraph, segment: int) -> int:
+    return graph.segments[segment].count if segment >= 0 else 1
+
+
+def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, set[str]]:
+    """Names of the parameters outside of blocks that each chunk uses."""
+    found: dict[Name, set[str]] = {}
+    seen: set[tuple[int, int]] = set()
+    for run in runs:
+        if (run.segment, run.chunk) in seen:
+            continue
+        seen.add((run.segment, run.chunk))
+        names = {
+            value.name
+            for value in graph.segments[run.segment].values
+            if value.origin is Origin.PARAMETER and not value.name.startswith(".")
+        }
+        found.setdefault((-1, run.chunk), set()).update(names)
+    return found
+
+
+def unit_of(graph: OperatorGraph, run: Run) -> Name:
     """The name of the unit whose parameters a block uses."""
     segment = graph.segments[run.segment]
     if not segment.name:
-        return ROOT
+        return -1, run.chunk
     return segment.twin if segment.backward else run.segment, run.block
 
 
-def gradient_keys(graph: OperatorGraph, runs: list[Run]) -> dict[tuple[tuple[int, int], str], Key]:
+def gradient_keys(graph: OperatorGraph, runs: Sequence[Run]) -> dict[tuple[Name, str], Key]:
     """(unit, parameter) -> the storage of its gradient, for all that the runs of one micro-batch complete."""
-    found: dict[tuple[tuple[int, int], str], Key] = {}
+    found: dict[tuple[Name, str], Key] = {}
     for run in runs:
         for name, index in graph.segments[run.segment].gradients.items():
             key = value_key(graph, run, index)

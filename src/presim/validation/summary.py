@@ -14,7 +14,7 @@ Row = Mapping[str, str]
 # Called measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
 COMPUTED = "VIA-Research/vTrain:data/ground_truth_single.csv"
 _WORST = 15
-_LARGE = 10  # figures of a source that has a line of its own in the README
+_MOST_KINDS = 7  # GPUs named in a line of the short table
 _NOISY = "Megatron-LM"  # tests of some tenths of a second a step, which wait for their hosts; 209 are called noisy
 
 
@@ -36,27 +36,14 @@ def summary(rows: Sequence[Row], pictures: Mapping[str, str] = MappingProxyType(
     return "\n".join(parts)
 
 
-def in_short(rows: Sequence[Row]) -> str:
-    """A table for the README: sources with ten figures or more, those with most first, the others as one, and all.
-
-    All once without the tests of `_NOISY`, which its source calls noisy, too.
-    """
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(source(row).rpartition("/")[2].partition(",")[0], []).append(row)
-    sizes = {name: sum(map(_figures, group)) for name, group in groups.items()}
-    large = sorted((name for name in groups if sizes[name] >= _LARGE), key=lambda name: (-sizes[name], name))
-    others = [row for name, group in groups.items() if name not in large for row in group]
-    chosen = {**{name: groups[name] for name in large}, "others": others, "all": rows}
-    if _NOISY in groups:
-        chosen[f"all but {_NOISY}"] = [row for name, group in groups.items() if name != _NOISY for row in group]
+def in_short(groups: Mapping[str, Sequence[Row]]) -> str:
+    """A short table: a line for each group that has figures."""
     lines = []
-    for name, group in chosen.items():
-        times, median, _, _, within, covered, memory, memory_median, _ = _statistics(group)
-        with_figures = [row for row in group if _figures(row)]
-        hardware = "" if name.split()[0] in ("others", "all") else _gpus(with_figures)
-        if with_figures:
-            lines.append([name, hardware, times, median, within, covered, memory, memory_median])
+    for name, group in groups.items():
+        compared = [row for row in group if _figures(row)]
+        if compared:
+            times, median, _, _, within, covered, memory, memory_median, _ = _statistics(compared)
+            lines.append([name, _gpus(compared), times, median, within, covered, memory, memory_median])
     return markdown(["runs of", "GPUs", "step times", *_HEADINGS[1:2], *_HEADINGS[4:8]], lines)
 
 
@@ -65,9 +52,10 @@ def _figures(row: Row) -> int:
 
 
 def _gpus(rows: Sequence[Row]) -> str:
-    """How many of which kinds, e.g. ``8 to 512 A100, H100``."""
+    """How many of which kinds, e.g. ``8 to 512 A100, H100``, or ``1 to 512 of 8 kinds``."""
     kinds = sorted({match[0] for row in rows if (match := re.search(r"\b(GB|[ABHLV])\d+S?\b", row["gpu"]))})
-    return f"{_counts(rows)} {', '.join(kinds)}".strip()
+    named = ", ".join(kinds) if len(kinds) <= _MOST_KINDS else f"of {len(kinds)} kinds"
+    return f"{_counts(rows)} {named}".strip()
 
 
 def _counts(rows: Sequence[Row]) -> str:

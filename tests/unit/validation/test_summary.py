@@ -53,18 +53,12 @@ def test_models_have_a_line_for_each_gpu_and_number_format_but_for_noisy_tests()
     assert lines == ["| r | 8B | 8 to 64 H100 | FP8 | 3 | +1.0% | -4.0% to +2.0% |"]
 
 
-def test_in_short_large_sources_have_a_line_and_the_others_one_together() -> None:
-    few = [{**ROW, "source": f"github:small/{name}:x", "error": "0.3"} for name in "ab"]
+def test_in_short_a_group_has_a_line_unless_it_has_no_figures() -> None:
+    few = [{**ROW, "error": "0.3"}, {**ROW, "error": "", "memory_error": ""}]
     many = [{**ROW, "n_gpus": str(8 * n), "error": "0.1", "memory_error": "-0.02"} for n in range(1, 11)]
-    assert in_short([*few, *many]).splitlines()[2:] == [
-        "| r | 8 to 80 H100 | 10 | 10.0% | 100.0% | 100.0% | 10 | 2.0% |",
-        "| others |  | 2 | 30.0% | 0.0% | 100.0% | 0 |  |",
-        "| all |  | 12 | 10.0% | 83.3% | 100.0% | 10 | 2.0% |",
+    none = [{**ROW, "error": ""}]
+    assert in_short({"many": many, "few": few, "none": none, "all": [*many, *few]}).splitlines()[2:] == [
+        "| many | 8 to 80 H100 | 10 | 10.0% | 100.0% | 100.0% | 10 | 2.0% |",
+        "| few | H100 | 1 | 30.0% | 0.0% | 100.0% | 0 |  |",
+        "| all | 8 to 80 H100 | 11 | 10.0% | 90.9% | 100.0% | 10 | 2.0% |",
     ]
-
-
-def test_in_short_noisy_tests_are_also_left_out() -> None:
-    noisy = [{**ROW, "source": "github:NVIDIA/Megatron-LM:tests", "error": "-0.5"} for _ in range(10)]
-    *_, all_of_them, the_others = in_short([*noisy, {**ROW, "error": "0.1"}]).splitlines()
-    assert all_of_them.startswith("| all |  | 11 | 50.0% |")
-    assert the_others.startswith("| all but Megatron-LM |  | 1 | 10.0% |")

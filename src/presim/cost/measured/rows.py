@@ -22,7 +22,7 @@ _TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the time
 _LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
 _SHORTEST_NS = 200.0  # shorter than any launch: likewise
 _SLOWEST = 100.0  # times the formula's. Of 1.25 million public rows the slowest took 75 times as long, 749 above 20
-_MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group")
+_MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group", "nnz")
 _SHORT_NS = 1e3  # no formula says less
 
 
@@ -82,10 +82,18 @@ def wrong(row: Measurement) -> str:
 def possible(signature: Signature) -> bool:
     """Whether each size of the work is one: bytes and what is off by default may be 0, nothing is negative."""
     for name, least in _least_sizes(type(signature)):
-        value = getattr(signature, name)
-        if min(value, default=least) < least if isinstance(value, tuple) else value < least:
+        if min(_numbers(getattr(signature, name)), default=least) < least:
             return False
     return True
+
+
+def _numbers(value: object) -> Iterable[int]:
+    """The numbers in a field: one, several, or several with names."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _numbers(part)
+    elif isinstance(value, int):
+        yield value
 
 
 @functools.cache

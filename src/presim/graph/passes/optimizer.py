@@ -6,6 +6,7 @@ As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale and 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from presim.graph.blocks import rounded
 from presim.graph.hosts import HostTimes
@@ -40,16 +41,34 @@ class Held:
         return len(self.shards)
 
 
-def end_of_step(
-    held: list[Held], *, adamw: bool, clip: bool, first: bool, groups: list[int], tables: Tables, hosts: HostTimes
-) -> list[Do]:
-    """Actions from the end of the last backward pass to the end of the step; ``groups``: over which norms are summed.
+def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str = "held") -> Do:
+    """Blocks of memory of parameters, which stay."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for size in sizes:
+        rows.alloc(str(len(rows)), rounded(size), Category.PARAMETER)
+    template = rows.template()
+    return Do(template, tuple((what, slot) for slot in template.slots))
 
-    ``first``: the optimizer's states are made.
+
+def end_of_step(
+    held: list[Held],
+    *,
+    adamw: bool,
+    clip: bool,
+    first: bool,
+    groups: list[int],
+    stages: int = -1,
+    tables: Tables,
+    hosts: HostTimes,
+) -> list[Do]:
+    """Actions from the end of the last backward pass to the end of the step.
+
+    ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``first``: the optimizer's
+    states are made.
     """
     actions = []
     if clip and held:
-        actions.append(_clip(held, groups, tables, hosts))
+        actions.append(_clip(held, groups, stages, tables, hosts))
     if adamw and held:
         actions += [_states(held, tables, hosts)] if first else []
         actions.append(_adamw(held, tables, hosts))
@@ -91,7 +110,7 @@ def _launches(held: list[Held]) -> list[tuple[int, int]]:
     return parts
 
 
-def _clip(held: list[Held], groups: list[int], tables: Tables, hosts: HostTimes) -> Do:
+def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, hosts: HostTimes) -> Do:
     rows = Rows(tables, hosts, Phase.OTHER)
     tensors = sum(one.tensors for one in held)
     for numbers, share in _launches(held):
@@ -102,15 +121,11 @@ def _clip(held: list[Held], groups: list[int], tables: Tables, hosts: HostTimes)
     each = tensors * _FP32
     rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
     for index, group in enumerate(groups):
-        rows.work("aten::pow", Elementwise(each, each, tensors, "float32", 1, "aten::pow"))
-        rows.work("aten::copy_", Copy("d2d", each))
-        rows.record(f"ready {index}", 0)
-        rows.wait(f"ready {index}", _COLLECTIVE)
-        rows.work("nccl::all_reduce", Collective("all_reduce", each, "float32", group), stream=_COLLECTIVE)
-        rows.record(f"reduced {index}", _COLLECTIVE)
-        rows.wait(f"reduced {index}", 0)
+        _summed(rows, str(index), tensors, group)
     norm = "aten::linalg_vector_norm"
     rows.work(norm, Reduction(each, _FP32, tensors, "float32", 1, norm))
+    if stages >= 0:
+        _summed(rows, "stages", 1, stages)
     for name in ("aten::add", "aten::reciprocal", "aten::mul", "aten::clamp"):
         rows.work(name, Elementwise(_FP32, _FP32, 1, "float32", 1, name))
     for numbers, share in _launches(held):
@@ -118,6 +133,18 @@ def _clip(held: list[Held], groups: list[int], tables: Tables, hosts: HostTimes)
         rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, "float32", share, "aten::_foreach_mul_"))
     template = rows.template()
     return Do(template, tuple(("clip", slot) for slot in template.slots))
+
+
+def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
+    """Squares are summed over a group."""
+    size = numbers * _FP32
+    rows.work("aten::pow", Elementwise(size, size, numbers, "float32", 1, "aten::pow"))
+    rows.work("aten::copy_", Copy("d2d", size))
+    rows.record(f"ready {name}", 0)
+    rows.wait(f"ready {name}", _COLLECTIVE)
+    rows.work("nccl::all_reduce", Collective("all_reduce", size, "float32", group), stream=_COLLECTIVE)
+    rows.record(f"reduced {name}", _COLLECTIVE)
+    rows.wait(f"reduced {name}", 0)
 
 
 def _adamw(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:

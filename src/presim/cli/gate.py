@@ -1,0 +1,55 @@
+"""``presim gate``: budgets for step time and memory in a repository's CI."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("gate")
+@click.argument("budgets", metavar="BUDGETS.toml", type=click.Path(path_type=Path))
+@click.option("--baseline", type=click.Path(path_type=Path), metavar="DIR", help="Results of the base branch.")
+@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the results, as a baseline.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the verdicts as JSON; - is standard output.")
+@click.option("--markdown", "markdown_file", metavar="FILE", help="Write a table for a pull request.")
+@click.option("--junit", "junit_file", metavar="FILE", help="Write JUnit XML.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+def command(
+    budgets: Path,
+    baseline: Path | None,
+    keep: Path | None,
+    json_file: str | None,
+    markdown_file: str | None,
+    junit_file: str | None,
+    quiet: bool,
+) -> int:
+    """Predict the jobs in BUDGETS.toml and hold them against their limits.
+
+    Commands run in the folder of the file. The exit code is 7 where a budget is broken.
+    """
+    from presim.cli.progress import progress
+    from presim.errors import ExitCode
+    from presim.files import check_writable, write_file
+    from presim.gate.budgets import read
+    from presim.gate.jobs import gate
+    from presim.report import gate as report
+
+    for path in (json_file, markdown_file, junit_file):
+        if path is not None and path != "-":
+            check_writable(path)
+    jobs = read(budgets)
+    with progress(quiet) as say:
+        answer = gate(jobs, budgets.resolve().parent, baseline=baseline, keep=keep, progress=say)
+    if markdown_file:
+        write_file(markdown_file, report.markdown(answer).encode())
+    if junit_file:
+        write_file(junit_file, report.junit(answer))
+    if json_file == "-":
+        sys.stdout.buffer.write(report.encode(answer))
+    elif json_file:
+        write_file(json_file, report.encode(answer))
+    if not quiet and json_file != "-":
+        report.write(answer)
+    return ExitCode.STANDS if answer.passed else ExitCode.OVER_BUDGET

@@ -1,0 +1,148 @@
+"""``presim search``: find the best plan of a model, or the best arguments of a command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import click
+
+from presim.cli.options import cluster_options, engine_options
+from presim.cli.progress import progress
+
+_PLAN = (  # option, field, help: values of one knob; several vary it
+    ("--seq", "sequence", "Tokens of a sample."),
+    ("--mbs", "micro_batch", "Samples of one forward pass on one rank."),
+    ("--tp", "tensor", "Tensor-parallel ranks."),
+    ("--pp", "pipeline", "Pipeline stages."),
+    ("--vpp", "virtual", "Stages of a rank."),
+    ("--cp", "context", "Context-parallel ranks."),
+    ("--ep", "expert", "Expert-parallel ranks."),
+    ("--recompute", "recompute", "Activations that are computed again."),
+    ("--reshard", "reshard", "FSDP2: whether parameters of a block are freed after its forward pass."),
+    ("--optimizer", "optimizer", "What updates parameters."),
+    ("--attention", "attention", "Backend of fused attention."),
+    ("--clip", "clip", "Whether gradients are clipped to a norm."),
+)
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SAMPLERS = ("exhaustive", "tpe", "nsga2", "cmaes", "gp", "random", "grid")
+
+
+class _Search(click.Command):
+    """What stands behind ``--`` is the user's command, and goes through untouched."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options of ours, then the command."""
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.obj = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, args)
+
+
+def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
+    if not found or found[2] not in _UNITS or not float(found[1]):
+        raise click.BadParameter(f"{text!r} is no duration: write e.g. 60s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _plan_options(function: Any) -> Any:
+    for option, field, said in reversed(_PLAN):
+        function = click.option(option, field, metavar="V[,V…]", help=said)(function)
+    return function
+
+
+@click.command("search", cls=_Search)
+@click.argument("words", nargs=-1, metavar="[MODEL] [KNOB=V,V…]… [-- COMMAND…]")
+@cluster_options
+@click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Values of a knob; first:last doubles. Repeatable.")
+@click.option("--global-batch", "global_batch", metavar="V[,V…]", help="Samples of a step, over all ranks.")
+@_plan_options
+@click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@click.option("--objective", multiple=True, metavar="NAME", help="What is to be best; several: a Pareto front.")
+@click.option("--tokens", type=float, metavar="N", help="Tokens to train on, for days, gpu_hours and money.")
+@click.option("--price-per-gpu-hour", type=float, metavar="X", help="What a GPU costs an hour.")
+@click.option("--spare", "spare_gib", type=float, default=0.0, metavar="GIB", help="Memory to keep free.")
+@click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="At most so many GPUs.")
+@click.option("--max-days", type=float, metavar="D", help="At most so many days for --tokens.")
+@click.option(
+    "--sampler", type=click.Choice(_SAMPLERS), default="exhaustive", show_default=True, help="How points are chosen."
+)
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="Points that a sampler proposes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of samplers.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; default: one for each CPU.")
+@click.option("--budget", callback=_duration, metavar="TIME", help="Give the best so far after so long, e.g. 60s.")
+@click.option("--study", metavar="FILE|URL", help="Keep finished trials, and go on from them.")
+@engine_options
+@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write the ledger as CSV.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no table.")
+def command(words: tuple[str, ...], **options: Any) -> int:
+    """Find the best plan for training MODEL, or the best arguments of a COMMAND.
+
+    MODEL is what `presim compose` takes: its plans are composed and simulated. A COMMAND behind `--` has placeholders,
+    e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says.
+    """
+    from presim.files import check_writable, write_file
+    from presim.search.run import run
+    from presim.search.study import encode
+    from presim.search.table import csv_text, write
+
+    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "quiet")}
+    for path in (outputs["json_file"], outputs["csv_file"]):
+        if path and path != "-":
+            check_writable(path)
+    request = _request(words, click.get_current_context().obj or [], options)
+    with progress(outputs["quiet"]) as say:
+        say("searching")
+        answer = run(request, say)
+    if outputs["csv_file"]:
+        write_file(outputs["csv_file"], csv_text(answer, request.work).encode())
+    if outputs["json_file"] == "-":
+        sys.stdout.buffer.write(encode(answer))
+    elif outputs["json_file"]:
+        write_file(outputs["json_file"], encode(answer))
+    if not outputs["quiet"] and outputs["json_file"] != "-":
+        write(answer, request.work)
+    return _code(answer)
+
+
+def _code(answer: Any) -> int:
+    from presim.errors import ExitCode
+
+    if answer.best:
+        return ExitCode.STANDS
+    misfit = any(trial.figures is not None for trial in answer.trials)
+    return ExitCode.DOES_NOT_FIT if misfit else ExitCode.UNUSABLE
+
+
+def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
+    from presim.errors import InputError
+    from presim.search.ask import Asked, request_for_command, request_for_model, said_knobs
+
+    asked = {name: options.pop(name) for name in Asked.__dataclass_fields__ if name in options}
+    models = [word for word in words if "=" not in word]
+    said, several = said_knobs(
+        {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
+    )
+    asked["vary"] = [*asked.get("vary", ()), *(word for word in words if "=" in word), *several]
+    if behind:
+        if models:
+            raise InputError(f"{models[0]} and a command are two searches: leave out one of them")
+        return request_for_command(behind, Asked(**asked), _options(options))
+    if len(models) != 1:
+        raise InputError(
+            "name a model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
+            if not models
+            else f"there are {len(models)} models, {' and '.join(models)}: search one at a time"
+        )
+    return request_for_model(models[0], Asked(**asked), _options(options), said)
+
+
+def _options(options: dict[str, Any]) -> Any:
+    from presim.options import RunOptions
+
+    return RunOptions(**options)

@@ -1,0 +1,64 @@
+"""``presim training``: a whole training from one step."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+_POSITIVE = click.FloatRange(0, min_open=True)
+
+
+@click.command("training")
+@click.argument("job", metavar="JOB")
+@click.option("--tokens", type=_POSITIVE, required=True, metavar="N", help="Token budget, e.g. 15e12.")
+@click.option("--price-per-gpu-hour", type=_POSITIVE, metavar="X", help="Price of a GPU hour, in any currency.")
+@click.option("--price-per-kwh", type=_POSITIVE, metavar="X", help="Price of energy.")
+@click.option(
+    "--failures",
+    default="llama3",
+    show_default=True,
+    metavar="REPORT",
+    help="Published failure rate per GPU: llama3, rsc-1 or rsc-2.",
+)
+@click.option("--mtbf", "mtbf_hours", type=_POSITIVE, metavar="HOURS", help="Hours between failures of the cluster.")
+@click.option("--checkpoint", "checkpoint_s", type=_POSITIVE, metavar="S", help="Seconds that one checkpoint blocks.")
+@click.option(
+    "--interval", "interval_s", type=_POSITIVE, metavar="S", help="Work between checkpoints; default: the best."
+)
+@click.option("--restart", "restart_s", type=click.FloatRange(0), metavar="S", help="From a failure to the next step.")
+@click.option("--repair", "repair_s", type=click.FloatRange(0), metavar="S", help="Until a broken node is back.")
+@click.option("--spares", type=click.IntRange(0), metavar="N", help="Nodes that stand by; default: always enough.")
+@click.option("--elastic", is_flag=True, help="Go on without the data-parallel replicas that miss a node.")
+@click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Relative standard deviation of a rank's steps.")
+@click.option("--runs", type=click.IntRange(1), default=200, show_default=True, help="Trainings to simulate.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
+@click.option("--html", metavar="FILE", help="Write it as a page that needs nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+def command(job: str, json_file: str | None, html: str | None, quiet: bool, **options: Any) -> None:
+    """Say how long a training on a token budget takes, and what it costs.
+
+    JOB is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. Failures,
+    checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.
+    """
+    from presim.files import check_writable, write_file
+    from presim.report import training as report
+    from presim.training.projection import Request, check
+    from presim.verbs import project_training
+
+    for path in (json_file, html):
+        if path is not None and path != "-":
+            check_writable(path)
+    request = Request(**options)
+    check(request)
+    projection = project_training(job, request)
+    if html:
+        report.write_page(projection, html)
+    if json_file == "-":
+        sys.stdout.buffer.write(report.encode(projection))
+    elif json_file:
+        write_file(json_file, report.encode(projection))
+    if not quiet and json_file != "-":
+        report.write(projection)

@@ -1,0 +1,80 @@
+"""The file of budgets: jobs with their limits."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.errors import InputError
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job and what it may take. A limit that is not said is not checked."""
+
+    name: str
+    run: tuple[str, ...] = ()  # words of `presim run`: options, then the script or launch command
+    simulate: tuple[str, ...] = ()  # words of `presim simulate`, instead: a saved job, then options
+    step_time_s: float | None = None  # at most
+    memory_GiB: float | None = None  # at most, on the fullest rank: reserved, and what libraries and the driver hold
+    exposed_communication_s: float | None = None  # at most
+    mfu: float | None = None  # at least
+    tokens_per_s: float | None = None  # at least, of the whole job
+    step_time_increase: float | None = None  # at most, relative to the baseline: 0.05 is 5 %
+    memory_increase: float | None = None  # likewise
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The verb with its words."""
+        return ("run", *self.run) if self.run else ("simulate", *self.simulate)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    job: tuple[Budget, ...]
+
+
+LIMITS = (
+    "step_time_s",
+    "memory_GiB",
+    "exposed_communication_s",
+    "mfu",
+    "tokens_per_s",
+    "step_time_increase",
+    "memory_increase",
+)
+
+
+def read(path: Path) -> tuple[Budget, ...]:
+    """The budgets of a file.
+
+    Raises:
+        InputError: it cannot be read, a field is unknown, a job has no command, no limit, or another's name.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; name a file of budgets") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no TOML: {error}; correct it") from error
+    try:
+        budgets = msgspec.convert(content, _File).job
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}; each [[job]] has a name, run or simulate, and limits") from error
+    if not budgets:
+        raise InputError(f"{path} has no [[job]]; add one")
+    for budget in budgets:
+        _check(budget, path, [other.name for other in budgets])
+    return budgets
+
+
+def _check(budget: Budget, path: Path, names: list[str]) -> None:
+    if not budget.name or "/" in budget.name:
+        raise InputError(f"{path}: a job's name is used for its files; {budget.name!r} cannot be one")
+    if names.count(budget.name) > 1:
+        raise InputError(f"{path}: {names.count(budget.name)} jobs are called {budget.name!r}; give each its own name")
+    if bool(budget.run) == bool(budget.simulate):
+        raise InputError(f"{path}: job {budget.name!r} needs either run or simulate, the words of that verb")
+    if not any(getattr(budget, limit) is not None for limit in LIMITS):
+        raise InputError(f"{path}: job {budget.name!r} has no limit; set one of {', '.join(LIMITS)}")

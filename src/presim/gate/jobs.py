@@ -1,0 +1,72 @@
+"""Runs the jobs of a file of budgets, each by presim's own command line in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from presim.errors import ExitCode, InputError
+from presim.files import make_folder
+from presim.gate.budgets import Budget
+from presim.gate.check import SCHEMA_VERSION, Gate, verdict
+from presim.report import json
+from presim.result import Result
+
+Progress = Callable[[str], None]
+_LAST_LINES = 3
+
+
+def gate(
+    budgets: Sequence[Budget],
+    folder: Path,
+    *,
+    baseline: Path | None = None,
+    keep: Path | None = None,
+    progress: Progress = lambda text: None,
+) -> Gate:
+    """Run all jobs in ``folder`` and hold them against their budgets.
+
+    ``baseline``: a folder with results of an earlier call; ``keep``: where the results go, for the next one.
+
+    Raises:
+        InputError: the baseline is no folder, or results cannot be written.
+    """
+    if baseline is not None and not baseline.is_dir():
+        raise InputError(f"{baseline} is no folder of results; make one with --keep on the base branch")
+    if keep is not None:
+        make_folder(keep)
+    verdicts = []
+    for budget in budgets:
+        progress(f"predicting {budget.name}")
+        result, failure = predict(budget, folder)
+        before = _of_baseline(budget, baseline)
+        if keep is not None and result is not None and not failure:
+            json.write(result, keep / f"{budget.name}.json")
+        verdicts.append(verdict(budget, result, failure, before))
+    return Gate(SCHEMA_VERSION, all(each.passed for each in verdicts), verdicts)
+
+
+def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
+    """The result of one job, and why it does not stand; both where the script failed or the job does not fit."""
+    with tempfile.TemporaryDirectory(prefix="presim-gate-") as made:
+        path = Path(made) / "result.json"
+        verb, *words = budget.words
+        command = [sys.executable, "-m", "presim", verb, "--quiet", "--json", str(path), *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+        result = json.read(path) if path.is_file() else None
+    if done.returncode == ExitCode.STANDS and result is not None:
+        return result, ""
+    said = " ".join(line.strip() for line in done.stderr.splitlines()[-_LAST_LINES:] if line.strip())
+    if result is not None and done.returncode == ExitCode.DOES_NOT_FIT:
+        return result, result.memory.verdict or "the job does not fit"
+    if result is not None and result.error:
+        return result, result.error.splitlines()[-1]
+    return result, said or f"`presim {verb}` ended with code {done.returncode}"
+
+
+def _of_baseline(budget: Budget, baseline: Path | None) -> Result | None:
+    path = None if baseline is None else baseline / f"{budget.name}.json"
+    return json.read(path) if path is not None and path.is_file() else None

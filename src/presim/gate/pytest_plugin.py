@@ -1,0 +1,45 @@
+"""A pytest plug-in: the fixture ``presim_job`` predicts a job within a test and holds it against limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from presim.result import Result
+
+
+class PresimJob(Protocol):
+    """What the fixture is: words of ``presim run``, and limits by keyword."""
+
+    def __call__(self, *words: str, **limits: float) -> Result:
+        """Predict; fail the test where a limit is broken or no prediction stands."""
+        ...
+
+
+@pytest.fixture
+def presim_job(request: pytest.FixtureRequest) -> PresimJob:
+    """Predict a job: ``presim_job("--gpu", "h100-sxm", "train.py", step_time_s=1.3, memory_GiB=70)``.
+
+    The words are those of ``presim run``, the limits those of ``presim gate``. The command runs in the folder of the
+    test's file. Returns the result.
+    """
+
+    def predict(*words: str, **limits: float) -> Result:
+        from presim.gate import jobs
+        from presim.gate.budgets import LIMITS, Budget
+        from presim.gate.check import verdict
+        from presim.report.gate import sentences
+
+        if unknown := sorted(set(limits) - set(LIMITS)):
+            pytest.fail(f"no limit is called {unknown[0]}; there are {', '.join(LIMITS)}", pytrace=False)
+        budget = Budget(name=request.node.name, run=words, **limits)
+        result, failure = jobs.predict(budget, Path(request.path).parent)
+        judged = verdict(budget, result, failure, None)
+        if not judged.passed or result is None:
+            pytest.fail("; ".join(said for said, kept in sentences(judged) if not kept), pytrace=False)
+        return result
+
+    return predict

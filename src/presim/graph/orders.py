@@ -1,0 +1,215 @@
+"""In which order a pipeline's ranks run forward and backward passes, and where messages go between them.
+
+The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. Steps are numbered by stage and
+micro-batch; stage ``s`` lies on rank ``s % ranks``. 1F1B and GPipe exchange messages as their own loops do, all others
+as PyTorch's runtime for lists of actions: a receive is posted where its sender sends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"  # input, weight: backward in two parts
+SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """What leaves or reaches a stage: an activation at its input or output side, or the gradient of one."""
+
+    stage: int  # of this rank
+    micro: int
+    backward: bool  # a gradient
+    outgoing: bool
+
+    @property
+    def neighbour(self) -> int:
+        """The other stage."""
+        return self.stage + (1 if self.outgoing != self.backward else -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A pass of a stage, or communication: what is begun, and whether the compute stream waits at once."""
+
+    kind: str
+    stage: int = 0
+    micro: int = 0
+    messages: tuple[Message, ...] = ()
+
+
+@functools.lru_cache(maxsize=256)
+def orders(schedule: str, ranks: int, chunks: int, micros: int) -> tuple[tuple[Step, ...], ...]:
+    """The steps of each rank."""
+    if ranks == 1 and chunks == 1:
+        return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
+    if schedule == "gpipe":
+        return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "1f1b":
+        return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
+    passes = [_interleaved(rank, ranks, chunks, micros, schedule == "zero-bubble") for rank in range(ranks)]
+    return _with_messages(passes, ranks, ranks * chunks)
+
+
+def _received(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
+    has_other = stage < stages - 1 if backward else stage > 0
+    return (Message(stage, micro, backward, False),) if has_other else ()
+
+
+def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
+    has_other = stage > 0 if backward else stage < stages - 1
+    return (Message(stage, micro, backward, True),) if has_other else ()
+
+
+def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[Step]:
+    """Sends and receives together are one exchange."""
+    if messages:
+        kinds = {message.outgoing for message in messages}
+        kind = EXCHANGE if len(kinds) > 1 else SEND if True in kinds else RECEIVE
+        yield Step(kind, messages[0].stage, messages[0].micro, messages)
+        if wait:
+            yield Step(WAIT, messages[0].stage, messages[0].micro, messages)
+
+
+def _gpipe(rank: int, stages: int, micros: int) -> Iterator[Step]:
+    for backward in (False, True):
+        sent: list[Message] = []
+        for micro in range(micros):
+            yield from _begin(_received(rank, micro, stages, backward), wait=True)
+            yield Step(BACKWARD if backward else FORWARD, rank, micro)
+            leaving = _sent(rank, micro, stages, backward)
+            yield from _begin(leaving, wait=False)
+            sent += leaving
+        for message in sent:
+            yield Step(WAIT, rank, message.micro, (message,))
+
+
+def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[Step]:
+    ahead = min(micros, stages - rank)
+    open_: tuple[Message, ...] = ()  # sent and not yet waited for
+    for micro in range(ahead):
+        yield from _begin(_received(rank, micro, stages, False), wait=True)
+        yield Step(FORWARD, rank, micro)
+        yield from (Step(WAIT, rank, one.micro, (one,)) for one in open_)
+        open_ = _sent(rank, micro, stages, False) if micro < ahead - 1 else ()
+        yield from _begin(open_, wait=False)
+    leaving = _sent(rank, ahead - 1, stages, False)
+    forward, backward = ahead, 0
+    while True:
+        yield from _begin((*leaving, *_received(rank, backward, stages, True)), wait=True)
+        yield Step(BACKWARD, rank, backward)
+        leaving = _sent(rank, backward, stages, True)
+        backward += 1
+        if forward == micros:
+            break
+        yield from _begin((*leaving, *_received(rank, forward, stages, False)), wait=True)
+        yield Step(FORWARD, rank, forward)
+        leaving = _sent(rank, forward, stages, False)
+        forward += 1
+    yield from _begin(leaving, wait=False)
+    for micro in range(backward, micros):
+        yield from _begin(_received(rank, micro, stages, True), wait=True)
+        yield Step(BACKWARD, rank, micro)
+        yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+        leaving = _sent(rank, micro, stages, True)
+        yield from _begin(leaving, wait=False)
+    yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+
+
+def _interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
+    """Passes alone; None where a rank has nothing to do in lockstep. ``split``: weights' gradients come later."""
+    rounds = max(1, micros // ranks)
+    each = micros // rounds
+    ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
+    ahead = min(ahead, micros * chunks)
+    total = micros * chunks
+
+    def forward_stage(step: int) -> int:
+        return step // each % chunks * ranks + rank
+
+    def backward_stage(step: int) -> int:
+        return (chunks - 1 - (step - ahead) // each % chunks) * ranks + rank
+
+    steps: list[Step | None] = [None] * rank
+    done: dict[tuple[str, int], int] = {}
+
+    def next_of(kind: str, stage: int) -> Step:
+        micro = done.get((kind, stage), 0)
+        done[kind, stage] = micro + 1
+        return Step(kind, stage, micro)
+
+    late: list[int] = []  # stages whose weights' gradients are still to be made
+    delay = rank  # backward passes until they are
+    for step in range(total + ahead):
+        if step < ahead:
+            steps.append(next_of(FORWARD, forward_stage(step)))
+            if step == ahead - 1:
+                idle = ranks - rank - 1 if split else chunks * ranks + 2 * (ranks - 1 - rank) - (ahead + rank)
+                steps += [None] * idle
+            continue
+        if step < total:
+            steps.append(next_of(FORWARD, forward_stage(step)))
+        elif not split:
+            steps.append(None)
+        stage = backward_stage(step)
+        steps.append(next_of(INPUT if split else BACKWARD, stage))
+        if split:
+            late.append(stage)
+            if step - ahead >= delay:
+                steps.append(next_of(WEIGHT, late.pop(0)))
+    steps += [next_of(WEIGHT, stage) for stage in late]
+    return steps
+
+
+def _with_messages(
+    passes: list[list[Step | None]], ranks: int, stages: int, place: Callable[[int], int] | None = None
+) -> tuple[tuple[Step, ...], ...]:
+    """Messages are begun where they are made, on both sides; a pass waits for those that it needs."""
+    where = place or (lambda stage: stage % ranks)
+    found: list[list[Step]] = [[] for _ in passes]
+    sent: list[list[Message]] = [[] for _ in passes]
+    came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
+    at = [0] * len(passes)
+    while any(place < len(own) for place, own in zip(at, passes)):
+        progress = False
+        for rank, own in enumerate(passes):
+            if at[rank] >= len(own):
+                continue
+            step = own[at[rank]]
+            if step is not None and not _is_ready(step, stages, came):
+                continue
+            at[rank] += 1
+            progress = True
+            if step is None:
+                continue
+            backward = step.kind != FORWARD
+            if step.kind != WEIGHT:
+                needed = _received(step.stage, step.micro, stages, backward)
+                if needed and where(needed[0].neighbour) != rank:
+                    found[rank].append(Step(WAIT, step.stage, step.micro, needed))
+            found[rank].append(step)
+            if step.kind == WEIGHT:
+                continue
+            for message in _sent(step.stage, step.micro, stages, backward):
+                other = where(message.neighbour)
+                came.add((message.neighbour, step.micro, backward))
+                if other != rank:
+                    found[rank] += _begin((message,), wait=False)
+                    sent[rank].append(message)
+                    found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
+        if not progress:
+            raise ValueError("a schedule in which every rank waits for another")
+    for rank, messages in enumerate(sent):
+        found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
+    return tuple(map(tuple, found))
+
+
+def _is_ready(step: Step, stages: int, came: set[tuple[int, int, bool]]) -> bool:
+    if step.kind == WEIGHT:
+        return True
+    backward = step.kind != FORWARD
+    return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in came

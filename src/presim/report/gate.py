@@ -1,0 +1,87 @@
+"""Verdicts on budgets: in the terminal, as JSON, as Markdown for a pull request, and as JUnit XML for CI."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from typing import IO
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from presim.gate.check import Gate, Verdict
+from presim.units import gib, seconds
+
+
+def encode(gate: Gate) -> bytes:
+    """The verdicts as JSON with sorted keys."""
+    return msgspec.json.format(msgspec.json.encode(gate, order="sorted"), indent=2) + b"\n"
+
+
+def write(gate: Gate, file: IO[str] | None = None) -> None:
+    """Print the verdicts."""
+    console = Console(file=file, highlight=False)
+    for job in gate.jobs:
+        mark = ("✓ ", "bold green") if job.passed else ("✗ ", "bold red")
+        console.print(Text.assemble(mark, (job.name, "bold"), "  ", (figures(job), "dim")))
+        for sentence, passed in sentences(job):
+            console.print(Text(f"    {sentence}", "dim" if passed else "red"))
+
+
+def figures(job: Verdict) -> str:
+    """Step time and memory with their changes against the baseline."""
+    said = []
+    if job.step_time_s is not None:
+        said.append(f"step {seconds(job.step_time_s)}{_change(job.step_time_change_s, seconds)}")
+    if job.memory_bytes is not None:
+        said.append(f"memory {gib(job.memory_bytes)}{_change(job.memory_change_bytes, gib)}")
+    return ", ".join(said)
+
+
+def _change(change: float | None, shown: object) -> str:
+    show = shown if callable(shown) else str
+    return f" ({'-' if change < 0 else '+'}{show(abs(change))})" if change else ""
+
+
+def sentences(job: Verdict) -> list[tuple[str, bool]]:
+    """What is said of a job, and whether it is in order."""
+    failed = [(job.failure, False)] if job.failure else []
+    return [*failed, *((check.sentence, check.passed) for check in job.checks)]
+
+
+def markdown(gate: Gate) -> str:
+    """A table for a pull request."""
+    kept = sum(job.passed for job in gate.jobs)
+    lines = [
+        f"### presim: {kept} of {len(gate.jobs)} jobs keep their budget",
+        "",
+        "| job | step time | change | memory | change | budget |",
+        "|---|---|---|---|---|---|",
+    ]
+    for job in gate.jobs:
+        broken = [sentence for sentence, passed in sentences(job) if not passed]
+        cells = [
+            job.name,
+            "" if job.step_time_s is None else seconds(job.step_time_s),
+            _change(job.step_time_change_s, seconds).strip(" ()"),
+            "" if job.memory_bytes is None else gib(job.memory_bytes),
+            _change(job.memory_change_bytes, gib).strip(" ()"),
+            "kept" if job.passed else "**" + "; ".join(broken) + "**",
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def junit(gate: Gate) -> bytes:
+    """JUnit XML: one test case a limit, and one for whether the job stands."""
+    cases = [(job, "prediction", job.failure) for job in gate.jobs]
+    cases += [(job, check.limit, "" if check.passed else check.sentence) for job in gate.jobs for check in job.checks]
+    suite = ElementTree.Element(
+        "testsuite", name="presim", tests=str(len(cases)), failures=str(sum(bool(said) for _, _, said in cases))
+    )
+    for job, name, said in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=job.name, name=name)
+        if said:
+            ElementTree.SubElement(case, "failure", message=said)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True) + b"\n"

@@ -1,0 +1,148 @@
+"""A projected training in the terminal, as JSON, and as a page with its picture."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from presim.figures.training import Projection
+from presim.files import write_file
+from presim.report.bars import Bar, Part
+from presim.report.screen import Title, show
+from presim.report.tables import section_title
+from presim.units import count, percent, seconds, three_digits
+
+_WIDTH = 104
+_PLANE = (720, 200)
+_STYLES = {
+    "work": ("green", "w"),
+    "checkpoints": ("blue", "c"),
+    "lost work": ("red", "l"),
+    "restarts": ("magenta", "r"),
+    "waiting for repairs": ("yellow", "y"),
+    "missing replicas": ("bright_black", "m"),
+}
+
+
+def encode(projection: Projection) -> bytes:
+    """The projection as JSON with sorted keys."""
+    return msgspec.json.format(msgspec.json.encode(projection, order="sorted"), indent=2) + b"\n"
+
+
+def write(projection: Projection, file: IO[str] | None = None) -> None:
+    """Print the projection."""
+    show(Console(file=file, highlight=False), render(projection), _WIDTH)
+
+
+def render(projection: Projection) -> RenderableType:
+    """The projection as something rich can print."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_row(*(Text(name, "dim") for name, _, _ in headline(projection)))
+    table.add_row(*(Text(value, "bold") for _, value, _ in headline(projection)))
+    table.add_row(*(Text(remark, "dim") for _, _, remark in headline(projection)))
+    assumed = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for row in projection.assumptions:
+        assumed.add_row(row.name, row.value, Text(row.source, "dim"))
+    return Group(
+        Title(projection.script, projection.cluster),
+        table,
+        section_title("Where the days go", f"{projection.failures:.0f} interruptions"),
+        Padding(Bar(parts(projection)), (0, 0, 0, 2)),
+        section_title("Checkpoints"),
+        Padding(Text(checkpoints(projection)), (0, 0, 0, 2)),
+        section_title("What this rests on"),
+        Padding(assumed, (0, 0, 0, 2)),
+        Padding(Text("\n".join(f"- {text}" for text in projection.not_modelled), "dim"), (0, 0, 0, 2)),
+    )
+
+
+def headline(projection: Projection) -> list[tuple[str, str, str]]:
+    """Days, goodput, money and energy, each with a remark."""
+    cells = [
+        ("days", f"{projection.days.mean:.1f}", f"{projection.days_low:.1f} to {projection.days_high:.1f}"),
+        ("steps", count(projection.steps), f"of {seconds(projection.step_time_s)}"),
+        ("goodput", percent(projection.goodput), f"a failure every {three_digits(projection.mtbf_hours)} h"),
+        ("GPU hours", count(projection.gpu_hours), f"{count(projection.tokens)} tokens"),
+    ]
+    if projection.money is not None:
+        cells.append(("price", count(projection.money), "of the GPUs"))
+    low, high = projection.energy_low_MWh, projection.energy_high_MWh
+    cells.append(("energy", f"{projection.energy_MWh:,.0f} MWh", f"{low:,.0f} to {high:,.0f}"))
+    if projection.energy_money is not None:
+        cells.append(("price", count(projection.energy_money), "of the energy"))
+    return cells
+
+
+def parts(projection: Projection) -> list[Part]:
+    """The days by what they go to."""
+    total = projection.days.mean
+    return [
+        Part(name, days, *_STYLES[name], figure=f"{days:.2f} d {percent(days / total)}")
+        for name, days in projection.spent_days.items()
+    ]
+
+
+def checkpoints(projection: Projection) -> str:
+    """The interval in use beside the best."""
+    best, used = projection.best_interval_s, projection.interval_s
+    said = f"every {used / 60:.1f} minutes of work"
+    if abs(used - best) > 0.01 * best:
+        said += f"; every {best / 60:.1f} minutes would take least time"
+    daly, young = projection.daly_interval_s / 60, projection.young_interval_s / 60
+    expected = f"Daly's equation expects {projection.closed_form_days:.1f} days."
+    return f"{said} (Daly: {daly:.1f}, Young: {young:.1f} minutes). {expected}"
+
+
+def write_page(projection: Projection, path: str | os.PathLike[str]) -> None:
+    """Write the projection as a page that needs nothing else."""
+    write_file(path, page(projection).encode())
+
+
+def page(projection: Projection) -> str:
+    """The page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    total = projection.days.mean
+    bar = [
+        {"name": part.name, "kind": part.name.replace(" ", "-"), "share": part.size / total, "figure": part.figure}
+        for part in parts(projection)
+        if part.size > 0
+    ]
+    return environment.get_template("training.html.jinja").render(
+        projection=projection,
+        headline=headline(projection),
+        bar=bar,
+        checkpoints=checkpoints(projection),
+        chart=_chart(projection),
+    )
+
+
+def _chart(projection: Projection) -> dict[str, Any]:
+    """Goodput over the interval between checkpoints, which has a logarithmic axis."""
+    width, height = _PLANE
+    points = [
+        (width * place / (len(projection.curve) - 1), height * (1 - goodput))
+        for place, (_, goodput) in enumerate(projection.curve)
+    ]
+    first, last = projection.curve[0][0], projection.curve[-1][0]
+    return {
+        "width": width,
+        "height": height,
+        "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
+        "first": f"{three_digits(first / 60)} min",
+        "middle": f"{three_digits(projection.best_interval_s / 60)} min",
+        "last": f"{three_digits(last / 60)} min",
+    }

@@ -1,0 +1,173 @@
+"""From what a user types to a request: knobs are told apart, free ones completed, and everything checked at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from presim.errors import InputError
+from presim.options import ClusterOptions, RunOptions
+from presim.search.evaluator import Evaluator, placeholders
+from presim.search.job import Job
+from presim.search.knobs import CLUSTER, SHORT, Extent, fields, free, short
+from presim.search.objectives import Constraints, Work, objectives_of
+from presim.search.request import Request
+from presim.search.space import Space, parse_knobs
+from presim.search.trial import Value
+from presim.search.workers import cores
+from presim.units import GIB
+
+LARGE = 100_000  # points that are too many to list
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How to search, as the command line and `presim.search` take it."""
+
+    vary: Sequence[str] = ()  # knobs with values: tp=2,4,8 nodes=16:128
+    objective: Sequence[str] = ()  # none: step time, or tokens/s/GPU where clusters or batches differ
+    spare_gib: float = 0.0  # memory to keep free
+    max_gpus: int | None = None
+    max_days: float | None = None
+    tokens: float | None = None  # to train on in all
+    price_per_gpu_hour: float | None = None
+    sampler: str = "exhaustive"
+    trials: int | None = None
+    seed: int = 0
+    jobs: int | None = None  # None: one for each CPU
+    budget: float | None = None  # seconds
+    study: str | None = None
+    dtype: str = "bfloat16"
+
+
+def request_for_model(model: str, asked: Asked, options: RunOptions, said: Mapping[str, Value]) -> Request:
+    """The search over a model's plans; ``said``: fields of the plan with one value.
+
+    Raises:
+        InputError: a knob is not known, a value cannot be, or the model cannot be traced.
+    """
+    from presim.graph.take import open_graph
+
+    varied = parse_knobs(asked.vary)
+    known = {*fields(), *CLUSTER, "global_batch"}
+    if unknown := [name for name in varied if name not in known]:
+        raise InputError(
+            f"no knob {unknown[0]!r}: plans have {', '.join(sorted(map(short, fields())))}, "
+            f"clusters {', '.join(CLUSTER)}"
+        )
+    if twice := [name for name in varied if name in said]:
+        raise InputError(f"{short(twice[0])} is fixed and varied at once: leave out one of the two")
+    _check_sequence(said, varied)
+    graph = open_graph(model, asked.dtype)
+    space = Space({**varied, **_free(graph, {**said, **varied}, varied, options)}, dict(said))
+    return _request(model, asked, options, space, graph=msgspec.msgpack.encode(graph))
+
+
+def request_for_command(command: Sequence[str], asked: Asked, options: RunOptions) -> Request:
+    """The search over a command's placeholders.
+
+    Raises:
+        InputError: a placeholder has no values, or a varied knob no placeholder.
+    """
+    varied = parse_knobs(asked.vary, own=True)
+    holders = placeholders(command)
+    if missing := [name for name in holders if name not in varied]:
+        raise InputError(
+            f"the command has {{{missing[0]}}}, which has no values: add --vary {missing[0]}=…, or write a value"
+        )
+    cluster = [name for name in CLUSTER if name in varied]
+    if unused := [name for name in varied if name not in holders and name not in cluster]:
+        raise InputError(
+            f"{unused[0]} is varied, but the command has no {{{unused[0]}}}: put it where its value goes, e.g. "
+            f"--{unused[0]} {{{unused[0]}}}"
+        )
+    return _request(" ".join(command), asked, options, Space(varied, {}), command=list(command))
+
+
+def _check_sequence(said: Mapping[str, Value], varied: Mapping[str, object]) -> None:
+    if "sequence" not in said and "sequence" not in varied:
+        raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096")
+
+
+def _free(
+    graph: Any, fixed: Mapping[str, object], varied: Mapping[str, Sequence[Value]], options: ClusterOptions
+) -> dict[str, tuple[Value, ...]]:
+    """Values for the knobs of which nothing is said."""
+    base = {name: getattr(options, name) for name in (*CLUSTER, "cluster")}
+    parts = {name: list(varied[name]) for name in CLUSTER if name in varied}
+    clusters = [
+        Evaluator(Job(options=base)).cluster(point) for point in Space({k: tuple(v) for k, v in parts.items()}, {})
+    ]
+    batch = fixed.get("global_batch")
+    extent = Extent(
+        world=max(cluster.world_size for cluster in clusters),
+        domain=max(cluster.gpus_per_node for cluster in clusters),
+        layers=max((segment.count for segment in graph.segments if segment.name), default=1),
+        experts=1,
+        global_batch=batch if isinstance(batch, int) else None,
+    )
+    return {name: tuple(values) for name, values in free(fixed, extent).items()}
+
+
+def _request(
+    subject: str, asked: Asked, options: RunOptions, space: Space, *, graph: bytes = b"", command: Sequence[str] = ()
+) -> Request:
+    if asked.jobs is not None and asked.jobs < 1:
+        raise InputError(f"--jobs {asked.jobs}: a search needs at least one process")
+    if asked.sampler == "exhaustive" and len(space) > LARGE:
+        raise InputError(
+            f"the space has {len(space):,} points, more than the {LARGE:,} that are searched one by one: fix knobs, "
+            "or name a sampler, e.g. --sampler tpe --trials 500"
+        )
+    work = Work(asked.tokens, asked.price_per_gpu_hour)
+    return Request(
+        subject=subject,
+        space=space,
+        objectives=objectives_of(asked.objective or [_default_objective(space)], work),
+        work=work,
+        constraints=Constraints(int(asked.spare_gib * GIB), asked.max_gpus, asked.max_days),
+        options={key: value for key, value in dataclasses.asdict(options).items() if value is not None},
+        graph=graph,
+        command=command,
+        strategy=asked.sampler,
+        trials=asked.trials,
+        seed=asked.seed,
+        jobs=asked.jobs or cores(),
+        budget_s=asked.budget,
+        study=asked.study,
+    )
+
+
+def _default_objective(space: Space) -> str:
+    """Step times compare only where all points do the same work on as many GPUs."""
+    same = "global_batch" in space.fixed and not any(name in space.varied for name in CLUSTER)
+    return "step_time" if same else "tokens_per_s_per_gpu"
+
+
+def names_of_knobs() -> list[str]:
+    """Names that `--vary` knows for plans."""
+    return sorted({*SHORT, *fields()})
+
+
+def said_knobs(given: Mapping[str, str | None]) -> tuple[dict[str, Value], list[str]]:
+    """Options of knobs: those with one value, and those with several as `--vary` would say them.
+
+    Raises:
+        InputError: the installed plans do not have such a knob, or not such a value.
+    """
+    fixed: dict[str, Value] = {}
+    several: list[str] = []
+    for name, text in given.items():
+        if text is None:
+            continue
+        if name not in fields() and name != "global_batch":
+            raise InputError(f"composed plans have no {short(name)}: leave out --{short(name)}")
+        values = parse_knobs([f"{name}={text}"])[name]
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            several.append(f"{name}={text}")
+    return fixed, several

@@ -1,0 +1,163 @@
+"""Knobs: names, short names, and which values of a plan's fields are tried where the user says none."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from presim.errors import InputError
+from presim.graph.plan import Plan
+from presim.search.trial import Value
+
+# Short names as launch commands have them -> fields of a plan.
+SHORT = {
+    "tp": "tensor",
+    "mbs": "micro_batch",
+    "seq": "sequence",
+    "pp": "pipeline",
+    "vpp": "virtual",
+    "cp": "context",
+    "ep": "expert",
+    "gbs": "global_batch",
+    "global-batch": "global_batch",
+}
+CLUSTER = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size")
+_COUNTS = ("nodes", "gpus_per_node", "world_size")
+_MOST_TRIED = 64  # of a degree
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """What bounds the degrees that are tried."""
+
+    world: int  # GPUs of the largest cluster
+    domain: int  # GPUs of a node, or of a rack that is one domain
+    layers: int
+    experts: int
+    global_batch: int | None
+
+
+def _degrees(most: int) -> list[Value]:
+    """Powers of two up to a bound.
+
+    >>> _degrees(12)
+    [1, 2, 4, 8]
+    """
+    return [1 << power for power in range(max(most, 1).bit_length()) if 1 << power <= min(most, _MOST_TRIED)]
+
+
+# Fields that are free unless the user says a value; what is not here keeps the plan's default. What changes the
+# training itself (optimizer, clipping, sequence) is not the search's to choose.
+FREE: Mapping[str, Callable[[Extent], list[Value]]] = {
+    "tensor": lambda extent: _degrees(extent.domain),
+    "pipeline": lambda extent: _degrees(min(extent.layers, extent.world, 16)),
+    "virtual": lambda extent: _degrees(min(extent.layers, 4)),
+    "context": lambda extent: _degrees(min(extent.domain, 8)),
+    "expert": lambda extent: _degrees(min(extent.experts, extent.world)),
+    "micro_batch": lambda extent: _degrees(min(extent.global_batch or 8, 8)),
+    "recompute": lambda extent: _choices("recompute"),
+    "reshard": lambda extent: [True, False],
+}
+
+
+def fields() -> dict[str, Any]:
+    """Fields of a plan with their types."""
+    return typing.get_type_hints(Plan)
+
+
+def field_of(name: str) -> str:
+    """The knob that a name means: a plan's field, a part of the cluster, or a name of the user's own."""
+    name = name.strip().removeprefix("--")
+    full = SHORT.get(name, name.replace("-", "_"))
+    return SHORT.get(full, full)
+
+
+def short(name: str) -> str:
+    """The name that a knob is shown with.
+
+    >>> short("tensor"), short("reshard")
+    ('tp', 'reshard')
+    """
+    return next((alias for alias, field in SHORT.items() if field == name), name)
+
+
+def free(fixed: Mapping[str, object], extent: Extent) -> dict[str, list[Value]]:
+    """The knobs that are searched because nothing is said of them."""
+    known = fields()
+    return {name: values(extent) for name, values in FREE.items() if name in known and name not in fixed}
+
+
+def read_value(name: str, text: str) -> Value:
+    """A value of a plan's field or of a cluster's part, from a command line.
+
+    Raises:
+        InputError: it is none of the field's.
+    """
+    if name in _COUNTS:
+        return _whole(name, text)
+    if name in CLUSTER:
+        return text
+    hint = fields().get(name)
+    if hint is None:
+        return guess(text)
+    choices = _choices(name)
+    if choices:
+        if text.lower() not in map(_word, choices):
+            listed = ", ".join(map(_word, choices))
+            raise InputError(f"{short(name)} = {text!r} is none of {listed}; correct --vary")
+        return next(choice for choice in choices if _word(choice) == text.lower())
+    return _whole(name, text) if _is_int(hint) else guess(text) if not _is_text(hint) else text
+
+
+def guess(text: str) -> Value:
+    """A value of the user's own knob: a number where it looks like one.
+
+    >>> guess("4"), guess("0.5"), guess("full")
+    (4, 0.5, 'full')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise InputError(f"{short(name)} = {text!r} must be a whole number; correct it") from error
+    if number < 1:
+        raise InputError(f"{short(name)} = {number} must be at least 1; correct it")
+    return number
+
+
+def _choices(name: str) -> list[Value]:
+    """The values of a field that has a few."""
+    hint = fields().get(name)
+    if hint is bool:
+        return [True, False]
+    parts = typing.get_args(hint) if typing.get_origin(hint) is not Literal else (hint,)
+    return [value for part in parts if typing.get_origin(part) is Literal for value in typing.get_args(part)]
+
+
+def _word(value: Value) -> str:
+    return str(value).lower()
+
+
+def _is_int(hint: Any) -> bool:
+    return hint is int or int in typing.get_args(hint)
+
+
+def _is_text(hint: Any) -> bool:
+    return hint is str or str in typing.get_args(hint)
+
+
+def plan_of(point: Mapping[str, Value]) -> dict[str, Value]:
+    """The part of a point that is a plan."""
+    return {name: value for name, value in point.items() if name in msgspec.structs.asdict(Plan(sequence=1))}

@@ -1,0 +1,151 @@
+"""Objectives: what a search makes small or large, and what a plan must keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from presim.errors import InputError
+from presim.search.trial import Figures, Trial
+from presim.units import GIB, seconds, three_digits
+
+_HOUR_S, _DAY_S = 3600.0, 86400.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What is to be trained, and what it costs."""
+
+    tokens: float | None = None
+    price_per_gpu_hour: float | None = None
+
+    def days(self, figures: Figures) -> float | None:
+        """Days for the tokens."""
+        rate = tokens_per_s(figures)
+        return self.tokens / rate / _DAY_S if self.tokens and rate else None
+
+    def gpu_hours(self, figures: Figures) -> float | None:
+        """GPU-hours for the tokens."""
+        days = self.days(figures)
+        return None if days is None else days * 24 * figures.gpus
+
+    def money(self, figures: Figures) -> float | None:
+        """What those cost."""
+        hours = self.gpu_hours(figures)
+        return None if hours is None or self.price_per_gpu_hour is None else hours * self.price_per_gpu_hour
+
+
+def tokens_per_s(figures: Figures) -> float | None:
+    """Tokens per second of the whole job."""
+    return figures.tokens_per_step / figures.step_time_s if figures.tokens_per_step else None
+
+
+def tokens_per_s_per_gpu(figures: Figures) -> float | None:
+    """The same for each GPU."""
+    rate = tokens_per_s(figures)
+    return None if rate is None else rate / figures.gpus
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A figure that is to be small, or large."""
+
+    name: str
+    larger: bool
+    of: Callable[[Figures, Work], float | None]
+    said: Callable[[float], str]
+    needs: tuple[str, ...] = ()  # fields of `Work`
+
+    def loss(self, figures: Figures, work: Work) -> float:
+        """Smaller is better; infinite where it is not known."""
+        value = self.of(figures, work)
+        return float("inf") if value is None else -value if self.larger else value
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    objective.name: objective
+    for objective in (
+        Objective("step_time", False, lambda figures, work: figures.step_time_s, seconds),
+        Objective(
+            "tokens_per_s_per_gpu",
+            True,
+            lambda figures, work: tokens_per_s_per_gpu(figures),
+            lambda value: f"{value:,.0f} tokens/s/GPU",
+        ),
+        Objective(
+            "tokens_per_s", True, lambda figures, work: tokens_per_s(figures), lambda value: f"{value:,.0f} tokens/s"
+        ),
+        Objective(
+            "gpu_hours",
+            False,
+            lambda figures, work: work.gpu_hours(figures),
+            lambda value: f"{value:,.0f} GPU-hours",
+            ("tokens",),
+        ),
+        Objective(
+            "money",
+            False,
+            lambda figures, work: work.money(figures),
+            lambda value: f"{value:,.0f}",
+            ("tokens", "price_per_gpu_hour"),
+        ),
+        Objective(
+            "days", False, lambda figures, work: work.days(figures), lambda value: f"{value:.1f} days", ("tokens",)
+        ),
+        Objective("gpus", False, lambda figures, work: float(figures.gpus), lambda value: f"{value:,.0f} GPUs"),
+        Objective(
+            "memory_headroom",
+            True,
+            lambda figures, work: float(figures.headroom_bytes),
+            lambda value: f"{three_digits(value / GIB)} GiB spare",
+        ),
+    )
+}
+
+
+def objectives_of(names: Sequence[str], work: Work) -> tuple[Objective, ...]:
+    """Objectives by name.
+
+    Raises:
+        InputError: one is not known, or lacks what it is counted from.
+    """
+    chosen = []
+    for name in dict.fromkeys(name.strip().replace("-", "_") for name in names):
+        if name == "energy":
+            raise InputError(
+                "energy is not modelled: presim has power limits of GPUs, not what a step draws; use "
+                "--objective gpu_hours"
+            )
+        if name not in OBJECTIVES:
+            raise InputError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
+        objective = OBJECTIVES[name]
+        for need in objective.needs:
+            if not getattr(work, need):
+                raise InputError(f"the objective {name} needs --{need.replace('_', '-')}; say it, or use another")
+        chosen.append(objective)
+    return tuple(chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """What a plan must keep, besides fitting its GPU."""
+
+    spare_bytes: int = 0
+    most_gpus: int | None = None
+    most_days: float | None = None
+
+    def broken(self, trial: Trial, work: Work) -> str:
+        """Which one a priced trial breaks, with its numbers; empty: none."""
+        figures = trial.figures
+        if figures is None:
+            return ""
+        if figures.fits is False or figures.headroom_bytes < self.spare_bytes:
+            more = f", {three_digits(self.spare_bytes / GIB)} GiB to spare are asked for" if self.spare_bytes else ""
+            spare = figures.headroom_bytes / GIB
+            return f"memory: {three_digits(abs(spare))} GiB {'too much' if spare < 0 else 'spare'}{more}"
+        if self.most_gpus is not None and figures.gpus > self.most_gpus:
+            return f"GPUs: {figures.gpus} of at most {self.most_gpus}"
+        days = work.days(figures)
+        if self.most_days is not None and days is not None and days > self.most_days:
+            return f"days: {days:.1f} of at most {self.most_days:g}"
+        return ""

@@ -1,0 +1,33 @@
+"""Prices that are kept between the plans of a search: equal work on equal hardware is priced once in a process."""
+
+from __future__ import annotations
+
+from presim.cost.chain import Chain
+from presim.cost.price import Estimator, Price
+from presim.trace.signatures import Signature
+
+_MOST = 200_000  # signatures; more are priced again
+
+
+class Remembering:
+    """An estimator that asks another one only for what it was not asked before."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self.name = estimator.name
+        self._estimator = estimator
+        self._known: dict[Signature, Price | None] = {}
+
+    def price(self, signatures: list[Signature]) -> list[Price | None]:
+        """The other one's prices."""
+        unknown = [signature for signature in dict.fromkeys(signatures) if signature not in self._known]
+        if unknown:
+            if len(self._known) > _MOST:
+                self._known.clear()
+                unknown = list(dict.fromkeys(signatures))
+            self._known.update(zip(unknown, self._estimator.price(unknown)))
+        return [self._known[signature] for signature in signatures]
+
+
+def remembering(chain: Chain) -> Chain:
+    """The chain, with estimators that remember."""
+    return Chain([Remembering(estimator) for estimator in chain.estimators], chain.collective_models, chain.device)

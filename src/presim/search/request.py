@@ -1,0 +1,31 @@
+"""What is asked of a search: one value, as `presim.search` and the command line take it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from presim.search.objectives import Constraints, Objective, Work
+from presim.search.space import Space
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A space, what is to be best in it, and how it is searched."""
+
+    subject: str  # the model, or the command
+    space: Space
+    objectives: Sequence[Objective]
+    work: Work = dataclasses.field(default_factory=Work)
+    constraints: Constraints = dataclasses.field(default_factory=Constraints)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `RunOptions`
+    graph: bytes = b""  # of the model; empty: a command is captured
+    command: Sequence[str] = ()
+    strategy: str = "exhaustive"
+    trials: int | None = None  # a sampler's; None: as many as the space has points, at most 200
+    seed: int = 0
+    jobs: int = 1
+    budget_s: float | None = None  # None: until every point has a fate
+    prune: Sequence[str] = ()
+    study: str | None = None  # file or URL that finished trials are kept in

@@ -1,0 +1,45 @@
+"""`presim training`: from a saved job to days and money."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.cli import main
+from presim.trace import store
+from support import workloads
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("training") / "job"
+    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    return directory
+
+
+def called(capsysbinary: pytest.CaptureFixture[bytes], *args: object) -> tuple[int, str, str]:
+    code = main.run([str(arg) for arg in args])
+    out, err = capsysbinary.readouterr()
+    return code, out.decode(), err.decode()
+
+
+def test_terminal_json_and_page_say_the_same(
+    saved: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    files = tmp_path / "t.json", tmp_path / "t.html"
+    words = ("--tokens", "1e12", "--price-per-gpu-hour", "2.5", "--runs", "20", "--json", files[0], "--html", files[1])
+    code, out, _ = called(capsysbinary, "training", saved, *words)
+    assert code == 0
+    days = f"{json.loads(files[0].read_bytes())['days']['mean']:.1f}"
+    assert days in out
+    page = files[1].read_text()
+    assert f"<b>{days}</b>" in page
+    assert "http" not in page
+
+
+def test_a_budget_is_needed(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    code, _, err = called(capsysbinary, "training", saved)
+    assert code == 2
+    assert "Missing option '--tokens'" in err

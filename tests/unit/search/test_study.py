@@ -1,0 +1,106 @@
+"""What trials come to: ranking, Pareto front, what is undecided, and why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from presim.errors import InputError
+from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of
+from presim.search.request import Request
+from presim.search.run import answer
+from presim.search.space import Space
+from presim.search.study import decode, encode, front_of, overlapping, ranked
+from presim.search.table import csv_text
+from presim.search.trial import Trial
+from support.searching import GIB, figures
+
+STEP = OBJECTIVES["step_time"]
+NONE = Constraints()
+
+
+def trial(number: int, step_time_s: float = 1.0, **more: float) -> Trial:
+    return Trial(number=number, point={"tensor": 1 << number}, fate="priced", figures=figures(step_time_s, **more))
+
+
+def request(points: int = 3, **more: object) -> Request:
+    space = Space({"tensor": tuple(1 << number for number in range(points))}, {"sequence": 4096})
+    return Request(subject="model", space=space, objectives=[STEP], **more)  # type: ignore[arg-type]
+
+
+def test_what_fits_is_ranked_by_the_objective_and_ties_by_the_memory_to_spare() -> None:
+    trials = [trial(0, 2.0), trial(1, 1.0), trial(2, 1.0, headroom_gib=20), trial(3, 0.1, headroom_gib=-1)]
+    assert [one.number for one in ranked(trials, STEP, Work(), NONE)] == [2, 1, 0]
+
+
+def test_constraints_are_said_with_their_numbers() -> None:
+    work = Work(tokens=1e12)
+    assert Constraints().broken(trial(0, headroom_gib=-3), work) == "memory: 3.00 GiB too much"
+    kept = Constraints(spare_bytes=12 * GIB).broken(trial(0), work)
+    assert kept == "memory: 10.0 GiB spare, 12.0 GiB to spare are asked for"
+    assert Constraints(most_gpus=4).broken(trial(0), work) == "GPUs: 8 of at most 4"
+    assert Constraints(most_days=1).broken(trial(0), work) == "days: 11.6 of at most 1"
+    assert Constraints(spare_bytes=GIB, most_gpus=8, most_days=12).broken(trial(0), work) == ""
+
+
+def test_gpu_hours_and_money_follow_from_tokens_and_price() -> None:
+    work = Work(tokens=3.6e9, price_per_gpu_hour=2.0)  # an hour at 1e6 tokens/s
+    assert OBJECTIVES["gpu_hours"].of(figures(), work) == pytest.approx(8)
+    assert OBJECTIVES["money"].of(figures(), work) == pytest.approx(16)
+
+
+@given(some.lists(some.tuples(some.sampled_from([1.0, 2.0, 3.0]), some.sampled_from([1.0, 2.0, 3.0])), max_size=8))
+def test_nobody_on_the_front_is_beaten_and_everybody_else_is(pairs: list[tuple[float, float]]) -> None:
+    trials = [trial(number, step, headroom_gib=spare) for number, (step, spare) in enumerate(pairs)]
+    front = front_of(trials, [STEP, OBJECTIVES["memory_headroom"]], Work())
+
+    def beaten(mine: tuple[float, float]) -> bool:
+        return any(pair != mine and pair[0] <= mine[0] and pair[1] >= mine[1] for pair in pairs)
+
+    assert [one.number for one in front] == [number for number, pair in enumerate(pairs) if not beaten(pair)]
+
+
+def test_plans_whose_intervals_overlap_are_undecided() -> None:
+    trials = ranked([trial(0, 1.0), trial(1, 1.09), trial(2, 1.2)], STEP, Work(), NONE)
+    assert [one.number for one in overlapping(trials, STEP, Work())] == [0, 1]
+
+
+def test_without_a_feasible_plan_it_is_said_what_excludes_most_and_which_is_nearest() -> None:
+    trials = [
+        trial(0, headroom_gib=-2),
+        trial(1, headroom_gib=-8),
+        Trial(number=2, point={"tensor": 4}, fate="illegal", words="tensor = 4 does not divide 2 GPUs"),
+    ]
+    found = answer(request(), trials)
+    assert found.best == []
+    assert found.notes == [
+        "no plan of 3 is feasible: 2 do not fit their GPU, 1 are illegal; the nearest lacks 2.00 GiB: tp=1. Use more "
+        "GPUs, recompute, or a smaller micro-batch"
+    ]
+
+
+def test_an_answer_is_read_back_and_its_ledger_has_a_line_for_each_trial() -> None:
+    found = answer(request(), [trial(0, 2.0), trial(1, 1.0), trial(2, 3.0)])
+    assert decode(encode(found), "it") == found
+    lines = csv_text(found, Work()).splitlines()
+    assert [line.split(",")[:4] for line in lines] == [
+        ["rank", "number", "fate", "tensor"],
+        ["1", "1", "priced", "2"],
+        ["2", "0", "priced", "1"],
+        ["3", "2", "priced", "4"],
+    ]
+
+
+def test_the_knob_that_explains_the_spread_is_named() -> None:
+    found = answer(request(), [trial(0, 2.0), trial(1, 1.0), trial(2, 3.0)])
+    assert found.importance == {"tensor": pytest.approx(1.0)}
+
+
+def test_objectives_say_what_they_need() -> None:
+    with pytest.raises(InputError, match="the objective money needs --tokens; say it, or use another"):
+        objectives_of(["money"], Work())
+    with pytest.raises(InputError, match="no objective 'speed'; there are step_time,"):
+        objectives_of(["speed"], Work())
+    with pytest.raises(InputError, match="energy is not modelled"):
+        objectives_of(["energy"], Work())
