@@ -54,6 +54,16 @@ def _plan_options(function: Any) -> Any:
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
 @_plan_options
+@click.option(
+    "--pass",
+    "passes",
+    multiple=True,
+    metavar="PASS",
+    help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, fp8-tensor, "
+    "fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; repeatable, in order.",
+)
+@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only so many blocks, from the first on.")
+@click.option("--cuda-graphs", is_flag=True, default=None, help="Launch by CUDA graphs: no host time between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
@@ -76,7 +86,7 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
     said = {name: options.pop(name) for name in fields if name in options}
-    said = {name: value for name, value in said.items() if value is not None}
+    said = {name: value for name, value in said.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
     if like is None:
         plan = read_plan(plan_file, said)

@@ -19,6 +19,7 @@ from presim.graph.plan import Layout, Plan, check, layout
 from presim.graph.rows import PRIORITIES, Rows, Tables
 from presim.graph.schedule import Do
 from presim.graph.schema import OperatorGraph
+from presim.graph.transforms import registry
 from presim.graph.units import Unit, units
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Category, Group, Manifest, Phase, Trace
@@ -58,7 +59,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     job = _Job(graph, plan, cluster)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
-    notes = [_TENSOR_HOSTS] if plan.tensor > 1 else []
+    notes = [*([_TENSOR_HOSTS] if plan.tensor > 1 else []), *job.notes]
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
     return Composed(traces, {place.rank: place.stands_for for place in places}, tuple(notes))
@@ -70,8 +71,9 @@ class _Job:
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
         self.plan, self.cluster = plan, cluster
         self.tables = Tables()
-        self.hosts = host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"))
+        self.hosts = host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"), plan.cuda_graphs)
         graph = attention.apply(tensor_parallel.apply(graph, plan.tensor), _backend(plan, cluster))
+        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.sequence)
         self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
         self.whole = self.graph.parameter_count()
         count = plan.pipeline * plan.virtual
@@ -101,7 +103,11 @@ class _Job:
         runs = [run for one in own for run in pipeline.forward_runs(one)]
         held_units = units(self.graph, runs if plan.pipeline > 1 else None)
         data = self._data(held_units, len(place.data))
-        again = (lambda some: recompute.apply(some, self.graph)) if plan.recompute == "full" else tuple
+        again = (
+            (lambda some: recompute.apply(some, self.graph, plan.recompute_blocks))
+            if plan.recompute == "full"
+            else tuple
+        )
         schedule = pipeline.apply(self.orders[stage], data, again)
         groups = _groups(place)
         clipped = [index for index, group in enumerate(groups) if group.size > 1 and group.name in _REDUCING]

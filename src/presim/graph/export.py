@@ -347,7 +347,7 @@ def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, Any]
 
     accepted = inspect.signature(model.forward).parameters
     config = getattr(model, "config", None)
-    images = getattr(config, "vision_config", None) or config
+    images: Any = getattr(config, "vision_config", None) or config
     given: dict[str, Any] = {}
     if "pixel_values" in accepted and hasattr(images, "image_size"):
         sides = (images.image_size,) * 2 if isinstance(images.image_size, int) else images.image_size

@@ -29,6 +29,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     optimizer: Literal["none", "adamw"] = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
+    passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
+    recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
+    cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
     style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:

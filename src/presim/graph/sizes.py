@@ -135,7 +135,7 @@ def choose_witnesses(constants: Iterable[int]) -> tuple[Witnesses, Witnesses]:
         Witnesses(batch, sequence)
         for batch, sequence in CANDIDATES
         if all(constant % batch and constant % sequence for constant in known)
-        and not any(_NEAREST >= abs(one - round(one / sequence) * sequence) for one in near if one > sequence // 2)
+        and not any(abs(one - round(one / sequence) * sequence) <= _NEAREST for one in near if one > sequence // 2)
     ]
     if len(usable) < 2:
         raise ValueError(f"each of {CANDIDATES} divides a size of the model")
