@@ -19,6 +19,7 @@ VERBS = {
     "simulate": "Price and simulate a saved trace, for the same or other hardware.",
     "graph": "Take a model as a graph of operators, or look into one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
+    "serve": "Predict what engines that serve a model deliver under a load.",
     "search": "Find the best plan for a model, or the best arguments of a command.",
     "report": "Show a result that was kept, or make a page of it.",
     "compare": "Compare results: what changed in time and memory, part by part.",

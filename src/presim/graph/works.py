@@ -134,6 +134,7 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
             causal=bool(node.attributes.get("is_causal", 0)),
             dtype=query.dtype,
             backend=backend,
+            window=int(str(node.attributes.get("window", 0))),
         )
         return [(f"aten::_{backend}_attention_{direction}", signature)]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from presim.errors import InputError
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.graph.sizes import Size, divide, product
 from presim.trace.dtypes import dtype_bytes
@@ -28,14 +29,15 @@ class Format:
     scaling: str  # as `Gemm.scaling`
     halves: bool = False  # two numbers lie in a byte
     largest: bool = False  # the scale needs a pass of its own
+    needs: str = "float8_e4m3fn"  # a type whose products the GPU must know
 
 
 FORMATS = {
     "fp8-tensor": Format("float8_e4m3fn", "", largest=True),
     "fp8-row": Format("float8_e4m3fn", "outer"),
     "fp8-block": Format("float8_e4m3fn", "block"),
-    "mxfp8": Format("float8_e4m3fn", "block"),
-    "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True),
+    "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs got both together
+    "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True, needs="float4_e2m1fn_x2"),
 }
 
 
@@ -49,6 +51,20 @@ def quantise(graph: OperatorGraph, format: Format) -> OperatorGraph:
 def passes() -> dict[str, Callable[[OperatorGraph], OperatorGraph]]:
     """Every format as a pass."""
     return {name: functools.partial(quantise, format=format) for name, format in FORMATS.items()}
+
+
+def check(names: Sequence[str], gpu: str, peak: Callable[[str], float | None]) -> None:
+    """Raise where a GPU cannot multiply in a pass' type; ``peak``: its rate for a type.
+
+    Raises:
+        InputError: with the passes that it can run.
+    """
+    for name in names:
+        if name in FORMATS and not peak(FORMATS[name].needs):
+            fit = ", ".join(other for other, format in FORMATS.items() if peak(format.needs))
+            raise InputError(
+                f"{gpu} has no matrix units for {name}; use {fit or 'no quantisation'}, or choose another --gpu"
+            )
 
 
 def _segment(segment: Segment, graph: OperatorGraph, format: Format, shapes: dict[tuple[Size, ...], int]) -> Segment:
