@@ -45,7 +45,12 @@ _PLAN = (  # option, field, type, help
     ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
-    ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
+    (
+        "--optimizer",
+        "optimizer",
+        click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
+        "What updates parameters; AdamW with states as its parameters are, in bf16 or in 8 bits.",
+    ),
     ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
 )
 

@@ -122,7 +122,7 @@ class _Job:
         for first in (True, False):
             end = optimizer.end_of_step(
                 held,
-                adamw=plan.optimizer == "adamw",
+                optimizer=plan.optimizer,
                 clip=plan.clip,
                 first=first,
                 update=data.update(),
@@ -195,7 +195,7 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
     """PyTorch's first choice for causal attention in 16 bits."""
     if plan.attention != "auto":
         return plan.attention
-    return "cudnn" if cluster.gpu.compute_major >= 9 else "flash"
+    return "cudnn" if cluster.gpu.vendor == "nvidia" and cluster.gpu.compute_major >= 9 else "flash"
 
 
 def _groups(place: Layout) -> list[Group]:

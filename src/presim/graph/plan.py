@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from presim.errors import InputError
+from presim.graph.passes.updates import Choice
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     recompute: Literal["none", "full"] = "none"  # of each repeated block
-    optimizer: Literal["none", "adamw"] = "adamw"
+    optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
     passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
