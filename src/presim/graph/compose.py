@@ -83,7 +83,7 @@ class _Job:
         split = context_parallel.apply(split, plan.context, plan.context_style)
         graph = attention.apply(split, _backend(plan, cluster))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
-        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.sequence)
+        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
         self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
         self.whole = self.graph.parameter_count()
         count = plan.pipeline * plan.virtual
