@@ -27,6 +27,7 @@ VERBS = {
     "gate": "Hold jobs against budgets for step time and memory, in CI.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",
+    "network": "Show a network, or how long a collective takes on it and which links are to blame.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
     "fit": "Fit prices to measurements.",
     "validate": "Run published cases and write what presim says beside what was measured.",
