@@ -40,6 +40,8 @@ class Evaluation:
     result: Result
     timelines: Mapping[int, Timeline]  # of every rank that was captured
     device: Device  # what the figures were held against
+    ranks: Mapping[int, PricedTrace]  # of every simulated rank
+    representatives: Representatives
 
 
 def evaluate(
@@ -88,9 +90,10 @@ def evaluate(
     world_size = chosen.manifest.world_size
     by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
     looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     said = [
         *changes.sentences(before, len(simulated), len(captured)),
-        *coverage_sentences(world_size, looked_at),
+        *coverage_sentences(world_size, looked_at, stopped=stopped),
         *_of_ranks(simulated, representatives),
         *notes,
         *pace(ranks),
@@ -98,7 +101,7 @@ def evaluate(
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives)
 
 
 def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:
