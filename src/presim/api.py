@@ -31,6 +31,9 @@ class SimulateKeywords(TypedDict, total=False):
     host_factor: float | None
     host_time: bool
     prices: Sequence[str | os.PathLike[str]]
+    bandwidth: Sequence[str]
+    stragglers: Sequence[str]
+    scale_op: Sequence[str]
 
 
 class RunKeywords(SimulateKeywords, total=False):
@@ -102,6 +105,7 @@ class SearchKeywords(TypedDict, total=False):
     jobs: int | None
     budget: float | None
     study: str | None
+    prune: Sequence[str]
     dtype: str
 
 

@@ -10,10 +10,11 @@ import msgspec
 
 from presim.analysis.caveats import PEERS_READY
 from presim.analysis.coverage import coverage_figures, coverage_sentences
-from presim.analysis.draws import unseen_ranks
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
+from presim.analysis.routing_draws import unseen_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
+from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
@@ -23,11 +24,11 @@ from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
 from presim.result import Coverage, Memory, Rank, Result
+from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
-from presim.trace.recurring import steadied
+from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Manifest, Trace
-from presim.trace.speedometer import alone, slowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Evaluation:
     result: Result
     timelines: Mapping[int, Timeline]  # of every rank that was captured
     device: Device  # what the figures were held against
+    ranks: Mapping[int, PricedTrace]  # of every simulated rank
+    representatives: Representatives
 
 
 def evaluate(
@@ -53,6 +56,7 @@ def evaluate(
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
     composed: bool = False,
+    changes: Changes | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
@@ -60,17 +64,22 @@ def evaluate(
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
     presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
+    ``changes``: what is to be otherwise than it was captured or is described.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
     captured, undisturbed, slowdown = (given_traces, True, None) if composed else _quietened(given_traces, rank)
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
-    given = options or Options()
+    changes, given = changes or Changes(), options or Options()
+    changes.check_operators(captured)
+    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster)
+    before, cluster = cluster, changes.cluster(cluster)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     priced = {
-        trace.manifest.rank: price_trace(trace, cluster, chain and chain(trace), prices=prices) for trace in captured
+        trace.manifest.rank: changes.prices(price_trace(trace, cluster, chain and chain(trace), prices=prices), cluster)
+        for trace in simulated
     }
-    representatives = Representatives(list(priced), stands_for)
+    representatives = Representatives(list(priced), spoken_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
@@ -79,20 +88,28 @@ def evaluate(
         for number in sorted(priced)
     ]
     world_size = chosen.manifest.world_size
-    looked_at = coverage_figures(world_size, representatives, coverage or RankCoverage())
-    said = [*coverage_sentences(world_size, looked_at), *_of_ranks(captured, representatives), *notes, *pace(ranks)]
+    by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
+    looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
+    said = [
+        *changes.sentences(before, len(simulated), len(captured)),
+        *coverage_sentences(world_size, looked_at, stopped=stopped),
+        *_of_ranks(simulated, representatives),
+        *notes,
+        *pace(ranks),
+    ]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives)
 
 
 def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:
     """The traces as of a machine alone, whether what recurs told them from it, and how much the rank's was slowed."""
-    by_themselves = [alone(trace) for trace in traces]
-    captured = steadied(by_themselves)
+    by_themselves = [on_idle_machine(trace) for trace in traces]
+    captured = without_host_noise(by_themselves)
     undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
-    return captured, undisturbed, slowed(_choose(traces, rank), _choose(by_themselves, rank))
+    return captured, undisturbed, slowdown_between(_choose(traces, rank), _choose(by_themselves, rank))
 
 
 def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:

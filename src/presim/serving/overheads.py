@@ -36,7 +36,7 @@ class Overheads:
 
 # Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
 # (gemm, moe of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of
-# blocks, by DeepGEMM or TensorRT-LLM, and experts of vLLM and TensorRT-LLM, tokens spread evenly or by a power law of 1.01.
+# blocks, by DeepGEMM or TensorRT-LLM, and experts of vLLM and TensorRT-LLM, tokens spread evenly or by a power law
 _SLOWER = {
     ("hopper", "product", "fp8-block"): 1.35,
     ("blackwell", "product", "fp8-block"): 1.3,
