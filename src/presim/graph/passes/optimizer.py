@@ -57,7 +57,6 @@ def end_of_step(
     *,
     adamw: bool,
     clip: bool,
-    first: bool,
     groups: list[int],
     stages: int = -1,
     update: Sequence[Do] = (),
@@ -67,13 +66,12 @@ def end_of_step(
     """Actions from the end of the last backward pass to the end of the step.
 
     ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``update``: what the
-    optimizer's step ends with. ``first``: the optimizer's states are made.
+    optimizer's step ends with.
     """
     actions = []
     if clip and held:
         actions.append(_clip(held, groups, stages, tables, hosts))
     if adamw and held:
-        actions += [_states(held, tables, hosts)] if first else []
         actions += [_adamw(held, tables, hosts), *update]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
@@ -87,7 +85,7 @@ def end_of_step(
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def _states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
+def states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
     """Both moments and the step counters of AdamW, in fp32; they stay."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     keys: dict[str, Key] = {}

@@ -58,9 +58,13 @@ class Pipeline:
             chunk = step.stage // self._ranks
             if step.kind == FORWARD:
                 actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro)
-            elif step.kind in (BACKWARD, INPUT, WEIGHT):
+            elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += self._used(step) if step.kind == BACKWARD else []
+            elif step.kind == WEIGHT:
+                again = len(recomputed(self.backward_runs(step.stage))) > len(self.backward_runs(step.stage))
+                actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
                 actions += self._used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages))
@@ -77,6 +81,14 @@ class Pipeline:
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
         return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
+
+    def weight_runs(self, stage: int, micro: int = 0, again: bool = False) -> tuple[Run, ...]:
+        """The part of a stage's backward pass that makes gradients of weights, where it is apart."""
+        chunk, segments = stage // self._ranks, self._graph.segments
+        return tuple(
+            Run(segment, block, micro, again and bool(segments[segment].name), chunk)
+            for segment, block in self._stages[stage].weights
+        )
 
     def held(self, micros: int) -> frozenset[Key]:
         """Storages that no block frees: what comes and what is sent."""
