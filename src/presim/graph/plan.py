@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from presim.errors import InputError
+from presim.graph.passes.updates import Choice
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,16 +27,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     context_style: Literal["all-gather", "ulysses"] = "all-gather"  # how their attention sees the other parts
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
-    schedule: Literal["", "gpipe", "1f1b", "interleaved"] = ""  # empty: 1f1b, interleaved where virtual
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""  # empty: 1f1b, interleaved if virtual
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # what data-parallel ranks share
     shard: int = 0  # of hsdp: neighbouring data-parallel ranks that shard parameters; others have copies
     overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
     stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     recompute: Literal["none", "full"] = "none"  # of each repeated block
-    optimizer: Literal["none", "adamw"] = "adamw"
+    optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
+    passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
+    recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
+    cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
     style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:
