@@ -73,6 +73,7 @@ CLIENTS = {
     "options",
     "verbs",
     "api",
+    "job",
     "__init__",
     "__main__",
 }  # they call the flow from outside
