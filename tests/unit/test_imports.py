@@ -81,6 +81,7 @@ CLIENTS = {
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
     "presim.graph.export",
+    "presim.serving.vllm_engine",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",
