@@ -42,6 +42,7 @@ class Evaluation:
     device: Device  # what the figures were held against
     ranks: Mapping[int, PricedTrace]  # of every simulated rank
     representatives: Representatives
+    options: Options  # of the engine, with the factor of the hosts
 
 
 def evaluate(
@@ -108,7 +109,7 @@ def evaluate(
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device, priced, representatives)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options)
 
 
 @dataclasses.dataclass(frozen=True)
