@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
 import operator_tables as tables
 import public_datasets
-
 from presim import hardware
 from presim.cli.script import sentences
 from presim.cost.collectives.fit import Point
@@ -36,7 +36,7 @@ _HEAD = """# Collectives against public logs
 White-box model (`Hierarchical`) and TorchSim's statistical model, which was fitted to every second size of the logs of
 the same GPU; both on the other sizes. A log is one collective on so many GPUs in one dataset. Relative errors; bias is
 the signed median (positive: too slow); "within" is the share inside the white-box model's stated 80 %. Constants of
-the white-box model were fitted to sizes of these logs (`cost/collectives/efficiency.toml`), not to send/receive, whose
+the white-box model were fitted to sizes of these logs (`calibration/collectives.toml`), not to send/receive, whose
 table of one machine is a copy of another's, nor to RoCE. Made by `validation/collectives.py`.
 
 Of {logs} logs {good} are within a median error of 10 %. The others: Echo's A100 with 40 GB take half as long again

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presim.capture.run import Capture
     from presim.changes import Changes
     from presim.figures.comparison import Comparison
+    from presim.figures.explanation import Explanation
     from presim.figures.training import Projection
     from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
@@ -54,7 +55,7 @@ def run_and_evaluate(
         CaptureError: the script cannot be run here, or left nothing to price.
     """
     from presim.capture.device_values.policies import seeded
-    from presim.cost.given import check
+    from presim.cost.estimators import check
     from presim.trace import store
 
     if options.draws > 1:
@@ -91,7 +92,7 @@ def _over_draws(
     Raises:
         CaptureError: the script fails with another draw.
     """
-    from presim.analysis.draws import over_draws
+    from presim.analysis.routing_draws import over_draws
     from presim.capture.device_values.policies import seeded
     from presim.errors import CaptureError
 
@@ -108,7 +109,7 @@ def _over_draws(
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
     """What a capture comes to; folders in which nothing could be measured hold no prices."""
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
 
     return evaluate(
         job.traces,
@@ -166,6 +167,42 @@ def _chosen(options: ClusterOptions) -> Cluster:
     return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
 
 
+def cluster_of_command(command: Sequence[str], options: RunOptions) -> Cluster:
+    """The cluster that the options and a launch command describe together.
+
+    Raises:
+        InputError: they contradict each other, or no such cluster is known.
+    """
+    return _target(_launch(command, options.module), options)
+
+
+def capture_command(
+    command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None
+) -> Capture:
+    """Capture a script or a launch command with its arguments on the emulated cluster.
+
+    Raises:
+        InputError: an option or the script cannot be used.
+        CaptureError: the script cannot be run here, or left nothing to price.
+    """
+    return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
+
+
+def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
+    """The cluster that a saved job is simulated on: the options', completed by what was captured.
+
+    Raises:
+        InputError: there is no job, or no such cluster is known.
+    """
+    from presim.trace import store
+
+    return _cluster_of(store.load(directory).manifest, options)
+
+
+def _cluster_of(captured: JobManifest, options: EvaluationOptions) -> Cluster:
+    return _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+
+
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
     """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
     from presim.profile.job import here
@@ -208,7 +245,7 @@ def _capture(
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.hardware.host import ORDINARY, host_factor
     from presim.live.server import LiveServer
 
@@ -251,7 +288,7 @@ def compose_and_evaluate(
 def _compose(
     model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
 ) -> tuple[Evaluation, tuple[Trace, ...]]:
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.graph.compose import compose
     from presim.graph.take import open_graph
     from presim.trace import store
@@ -321,7 +358,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     job = store.load(directory)
     captured = job.manifest
     changes = _changes(options)
-    target = _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+    target = _cluster_of(captured, options)
     traces, stands_for, scaled = _at_size(job, target.world_size)
     return evaluate(
         traces,
@@ -433,3 +470,42 @@ def compare_jobs(
         raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
     results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
     return compare(results)
+
+
+def explain_job(
+    directory: str | os.PathLike[str],
+    options: EvaluationOptions,
+    *,
+    model: str | None = None,
+    plan_file: str | None = None,
+    dtype: str = "bfloat16",
+    progress: Progress = lambda text: None,
+) -> Explanation:
+    """What limits a saved job, and what would help.
+
+    ``model``: what was trained, so that other plans can be composed; ``plan_file`` completes what its capture says.
+
+    Raises:
+        InputError: there is no job, it has no step time, or its plan is not known.
+    """
+    from presim.explain.explain import Planned, explain
+    from presim.graph.like import plan_of
+    from presim.graph.plan import read_plan
+    from presim.trace import store
+
+    planned = None
+    if model is not None:
+        job = store.load(directory)
+        plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
+        there = _as_captured(options, job.manifest)
+
+        def compose(plan: Plan) -> Result:
+            return compose_and_evaluate(model, plan, there, dtype=dtype).result
+
+        planned = Planned(plan, compose)
+
+    def simulate(changed: EvaluationOptions) -> Result:
+        return evaluate_saved(directory, changed).result
+
+    evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
+    return explain(directory, evaluation, cluster, options, simulate, planned, progress)

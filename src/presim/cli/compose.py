@@ -27,6 +27,8 @@ _PLAN = (  # option, field, type, help
     ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
     ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
     ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
+    ("--cp", "context", click.IntRange(1), "Ranks that have a part of each sequence."),
+    ("--cp-style", "context_style", click.Choice(("all-gather", "ulysses")), "How attention sees the other parts."),
     ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
     ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
     (
@@ -45,7 +47,12 @@ _PLAN = (  # option, field, type, help
     ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
-    ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
+    (
+        "--optimizer",
+        "optimizer",
+        click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
+        "What updates parameters; AdamW with states as its parameters are, in bf16 or in 8 bits.",
+    ),
     ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
 )
 
@@ -61,7 +68,24 @@ def _plan_options(function: Any) -> Any:
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
 @_plan_options
+@click.option(
+    "--pass",
+    "passes",
+    multiple=True,
+    metavar="PASS",
+    help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, fp8-tensor, "
+    "fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; repeatable, in order.",
+)
+@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only so many blocks, from the first on.")
+@click.option("--cuda-graphs", is_flag=True, default=None, help="Launch by CUDA graphs: no host time between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
+@click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Split along the sequence between --tp's layers.")
+@click.option(
+    "--vocabulary/--no-vocabulary",
+    "vocabulary_parallel",
+    default=None,
+    help="Split embedding, output layer and loss by words between --tp's ranks; --sp does.",
+)
 @click.option("--overlap/--no-overlap", "overlap", default=None, help="Of ddp and zero1: communicate while computing.")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
@@ -84,7 +108,7 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
     said = {name: options.pop(name) for name in fields if name in options}
-    said = {name: value for name, value in said.items() if value is not None}
+    said = {name: value for name, value in said.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
     if like is None:
         plan = read_plan(plan_file, said)

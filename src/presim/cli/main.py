@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from presim.cli import early
+from presim.cli import early_interrupt
 
-with early.Leaving():
+with early_interrupt.EarlyInterrupt():
     import importlib
     import sys
     from typing import Any
@@ -21,13 +21,17 @@ VERBS = {
     "compose": "Predict a training job from a model and a plan, without a program.",
     "serve": "Predict what engines that serve a model deliver under a load.",
     "search": "Find the best plan for a model, or the best arguments of a command.",
+    "deploy": "Find the deployment of a model that serves most within an SLO.",
     "report": "Show a result that was kept, or make a page of it.",
     "compare": "Compare results: what changed in time and memory, part by part.",
+    "explain": "Say what limits a saved job and what would help, each candidate simulated.",
     "training": "Say how long a whole training takes and what it costs, with failures and checkpoints.",
     "gate": "Hold jobs against budgets for step time and memory, in CI.",
     "trace": "Look into a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import what others measured.",
+    "network": "Show a network, or how long a collective takes on it and which links are to blame.",
     "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
+    "calibrate": "Correct predictions of serving by a benchmark of your own.",
     "fit": "Fit prices to measurements.",
     "validate": "Run published cases and write what presim says beside what was measured.",
     "doctor": "Say what is there, what is missing, and which command mends it.",

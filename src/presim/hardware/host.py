@@ -2,7 +2,7 @@
 
 A capture measures all along how fast its machine is at what hosts of GPUs do, and divides CPU time by that
 (`shim/core/pace.h`). How much longer known stretches of host work took than on a machine alone is divided out
-(`presim.trace.speedometer`), and of stretches that recur what disturbed them (`presim.trace.recurring`). The factor
+(`presim.trace.capture_speed`), and of stretches that recur what disturbed them (`presim.trace.host_noise`). The factor
 from there to a server is its node's (`Node.host_factor`, with its source), else that of a typical server of today.
 Where it comes from: docs/decisions/host-factor.md.
 
@@ -12,9 +12,11 @@ reference host.
 
 from __future__ import annotations
 
-TYPICAL_FACTOR = 1.7
-ORDINARY = 1.3  # time as it comes, over what is left of it without disturbances: on a quiet machine
-REFERENCE_PROBE_NS = 545_000
+from presim.calibration import value
+
+TYPICAL_FACTOR = value("host.server_factor")
+ORDINARY = value("host.ordinary_disturbance")
+REFERENCE_PROBE_NS = round(value("host.reference_probe_ns"))
 _LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from presim.capture.ranks.captured import PEERS, Captured, read_trace
-from presim.capture.ranks.kinds import Kinds
+from presim.capture.ranks.distinct_replicas import DistinctReplicas
+from presim.capture.ranks.launch_config import LaunchConfig, Wave
 from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
-from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, wide_sample
+from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
 from presim.capture.ranks.selection import Checks
-from presim.capture.ranks.setting import Setting, Wave
 from presim.capture.ranks.wave import run_wave, show_output
 from presim.errors import CaptureError
 from presim.trace import spans
@@ -35,7 +35,8 @@ _PROCESSES = 16  # that run at once, unless two replicas are more
 _PER_GAP = 1  # replicas to run at once between two that differ
 _LISTED = 8  # ranks that a sentence names
 _EVERY_RANK = "every rank ran"
-_FIRST_SAMPLE = "the second, the middle and the last rank ran beside rank 0"
+_FIRST_SAMPLE = "the last rank ran beside rank 0"
+_UNREAD = "nothing outside PyTorch reads the rank but to choose a device"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _WIDER = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
 _BETWEEN = "ranks between those that differ"
@@ -53,7 +54,7 @@ class Found:
     notes: tuple[str, ...]
 
 
-def capture_differing(steps: int, checks: Checks, setting: Setting, progress: Progress) -> Found:
+def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> Found:
     """Run the ranks that may differ, and compare them.
 
     Raises:
@@ -70,7 +71,7 @@ def capture_differing(steps: int, checks: Checks, setting: Setting, progress: Pr
     return sampling.found()
 
 
-def _all_ranks(steps: int, setting: Setting, progress: Progress) -> Found:
+def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> Found:
     world = tuple(range(setting.cluster.world_size))
     wave = Wave(world, steps, hidden=frozenset(world[1:]))
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
@@ -91,7 +92,7 @@ def _merged(traces: Sequence[Trace]) -> Found:
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
         return Found(tuple(traces), {}, coverage, (_no_grid(ranks),))
-    kinds = Kinds(layout)
+    kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
         notes += _another_kind(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
@@ -102,16 +103,16 @@ def _merged(traces: Sequence[Trace]) -> Found:
 class _Sampling:
     """The replicas of a large world that were run, and which to run next."""
 
-    def __init__(self, steps: int, checks: Checks, setting: Setting, progress: Progress) -> None:
+    def __init__(self, steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
         self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
         self.world = setting.cluster.world_size
-        self.kinds = Kinds(Layout(self.world))
+        self.kinds = DistinctReplicas(Layout(self.world))
         self.is_regular = True  # the ranks that exchange messages form a grid, so that there are replicas of them
         self.reads: tuple[str, ...] = ()
         self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
         self.notes: list[str] = []
         self.rules: dict[str, None] = {}
-        self._found_new = False  # the wave before showed a new kind
+        self._found_new = False  # a kind that is not known from ranks between others
         self._end_s = 0.0  # of the monotonic clock: no further wave begins after it
 
     def run_first(self) -> None:
@@ -120,7 +121,7 @@ class _Sampling:
         while True:
             ranks = together(groups)
             layout = self._layout(ranks)
-            self.kinds, self.is_regular = Kinds(layout or Layout(self.world)), layout is not None
+            self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
             numbers = self._next([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _SCOUTS)
@@ -156,7 +157,6 @@ class _Sampling:
     def _take(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
         """Compare the replicas that ran with those that are known."""
         by_rank = {item.rank: item for item in captured}
-        self._found_new = False
         for number in numbers:
             items = [by_rank[rank] for rank in self.kinds.ranks(number)]
             if failures := [item for item in items if item.failed]:
@@ -200,8 +200,13 @@ class _Sampling:
     def _choices(self) -> list[tuple[str, list[int]]]:
         """Ranks to look at with the rule that names them, most telling first."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
-        choices = [(_AXES, axis_sample(groups, self.world))]
-        if depends_on_rank(self.reads) or self.checks.count:
+        looks_far = depends_on_rank(self.reads) or bool(self.checks.count)
+        choices = []
+        if looks_far or not is_line(groups, self.world):
+            choices.append((_AXES, axis_sample(groups, self.world)))
+        elif self.checks.count is None:
+            self.rules[_UNREAD] = None
+        if looks_far:
             choices.append((_WIDER, wide_sample(groups, self.world)))
         between: list[int] = []
         if self.checks.count:
@@ -222,6 +227,7 @@ class _Sampling:
             left = [number for number in numbers if number and number not in kinds.kind and number not in self.failed]
             if left and room > 0:
                 self.rules[rule] = None
+                self._found_new &= rule != _BETWEEN
                 return left[:room]
         return []
 
@@ -240,7 +246,7 @@ class _Sampling:
         return Found(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
 
 
-def _another_kind(kinds: Kinds, number: int, different: str) -> list[str]:
+def _another_kind(kinds: DistinctReplicas, number: int, different: str) -> list[str]:
     """The note on a replica that differs from the first; none for one of a kind that is known."""
     return [f"{_listed(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
 
