@@ -66,8 +66,9 @@ def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) ->
     counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     sentence = f"no plan of {len(trials)} is feasible: {counted}"
     if nearest is not None:
+        plan = show(nearest[1], _varying(trials))
         return (
-            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {show(nearest[1], _varying(trials))}. "
+            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {plan}. "
             "Use more GPUs, recompute, or a smaller micro-batch"
         )
     first = next((trial.words for trial in trials if trial.words), "")
