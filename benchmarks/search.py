@@ -1,4 +1,4 @@
-"""CPU time and memory of `presim search` over the plans of a model: all of a space decided, with the same optimum twice.
+"""CPU time and memory of `presim search` over the plans of a model; searched again, its study gives the same answer.
 
 python benchmarks/search.py [MODEL] [--nodes N] [--knobs KNOB=V,V…]…; the default is Llama 3 70B on 512 H100.
 """
