@@ -56,6 +56,8 @@ MAY_IMPORT = {
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
+    # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
+    "serving": {"presim.trace", "presim.hardware", "presim.cost"},
     "shim": set(),
 }
 CLIENTS = {

@@ -51,8 +51,8 @@ def command(
 
     With --nccl-tests, presim writes a cluster file for --cluster of other verbs. It contains fitted constants of the
     collective model, and the measurements. Each log covers one collective on one number of ranks; give logs of one node
-    and of several. Half of the sizes are held out to report the error. Folders of logs (*.log) and the collective tables
-    of aiconfigurator, vTrain, vidur and Frontier work too.
+    and of several. Half of the sizes are held out to report the error. Folders of logs (*.log) and the collective
+    tables of aiconfigurator, vTrain, vidur and Frontier work too.
 
     With --update, the statistical model of such a file learns from collectives that PyTorch's profiler recorded on two
     or more ranks. The shortest time over all ranks is the collective's own; the rest is late ranks.

@@ -19,6 +19,7 @@ VERBS = {
     "simulate": "Simulate a saved trace on the same or other hardware.",
     "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
+    "serve": "Predict what engines that serve a model deliver under a load.",
     "search": "Find the best plan for a model, or the best arguments for a command.",
     "report": "Show a saved result, or write it as an HTML page.",
     "compare": "Show what changed between predictions in time and memory, part by part.",

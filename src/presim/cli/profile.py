@@ -36,8 +36,8 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
     work, norms, softmax, reductions, optimizers, look-ups and copies. One GPU is enough to price a job for a thousand.
     Operators that the table already has are skipped, so repeat a call that was stopped.
 
-    With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from datasets that
-    `presim fit` reads, and are added to the tables in DIR. DATA may be `aiconfigurator`, the package from PyPI.
+    With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from datasets
+    that `presim fit` reads, and are added to the tables in DIR. DATA may be `aiconfigurator`, the package from PyPI.
     """
     lines = _imported(imports, out) if imports else _measured(out, trace, seconds, quiet)
     if not quiet:

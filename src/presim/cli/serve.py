@@ -1,0 +1,217 @@
+"""``presim serve``: what a deployment of a model delivers under a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from presim.serving.deployment import Deployment
+    from presim.serving.workload import Workload
+
+_WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
+_ENGINE = (
+    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
+    click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
+    click.option(
+        "--dp", type=click.IntRange(1), default=1, show_default=True, help="Attention ranks that share experts."
+    ),
+    click.option("--ep", is_flag=True, help="Experts whole on their ranks, instead of cut."),
+    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Type of the weights."),
+    click.option("--expert-weights", type=_WEIGHTS, help="Type of experts' weights; default: as --weights."),
+    click.option(
+        "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
+    ),
+    click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="As vLLM's."),
+    click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="As vLLM's."),
+    click.option(
+        "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="As vLLM's."
+    ),
+    click.option("--max-model-len", type=click.IntRange(1), help="As vLLM's; default: the model's."),
+    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
+    click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
+    click.option(
+        "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="As vLLM's."
+    ),
+    click.option(
+        "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
+    ),
+    click.option("--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As vLLM's."),
+    click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="No CUDA graphs."),
+)
+_LOAD = (
+    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second; default: all at once."),
+    click.option("--concurrency", type=click.IntRange(0), default=0, help="Requests in flight at most; 0: no limit."),
+    click.option("--requests", type=click.IntRange(1), help="How many; default: 1000, or all of a trace."),
+    click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
+    click.option("--output", default="256", show_default=True, help="Output tokens, likewise."),
+    click.option(
+        "--arrivals",
+        type=click.Choice(("poisson", "gamma", "constant", "burst", "ramp")),
+        default="poisson",
+        show_default=True,
+        help="How requests come.",
+    ),
+    click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="Of gamma arrivals."),
+    click.option("--burst", type=click.IntRange(1), default=8, help="Requests of a burst."),
+    click.option("--ramp-to", type=click.FloatRange(0, min_open=True), help="Rate at the end of a ramp."),
+    click.option("--shared-prefix", type=click.IntRange(0), default=0, help="Tokens that prompts of a group share."),
+    click.option("--groups", type=click.IntRange(1), default=1, help="Groups that share a prefix."),
+    click.option("--turns", type=click.IntRange(1), default=1, help="Turns of a conversation."),
+    click.option("--think", "think_s", type=click.FloatRange(0), default=0.0, help="Seconds between turns."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything that is drawn."),
+    click.option("--trace", type=click.Path(path_type=Path), help="A public trace of requests, instead of drawn ones."),
+    click.option("--workload", "saved", type=click.Path(path_type=Path), help="A workload that was saved."),
+    click.option("--save-workload", type=click.Path(path_type=Path), help="Save the workload."),
+)
+_FLEET = (
+    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines."),
+    click.option("--prefill-replicas", type=click.IntRange(0), default=0, help="Engines that only prefill."),
+    click.option("--prefill-tp", type=click.IntRange(1), help="Their tensor-parallel ranks; default: as --tp."),
+    click.option(
+        "--router",
+        type=click.Choice(("round-robin", "least-loaded", "power-of-two", "prefix", "session")),
+        default="round-robin",
+        show_default=True,
+        help="Who gets a request.",
+    ),
+    click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
+    click.option(
+        "--slo-percentile", type=click.FloatRange(0, 100), default=99.0, show_default=True, help="That keeps it."
+    ),
+)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
+    def add(function: _Function) -> _Function:
+        for option in reversed([one for group in groups for one in group]):
+            function = option(function)
+        return function
+
+    return add
+
+
+@click.command("serve")
+@click.argument("model")
+@click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
+@click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
+@click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
+@_options(_ENGINE, _LOAD, _FLEET)
+@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+@click.option("--detailed", is_flag=True, help="With each request's times in the JSON.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
+@click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
+    """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
+
+    MODEL is a known name (llama-3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
+    the model's shape; requests are scheduled as vLLM's own scheduler does.
+    """
+    from presim.errors import ExitCode
+    from presim.serving import metrics, record
+    from presim.serving.deployment import predict
+
+    outputs = {name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet")}
+    _check(outputs)
+    slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
+    deployment = _deployment(model, gpu, node, fabric, options)
+    workload = _workload(options)
+    prediction = predict(deployment, workload, slo, seed=options["seed"])
+    if outputs["html"]:
+        from presim.serving import page
+
+        page.write(prediction, outputs["html"])
+    if outputs["perfetto"]:
+        from presim.serving import timeline
+
+        timeline.write(prediction.served, outputs["perfetto"])
+    if outputs["json_file"]:
+        _deliver(record.encode(prediction, each=outputs["detailed"]), outputs["json_file"])
+    if not outputs["quiet"] and outputs["json_file"] != "-":
+        from rich.console import Console
+
+        Console(highlight=False).print(record.screen(prediction))
+    return int(ExitCode.STANDS)
+
+
+def _check(outputs: dict[str, Any]) -> None:
+    from presim.files import check_writable
+
+    for name in ("json_file", "html", "perfetto"):
+        if outputs[name] not in (None, "-"):
+            check_writable(outputs[name])
+
+
+def _deliver(content: bytes, path: str) -> None:
+    import sys
+
+    from presim.files import write_file
+
+    if path == "-":
+        sys.stdout.buffer.write(content)
+    else:
+        write_file(path, content)
+
+
+def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any]) -> Deployment:
+    import dataclasses
+
+    from presim.hardware.choose import choose_cluster
+    from presim.serving.deployment import Deployment
+    from presim.serving.model import find
+    from presim.serving.plan import Plan
+    from presim.serving.step import build
+
+    fields = {field.name for field in dataclasses.fields(Plan)}
+    plan = Plan(**{name: options.pop(name) for name in list(options) if name in fields})
+    shape = find(model)
+    plan.check(shape)
+
+    def engine(one: Plan) -> Any:
+        return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus))
+
+    first = options["prefill_replicas"]
+    prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
+    return Deployment(engine(plan), options["replicas"], options["router"], prefill, first)
+
+
+def _workload(options: dict[str, Any]) -> Workload:
+    from presim.serving import generate, traces, workload
+
+    if options["trace"] is not None:
+        made = traces.read_trace(options["trace"], options["requests"])
+    elif options["saved"] is not None:
+        made = workload.read(options["saved"])
+        made = made.first(options["requests"] or len(made))
+    else:
+        names = (
+            "rate",
+            "arrivals",
+            "burstiness",
+            "ramp_to",
+            "burst",
+            "concurrency",
+            "shared_prefix",
+            "groups",
+            "turns",
+        )
+        made = generate.generate(
+            generate.Recipe(
+                options["requests"] or 1000,
+                generate.lengths_of(options["prompt"]),
+                generate.lengths_of(options["output"]),
+                think_s=options["think_s"],
+                seed=options["seed"],
+                **{name: options[name] for name in names},
+            )
+        )
+    if options["save_workload"] is not None:
+        workload.write(made, options["save_workload"])
+    return made

@@ -1,0 +1,141 @@
+"""What one engine may do (`Limits`), what its steps take (`StepTimes`), which engines serve (`Replica`, `Fleet`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.fast import state
+
+Floats = NDArray[np.float64]
+Role = Literal["any", "prefill", "decode"]
+Router = Literal["round-robin", "least-loaded", "power-of-two", "prefix", "session"]
+
+ROLES: dict[Role, int] = {"any": state.ANY, "prefill": state.PREFILL, "decode": state.DECODE}
+ROUTERS: dict[Router, int] = {
+    "round-robin": state.ROUND_ROBIN,
+    "least-loaded": state.LEAST_LOADED,
+    "power-of-two": state.POWER_OF_TWO,
+    "prefix": state.PREFIX,
+    "session": state.SESSION,
+}
+GRID = state.GRID
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What vLLM's scheduler holds an engine to, by vLLM's names; defaults are those of vLLM 0.33."""
+
+    num_gpu_blocks: int  # the null block counted
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 131072
+    async_scheduling: bool = True
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    enable_prefix_caching: bool = True
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+    long_prefill_token_threshold: int = 0
+    pipeline_parallel_size: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine would start with."""
+        if self.num_gpu_blocks < 2:
+            raise InputError(
+                f"the KV cache has {self.num_gpu_blocks} blocks of {self.block_size} tokens, of which vLLM keeps one "
+                "empty: give the engine more memory"
+            )
+        least = min(self.max_num_seqs, self.max_num_batched_tokens, self.max_model_len, self.pipeline_parallel_size)
+        if least < 1 or self.pipeline_parallel_size > 64:
+            raise InputError("batch limits are at least 1, and at most 64 pipeline stages; correct them")
+
+    @property
+    def depth(self) -> int:
+        """Batches in flight: vLLM's max_concurrent_batches with its second model runner."""
+        return self.pipeline_parallel_size + (1 if self.async_scheduling else 0)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache holds."""
+        return (self.num_gpu_blocks - 1) * self.block_size
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Times of one pipeline stage for a step, in ns, as `presim.serving.fast.cost` reads them."""
+
+    token_ns: Floats  # [tokens of the step] linear layers and communication
+    head_ns: Floats  # [sequences] logits and sampling
+    prefill_ns: Floats  # [log2 queries, log2 keys] attention of one prompt's chunk
+    decode_ns: Floats  # [log2 sequences, log2 keys] attention of all decodes
+    host_ns: float = 0.0  # before a step
+    host_seq_ns: float = 0.0
+    back_ns: float = 0.0  # after it
+    back_seq_ns: float = 0.0
+
+    def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
+        """Device time of a stage for chunks (queries, keys) and decodes (keys), as the loop has it."""
+        tokens = sum(queries for queries, _ in prefills) + len(decodes)
+        total = float(self.token_ns[tokens] + self.head_ns[len(prefills) + len(decodes)])
+        total += sum(between(self.prefill_ns, queries, keys) for queries, keys in prefills)
+        return total + (between(self.decode_ns, len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0)
+
+
+def between(table: Floats, one: float, two: float) -> float:
+    """A value between a table's powers of two."""
+    from presim.serving.fast import cost
+
+    return cost.between(np.log2(table).ravel().tolist(), 0, float(one), float(two))
+
+
+def constant_times(ns: float, limits: Limits) -> StepTimes:
+    """Steps that all take the same, for tests of what is scheduled."""
+    return StepTimes(
+        np.full(limits.max_num_batched_tokens + 1, ns),
+        np.zeros(limits.max_num_seqs + 1),
+        np.full((GRID, GRID), 1e-9),
+        np.full((GRID, GRID), 1e-9),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """One engine of a fleet."""
+
+    limits: Limits
+    times: StepTimes
+    role: Role = "any"
+    born_ns: int = 0  # when it serves its first request
+    gone_ns: int = state.FOREVER  # when it takes no more; what it has, it finishes
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """Engines behind a router."""
+
+    replicas: tuple[Replica, ...]
+    router: Router = "round-robin"
+    seed: int = 0
+    input_ns: int = 0  # from a client to the engine's queue: HTTP, tokenization
+    output_ns: int = 0  # from the engine to the client: detokenization, HTTP
+    kv_token_bytes: int = 0  # of all layers, moved from prefill to decode
+    port_bytes_per_s: float = math.inf
+    port_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a fleet in which nobody prefills or nobody decodes."""
+        roles = {replica.role for replica in self.replicas}
+        if not self.replicas:
+            raise InputError("a fleet has at least one replica; name how many")
+        if ("prefill" in roles) != ("decode" in roles):
+            raise InputError("disaggregated serving has replicas for prefill and for decode; name how many of each")
+
+
+Scaled = Callable[[StepTimes], StepTimes]

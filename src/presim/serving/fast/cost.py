@@ -1,0 +1,73 @@
+"""What a step takes on the device, from tables of times.
+
+Linear layers by the step's tokens; logits by its sequences; attention of each prompt's chunk by its queries and keys;
+attention of all decodes by how many they are and by their mean context. Attention is interpolated between powers of
+two, in logarithms, in which it is nearly straight.
+"""
+
+from __future__ import annotations
+
+import math
+
+from presim.serving.fast.state import (
+    COST,
+    COSTS,
+    GRID,
+    KNOBS,
+    LOG,
+    LOG_CONTEXT,
+    LOG_PREFILL,
+    MAX_SEQS,
+    Program,
+    State,
+    Table,
+)
+
+
+def between(table: Table, first: int, one: float, two: float) -> float:
+    """A value of a table of logarithms over a grid of powers of two."""
+    x = math.log2(max(one, 1.0))
+    y = math.log2(max(two, 1.0))
+    i = min(int(x), GRID - 2)
+    j = min(int(y), GRID - 2)
+    u = x - i
+    v = y - j
+    at = first + i * GRID + j
+    low = table[at] * (1 - v) + table[at + 1] * v
+    high = table[at + GRID] * (1 - v) + table[at + GRID + 1] * v
+    return float(2.0 ** (low * (1 - u) + high * u))
+
+
+def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
+    """Time of one pipeline stage for a batch; notes its tokens of prompts and its context in the log."""
+    knob = replica * KNOBS
+    cost = p.knobs[knob + COST]
+    count = s.slot_count[p.slot_base[replica] + slot]
+    first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]
+    tokens = 0
+    decodes = 0
+    context = 0
+    prompt_tokens = 0
+    attention = 0.0
+    for place in range(first, first + count):
+        item = s.batch_item[place]
+        new = s.batch_tokens[place]
+        tokens += new
+        if new == 1:
+            decodes += 1
+            context += s.computed[item]
+        else:
+            prompt_tokens += new
+            attention += between(p.prefill_log, cost * GRID * GRID, float(new), float(s.computed[item]))
+    if decodes > 0:
+        attention += between(p.decode_log, cost * GRID * GRID, float(decodes), context / decodes)
+    s.log[entry * LOG + LOG_PREFILL] = prompt_tokens
+    s.log[entry * LOG + LOG_CONTEXT] = context
+    linear = p.token_ns[p.token_first[cost] + tokens] + p.head_ns[p.head_first[cost] + count]
+    return int(linear + attention)
+
+
+def host_ns(p: Program, replica: int, kind: int, sequences: int) -> int:
+    """Time of the host before a step (kind HOST_NS) or after it (BACK_NS)."""
+    at = p.knobs[replica * KNOBS + COST] * COSTS + kind
+    return int(p.costs[at] + p.costs[at + 1] * sequences)

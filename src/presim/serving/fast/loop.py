@@ -1,0 +1,231 @@
+"""The loop over arrivals and engines, in the order of time.
+
+An engine's core does as vLLM's does: it schedules while fewer than DEPTH batches are in flight, else it waits for the
+oldest batch and takes its output in. A request that arrives at the moment of a decision is part of it.
+"""
+
+from __future__ import annotations
+
+from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.output import update
+from presim.serving.fast.policy import schedule
+from presim.serving.fast.routing import arrive, send, transfer
+from presim.serving.fast.state import (
+    BACK_NS,
+    BLOCKS,
+    CONCURRENCY,
+    DEPTH,
+    ENTRIES,
+    FINISHED,
+    FOREVER,
+    HELD_HEAD,
+    HELD_TAIL,
+    HOST_NS,
+    IDLE,
+    IN_FLIGHT,
+    KNOBS,
+    LOG,
+    LOG_CHOSEN,
+    LOG_END,
+    LOG_PREEMPTED,
+    LOG_REPLICA,
+    LOG_RUNNING,
+    LOG_SEQS,
+    LOG_START,
+    LOG_TOKENS,
+    LOG_USED,
+    LOG_WAITING,
+    MAX_SEQS,
+    MOVING,
+    NOW,
+    OPEN,
+    OUTPUT_NS,
+    PAIRS,
+    PENDING,
+    PREFILL,
+    RECORD,
+    ROLE,
+    SCHEDULE,
+    STAGES,
+    STEPS,
+    UPDATE,
+    Program,
+    State,
+)
+
+_STAGES_AT_MOST = 64
+
+
+def run(p: Program, s: State) -> int:
+    """Go on until all requests are finished (returns 0) or a log has no more room (returns 1)."""
+    replicas = len(s.wake)
+    room = len(s.log) // LOG - 2
+    pair_room = len(s.gaps) // 2
+    widest = 0
+    for replica in range(replicas):
+        widest = max(widest, p.knobs[replica * KNOBS + MAX_SEQS])
+    while s.counters[OPEN] > 0:
+        if s.counters[STEPS] >= room or s.counters[PAIRS] + widest + 2 >= pair_room:
+            return 1
+        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= len(s.schedule) // 3:
+            return 1
+        first = 0
+        for replica in range(1, replicas):
+            if s.wake[replica] < s.wake[first]:
+                first = replica
+        if s.counters[PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
+            arrive(p, s)
+        elif s.wake[first] == FOREVER:
+            return 2  # nobody can go on: a request that never fits
+        else:
+            act(p, s, first)
+    return 0
+
+
+def act(p: Program, s: State, replica: int) -> None:
+    """One decision of an engine's core."""
+    now = s.wake[replica]
+    s.counters[NOW] = now
+    s.clock[replica] = max(s.clock[replica], now)
+    if s.action[replica] == UPDATE:
+        finish_oldest(p, s, replica)
+    else:
+        start_step(p, s, replica)
+    depth = p.knobs[replica * KNOBS + DEPTH]
+    has_work = s.n_running[replica] + s.waiting[replica] > 0
+    slots = s.n_slots[replica]
+    if s.action[replica] == IDLE:  # nothing could be scheduled
+        has_work = False
+    if slots < depth and has_work:
+        s.action[replica] = SCHEDULE
+        s.wake[replica] = s.clock[replica]
+    elif slots > 0:
+        s.action[replica] = UPDATE
+        at = p.slot_base[replica] + s.oldest[replica]
+        s.wake[replica] = max(s.clock[replica], s.slot_end[at])
+    else:
+        s.action[replica] = IDLE
+        s.wake[replica] = FOREVER
+
+
+def start_step(p: Program, s: State, replica: int) -> None:
+    """Schedule a batch and hand it to the device."""
+    knob = replica * KNOBS
+    slot = (s.oldest[replica] + s.n_slots[replica]) % p.knobs[knob + DEPTH]
+    chosen = s.clock[replica]
+    preempted = schedule(p, s, replica, slot, chosen)
+    at = p.slot_base[replica] + slot
+    if s.slot_count[at] == 0:
+        s.action[replica] = IDLE
+        return
+    entry = s.counters[STEPS]
+    s.counters[STEPS] += 1
+    ns = device_ns(p, s, replica, slot, entry)
+    ready = chosen + host_ns(p, replica, HOST_NS, s.slot_count[at])
+    s.clock[replica] = ready
+    start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
+    end = start
+    for stage in range(p.knobs[knob + STAGES]):
+        end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
+        s.stage_free[replica * _STAGES_AT_MOST + stage] = end
+    s.slot_end[at] = end
+    s.n_slots[replica] += 1
+    note(p, s, replica, slot, entry, preempted)
+    s.log[entry * LOG + LOG_CHOSEN] = chosen
+    s.log[entry * LOG + LOG_START] = start
+    s.log[entry * LOG + LOG_END] = end
+
+
+def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
+    """Write a step into the log, and its schedule where that is kept."""
+    at = entry * LOG
+    count = s.slot_count[p.slot_base[replica] + slot]
+    first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
+    tokens = 0
+    for place in range(first, first + count):
+        tokens += s.batch_tokens[place]
+        if p.whole[RECORD]:
+            row = s.counters[ENTRIES] * 3
+            s.schedule[row] = entry
+            s.schedule[row + 1] = s.batch_item[place]
+            s.schedule[row + 2] = s.batch_tokens[place]
+            s.counters[ENTRIES] += 1
+    s.log[at + LOG_REPLICA] = replica
+    s.log[at + LOG_TOKENS] = tokens
+    s.log[at + LOG_SEQS] = count
+    s.log[at + LOG_RUNNING] = s.n_running[replica]
+    s.log[at + LOG_WAITING] = s.waiting[replica]
+    s.log[at + LOG_USED] = p.knobs[replica * KNOBS + BLOCKS] - 1 - s.n_free[replica]
+    s.log[at + LOG_PREEMPTED] = preempted
+
+
+def finish_oldest(p: Program, s: State, replica: int) -> None:
+    """Wait for the oldest batch, take its output in, and give its tokens to the clients."""
+    slot = s.oldest[replica]
+    at = p.slot_base[replica] + slot
+    count = s.slot_count[at]
+    end = s.slot_end[at]
+    s.clock[replica] = max(s.clock[replica], end)
+    update(p, s, replica, slot)
+    s.clock[replica] += host_ns(p, replica, BACK_NS, count)
+    emit(p, s, replica, slot, s.clock[replica] + p.whole[OUTPUT_NS])
+    s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
+    s.n_slots[replica] -= 1
+
+
+def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:
+    """Tokens reach their clients at `now`; who has all sends its next request."""
+    first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
+    usual = now - s.emitted[replica]
+    alike = 0
+    for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
+        if s.batch_samples[place] == 0:
+            continue
+        item = s.batch_item[place]
+        if p.knobs[replica * KNOBS + ROLE] == PREFILL:
+            hand_over(p, s, item, now)
+            continue
+        if s.first[item] < 0:
+            s.first[item] = now
+        elif s.last[item] == s.emitted[replica]:
+            alike += 1
+        else:
+            gap(s, now - s.last[item], 1)
+        s.last[item] = now
+        if s.status[item] == FINISHED:
+            done(p, s, item, now)
+    if alike:
+        gap(s, usual, alike)
+    s.emitted[replica] = now
+
+
+def gap(s: State, ns: int, times: int) -> None:
+    """Note the time between two tokens."""
+    at = s.counters[PAIRS] * 2
+    s.gaps[at] = ns
+    s.gaps[at + 1] = times
+    s.counters[PAIRS] += 1
+
+
+def hand_over(p: Program, s: State, item: int, now: int) -> None:
+    """A prefill is done: its keys and values go to a replica that decodes."""
+    s.load[s.replica[item]] -= 1
+    s.status[item] = MOVING
+    transfer(p, s, item, now)
+
+
+def done(p: Program, s: State, item: int, now: int) -> None:
+    """A client has all of a request: it sends what followed, or what it had held back."""
+    s.load[s.replica[item]] -= 1
+    s.counters[OPEN] -= 1
+    s.counters[IN_FLIGHT] -= 1
+    child = p.child_first[item]
+    while child >= 0:
+        send(s, child, now + p.delay[child])
+        child = p.child_next[child]
+    held = s.counters[HELD_HEAD]
+    if held >= 0 and s.counters[IN_FLIGHT] < p.whole[CONCURRENCY]:
+        s.counters[HELD_HEAD] = s.next[held]
+        if s.counters[HELD_HEAD] < 0:
+            s.counters[HELD_TAIL] = -1
+        send(s, held, now)

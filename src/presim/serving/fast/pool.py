@@ -1,0 +1,175 @@
+"""The pool of blocks and its prefix cache, in the order in which vLLM's takes, frees and evicts.
+
+Free blocks are a list from sentinel to sentinel. Blocks that hold nothing cached go back to its front, cached ones to
+its end; the front is taken first. What is cached is found by a key of the content (`key_of`) in an open hash table;
+several blocks that hold the same are a chain in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from presim.serving.fast.state import BLOCK, CACHING, KNOBS, SEGMENT, Program, State
+
+_STREAM = 1 << 20  # blocks that a stream or a segment may have
+
+
+def key_of(p: Program, s: State, item: int, block: int) -> int:
+    """What identifies a request's block of tokens and all before it; never 0."""
+    size = p.knobs[s.replica[item] * KNOBS + BLOCK]
+    per_segment = p.whole[SEGMENT] // size
+    first = p.segment_first[item]
+    place = block // per_segment if per_segment > 0 else 0
+    if per_segment > 0 and place < p.segment_first[item + 1] - first:
+        return (p.segments[first + place] * _STREAM + block % per_segment + 1) * 2
+    return (p.stream[item] * _STREAM + block + 1) * 2 + 1
+
+
+def place_of(p: Program, s: State, replica: int, key: int) -> int:
+    """Where a key is in the table of hashes, or the empty place where it would be."""
+    first = p.hash_base[replica]
+    mask = p.hash_base[replica + 1] - first - 1
+    mixed = (key ^ (key >> 21) ^ (key >> 41)) & 0xFFFFFFFF
+    at = ((mixed * 1640531527) >> 20) & mask
+    while s.hash_key[first + at] != 0 and s.hash_key[first + at] != key:
+        at = (at + 1) & mask
+    return first + at
+
+
+def found(p: Program, s: State, replica: int, key: int) -> int:
+    """A cached block that holds a content, or -1."""
+    at = place_of(p, s, replica, key)
+    return s.hash_block[at] if s.hash_key[at] == key else -1
+
+
+def remember(p: Program, s: State, replica: int, key: int, block: int) -> None:
+    """Put a block into the cache."""
+    s.hash[block] = key
+    s.twin[block] = -1
+    at = place_of(p, s, replica, key)
+    if s.hash_key[at] != key:
+        s.hash_key[at] = key
+        s.hash_block[at] = block
+        return
+    other = s.hash_block[at]
+    while s.twin[other] >= 0:
+        other = s.twin[other]
+    s.twin[other] = block
+
+
+def forget(p: Program, s: State, replica: int, block: int) -> None:
+    """Take a block out of the cache."""
+    at = place_of(p, s, replica, s.hash[block])
+    s.hash[block] = 0
+    other = s.hash_block[at]
+    if other != block:
+        while s.twin[other] != block:
+            other = s.twin[other]
+        s.twin[other] = s.twin[block]
+    elif s.twin[block] >= 0:
+        s.hash_block[at] = s.twin[block]
+    else:
+        _empty(p, s, replica, at)
+
+
+def _empty(p: Program, s: State, replica: int, at: int) -> None:
+    """Free a place of the table; those behind it that it kept from their own places move up."""
+    first = p.hash_base[replica]
+    mask = p.hash_base[replica + 1] - first - 1
+    hole = at - first
+    probe = hole
+    while True:
+        probe = (probe + 1) & mask
+        key = s.hash_key[first + probe]
+        if key == 0:
+            break
+        mixed = (key ^ (key >> 21) ^ (key >> 41)) & 0xFFFFFFFF
+        home = ((mixed * 1640531527) >> 20) & mask
+        if ((probe - home) & mask) >= ((probe - hole) & mask):
+            s.hash_key[first + hole] = key
+            s.hash_block[first + hole] = s.hash_block[first + probe]
+            hole = probe
+    s.hash_key[first + hole] = 0
+
+
+def take(p: Program, s: State, replica: int) -> int:
+    """The free block that is to be used first; it leaves the cache."""
+    sentinel = p.base[replica]
+    block = s.free_next[sentinel]
+    _unlink(s, block)
+    s.n_free[replica] -= 1
+    if s.hash[block] != 0:
+        forget(p, s, replica, block)
+    s.refs[block] = 1
+    return block
+
+
+def touch(s: State, replica: int, block: int) -> None:
+    """One more request uses a cached block."""
+    if s.refs[block] == 0:
+        _unlink(s, block)
+        s.n_free[replica] -= 1
+    s.refs[block] += 1
+
+
+def _unlink(s: State, block: int) -> None:
+    s.free_next[s.free_prev[block]] = s.free_next[block]
+    s.free_prev[s.free_next[block]] = s.free_prev[block]
+
+
+def release(p: Program, s: State, item: int) -> None:
+    """Give all blocks of a request back, its last one first."""
+    replica = s.replica[item]
+    row = s.row[item]
+    if row < 0:
+        return
+    front = p.base[replica]
+    back = p.base[replica + 1] - 1
+    after = front  # blocks without content keep their order behind the front
+    for place in range(s.blocks[item] - 1, -1, -1):
+        block = s.table[row * p.row_blocks[0] + place]
+        s.refs[block] -= 1
+        if s.refs[block] > 0:
+            continue
+        left = s.free_prev[back]
+        if s.hash[block] == 0:
+            left = after
+            after = block
+        right = s.free_next[left]
+        s.free_prev[block] = left
+        s.free_next[block] = right
+        s.free_next[left] = block
+        s.free_prev[right] = block
+        s.n_free[replica] += 1
+    s.blocks[item] = 0
+    s.cached[item] = 0
+    s.row[item] = -1
+    s.rows[p.row_base[replica] + s.n_rows[replica]] = row
+    s.n_rows[replica] += 1
+
+
+def extend(p: Program, s: State, item: int, blocks: int) -> None:
+    """Give a request new blocks until it has as many."""
+    row = s.row[item] * p.row_blocks[0]
+    while s.blocks[item] < blocks:
+        s.table[row + s.blocks[item]] = take(p, s, s.replica[item])
+        s.blocks[item] += 1
+
+
+def cache(p: Program, s: State, item: int, tokens: int) -> None:
+    """Put a request's full blocks up to so many tokens into the cache."""
+    knob = s.replica[item] * KNOBS
+    if p.knobs[knob + CACHING] == 0:
+        return
+    full = min(tokens, s.tokens[item]) // p.knobs[knob + BLOCK]
+    row = s.row[item] * p.row_blocks[0]
+    while s.cached[item] < full:
+        block = s.cached[item]
+        remember(p, s, s.replica[item], key_of(p, s, item, block), s.table[row + block])
+        s.cached[item] += 1
+
+
+def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
+    """Blocks of a request that a replica's cache holds, from its first on."""
+    count = 0
+    while count < most and found(p, s, replica, key_of(p, s, item, count)) >= 0:
+        count += 1
+    return count

@@ -1,0 +1,239 @@
+"""Arrivals: the heap of what is still to come, and the router that chooses a replica."""
+
+from __future__ import annotations
+
+from presim.serving.fast.policy import enqueue
+from presim.serving.fast.pool import hit_blocks
+from presim.serving.fast.state import (
+    BLOCK,
+    BLOCKS,
+    BORN,
+    CONCURRENCY,
+    DECODE,
+    DRAWN,
+    FOREVER,
+    GONE,
+    HELD_HEAD,
+    HELD_TAIL,
+    IDLE,
+    IN_FLIGHT,
+    INPUT_NS,
+    KNOBS,
+    KV_BYTES,
+    LEAST_LOADED,
+    MAX_LEN,
+    MOVING,
+    NOW,
+    OPEN,
+    PENDING,
+    PORT_BPS,
+    PORT_NS,
+    POWER_OF_TWO,
+    PREFIX,
+    REFUSED,
+    ROLE,
+    ROUTER,
+    SCHEDULE,
+    SESSION,
+    TURN,
+    WAITING,
+    Program,
+    State,
+)
+
+
+def send(s: State, item: int, when: int) -> None:
+    """Add an arrival to the heap; at the same time the lower number comes first."""
+    at = s.counters[PENDING]
+    s.counters[PENDING] += 1
+    while at > 0:
+        above = (at - 1) // 2
+        time = s.heap_time[above]
+        if time < when or (time == when and s.heap_item[above] < item):
+            break
+        s.heap_time[at] = time
+        s.heap_item[at] = s.heap_item[above]
+        at = above
+    s.heap_time[at] = when
+    s.heap_item[at] = item
+
+
+def next_arrival(s: State) -> int:
+    """Take the first arrival out of the heap."""
+    item = s.heap_item[0]
+    s.counters[PENDING] -= 1
+    size = s.counters[PENDING]
+    when = s.heap_time[size]
+    last = s.heap_item[size]
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        if below + 1 < size and (
+            s.heap_time[below + 1] < s.heap_time[below]
+            or (s.heap_time[below + 1] == s.heap_time[below] and s.heap_item[below + 1] < s.heap_item[below])
+        ):
+            below += 1
+        if when < s.heap_time[below] or (when == s.heap_time[below] and last < s.heap_item[below]):
+            break
+        s.heap_time[at] = s.heap_time[below]
+        s.heap_item[at] = s.heap_item[below]
+        at = below
+    s.heap_time[at] = when
+    s.heap_item[at] = last
+    return item
+
+
+def arrive(p: Program, s: State) -> None:
+    """The next arrival: from a client, at an engine, or at a replica that decodes."""
+    now = s.heap_time[0]
+    item = next_arrival(s)
+    s.counters[NOW] = now
+    if s.status[item] == WAITING or s.status[item] == MOVING:
+        join(p, s, item, now)
+        return
+    if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
+        s.next[item] = -1
+        if s.counters[HELD_HEAD] < 0:
+            s.counters[HELD_HEAD] = item
+        else:
+            s.next[s.counters[HELD_TAIL]] = item
+        s.counters[HELD_TAIL] = item
+        return
+    s.sent[item] = now
+    replica = route(p, s, item, now)
+    s.replica[item] = replica
+    if replica < 0 or not holds(p, item, replica):
+        refuse(p, s, item, now)
+        return
+    s.load[replica] += 1
+    s.counters[IN_FLIGHT] += 1
+    s.status[item] = WAITING
+    if p.whole[INPUT_NS] > 0:
+        send(s, item, now + p.whole[INPUT_NS])
+    else:
+        join(p, s, item, now)
+
+
+def holds(p: Program, item: int, replica: int) -> bool:
+    """Whether a replica can ever serve a request."""
+    knob = replica * KNOBS
+    longest = min(p.prompt[item] + p.output[item], p.knobs[knob + MAX_LEN])
+    size = p.knobs[knob + BLOCK]
+    fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
+    return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
+
+
+def refuse(p: Program, s: State, item: int, now: int) -> None:
+    """No replica can serve it; those that would have followed are refused, too."""
+    s.status[item] = REFUSED
+    s.counters[OPEN] -= 1
+    child = p.child_first[item]
+    while child >= 0:
+        send(s, child, now)
+        child = p.child_next[child]
+
+
+def join(p: Program, s: State, item: int, now: int) -> None:
+    """A request is in its engine's queue; an idle engine wakes."""
+    replica = s.replica[item]
+    if s.status[item] == WAITING and s.queued[item] < 0:
+        s.queued[item] = now
+    s.status[item] = WAITING
+    if s.tokens[item] == 0:
+        s.tokens[item] = p.prompt[item]
+    enqueue(p, s, item)
+    if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
+        s.action[replica] = SCHEDULE
+        s.wake[replica] = max(now, s.clock[replica])
+
+
+def draw(s: State, below: int) -> int:
+    """A number that a seed decides (a linear congruence; Knuth, MMIX, its upper half)."""
+    s.counters[DRAWN] = (s.counters[DRAWN] * 1103515245 + 12345) & 0x7FFFFFFF
+    return ((s.counters[DRAWN] >> 8) * below) >> 23
+
+
+def serves(p: Program, replica: int, now: int, decodes: int) -> bool:
+    """Whether a replica is there and takes such requests."""
+    knob = replica * KNOBS
+    role = p.knobs[knob + ROLE]
+    fits = role == DECODE if decodes else role != DECODE
+    return fits and p.knobs[knob + BORN] <= now < p.knobs[knob + GONE]
+
+
+def least(p: Program, s: State, now: int, decodes: int) -> int:
+    """The replica with the fewest requests; the first among equals."""
+    best = -1
+    for replica in range(len(s.wake)):
+        if serves(p, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
+            best = replica
+    return best
+
+
+def following(p: Program, s: State, start: int, now: int) -> int:
+    """The first replica from a place on, round and round, that serves; -1: none does."""
+    replicas = len(s.wake)
+    for step in range(replicas):
+        replica = (start + step) % replicas
+        if serves(p, replica, now, 0):
+            return replica
+    return -1
+
+
+def route(p: Program, s: State, item: int, now: int) -> int:
+    """The replica that gets a new request; -1: none is there."""
+    kind = p.whole[ROUTER]
+    replicas = len(s.wake)
+    if replicas == 1:
+        return following(p, s, 0, now)
+    if kind == LEAST_LOADED:
+        return least(p, s, now, 0)
+    if kind == POWER_OF_TWO:
+        one = following(p, s, draw(s, replicas), now)
+        two = following(p, s, draw(s, replicas), now)
+        return two if one < 0 or (two >= 0 and s.load[two] < s.load[one]) else one
+    if kind == SESSION:
+        mixed = (p.stream[item] ^ (p.stream[item] >> 15)) & 0x7FFFFFFF
+        return following(p, s, ((mixed * 1640531527) >> 20) % replicas, now)
+    if kind == PREFIX:
+        return longest_prefix(p, s, item, now)
+    chosen = following(p, s, s.counters[TURN] % replicas, now)
+    s.counters[TURN] = chosen + 1
+    return chosen
+
+
+def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
+    """The replica whose cache holds most of the prompt, unless it has far more to do than the least loaded."""
+    best = least(p, s, now, 0)
+    if best < 0:
+        return best
+    idle = s.load[best]
+    most = 0
+    for replica in range(len(s.wake)):
+        if not serves(p, replica, now, 0) or s.load[replica] > 2 * idle + 8:
+            continue
+        s.replica[item] = replica
+        hit = hit_blocks(p, s, item, replica, (p.prompt[item] - 1) // p.knobs[replica * KNOBS + BLOCK])
+        if hit > most:
+            best, most = replica, hit
+    return best
+
+
+def transfer(p: Program, s: State, item: int, now: int) -> None:
+    """Move a prompt's keys and values: one transfer at a time at either end, first come, first served."""
+    source = s.replica[item]
+    target = least(p, s, now, 1)
+    s.replica[item] = target
+    s.load[target] += 1
+    begin = max(now, s.port_out[source], s.port_in[target])
+    ns = p.prompt[item] * p.whole[KV_BYTES] * 1_000_000_000 // max(p.whole[PORT_BPS], 1)
+    s.port_out[source] = begin + ns
+    s.port_in[target] = begin + ns
+    s.loaded[item] = p.prompt[item] - 1
+    s.tokens[item] = p.prompt[item]
+    s.computed[item] = 0
+    s.in_flight[item] = 0
+    s.placeholders[item] = 0
+    send(s, item, begin + ns + p.whole[PORT_NS])

@@ -1,0 +1,209 @@
+"""What the loop reads and what it changes: knobs, the program, the state.
+
+Everything is a flat array of int64 (of float64 where a table of times says so), so that the same source runs compiled
+and uncompiled. Arrays of a replica lie `stride` apart; -1 stands for: none, or not yet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+# Lists where uncompiled, numpy int64 where compiled; mypy is told the former.
+Column: TypeAlias = list[int]
+Table: TypeAlias = list[float]
+
+# Knobs of one replica, at Program.knobs[replica * KNOBS + …].
+BLOCK = 0  # tokens of a block
+BLOCKS = 1  # blocks of the pool, the null block counted, as vLLM's num_gpu_blocks
+MAX_SEQS = 2  # max_num_seqs
+BUDGET = 3  # max_num_batched_tokens
+MAX_LEN = 4  # max_model_len
+DEPTH = 5  # batches in flight: 1 synchronous, 2 asynchronous, pipeline stages (+ 1)
+ASYNC = 6  # 1: placeholders stand for tokens that are not back yet
+BY_PRIORITY = 7  # 1: policy "priority", 0: "fcfs"
+CACHING = 8  # 1: prefix caching
+RESERVE = 9  # 1: scheduler_reserve_full_isl
+WATERMARK = 10  # blocks left free when requests are admitted beside others
+LONG = 11  # long_prefill_token_threshold; 0: none
+STAGES = 12  # pipeline stages
+COST = 13  # which table of times
+ROLE = 14  # ANY, PREFILL, DECODE
+BORN = 15  # when it serves its first request, ns
+GONE = 16  # when it takes no more requests, ns
+KNOBS = 17
+
+ANY = 0
+PREFILL = 1
+DECODE = 2
+
+# Knobs of the whole, at Program.whole.
+CONCURRENCY = 0  # requests in flight at most; 0: as they come
+ROUTER = 1  # ROUND_ROBIN …
+SEED = 2
+SEGMENT = 3  # tokens of an id in `segments`
+RECORD = 4  # 1: keep each step's schedule
+INPUT_NS = 5  # from the client to the engine's queue
+OUTPUT_NS = 6  # from the engine's output to the client
+KV_BYTES = 7  # of one token, moved from prefill to decode
+PORT_BPS = 8  # bandwidth of one replica's way out and in
+PORT_NS = 9  # latency of a transfer
+WHOLE = 10
+
+ROUND_ROBIN = 0
+LEAST_LOADED = 1
+POWER_OF_TWO = 2
+PREFIX = 3
+SESSION = 4
+
+# Numbers of a table of times, at Program.costs[table * COSTS + …].
+HOST_NS = 0  # scheduling, input preparation and launch of a step
+HOST_SEQ_NS = 1  # the same, for each sequence
+BACK_NS = 2  # taking a step's output in
+BACK_SEQ_NS = 3
+COSTS = 4
+
+# Grids of the tables of attention: powers of two, from 1.
+GRID = 21
+
+# Status of a request.
+UNBORN = 0
+WAITING = 1
+RUNNING = 2
+PREEMPTED = 3
+FINISHED = 4
+MOVING = 5  # between prefill and decode
+REFUSED = 6  # longer than the engine takes
+
+# Indices into State.counters.
+PENDING = 0  # requests in the heap of arrivals
+IN_FLIGHT = 1  # requests that were sent and are not finished
+HELD_HEAD = 2  # first request that waits for the client's concurrency
+HELD_TAIL = 3
+STEPS = 4  # entries of the log
+PAIRS = 5  # entries of gaps
+ENTRIES = 6  # entries of the schedule
+TURN = 7  # of the round robin
+DRAWN = 8  # state of the router's random numbers
+OPEN = 9  # requests that are neither finished nor refused
+NOW = 10
+COUNTERS = 12
+
+FOREVER = 1 << 62
+IDLE = 0
+SCHEDULE = 1
+UPDATE = 2
+
+# Columns of the log of steps, at State.log[entry * LOG + …].
+LOG_REPLICA = 0
+LOG_CHOSEN = 1  # when it was scheduled
+LOG_START = 2  # on the device
+LOG_END = 3
+LOG_TOKENS = 4
+LOG_PREFILL = 5  # tokens of prompts among them
+LOG_SEQS = 6
+LOG_RUNNING = 7
+LOG_WAITING = 8
+LOG_USED = 9  # blocks
+LOG_PREEMPTED = 10
+LOG_CONTEXT = 11  # tokens that the step's decodes attend to
+LOG = 12
+
+
+class Program(NamedTuple):
+    """The input of the loop."""
+
+    whole: Column  # [WHOLE]
+    knobs: Column  # [replica * KNOBS + knob]
+    base: Column  # [replica] first block; one more at the end
+    row_base: Column  # [replica] first row of block tables; one more at the end
+    batch_base: Column  # [replica] first place of its batches in flight; one more at the end
+    slot_base: Column  # [replica] first batch in flight; one more at the end
+    hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
+    row_blocks: Column  # [0] blocks of a row
+    arrival: Column  # [request] ns
+    prompt: Column  # [request] tokens
+    output: Column  # [request] tokens, at least 1
+    rank: Column  # [request] place under the policy "priority"
+    stream: Column  # [request] whose tokens follow its segments
+    segment_first: Column  # [request] one more at the end
+    segments: Column
+    child_first: Column  # [request] first that is sent when it is finished
+    child_next: Column  # [request]
+    delay: Column  # [request] ns between its parent's end and its arrival
+    is_child: Column  # [request]
+    token_first: Column  # [table] first of its times by tokens
+    token_ns: Table  # linear layers, norms, communication by tokens of a step
+    head_first: Column  # [table]
+    head_ns: Table  # logits and sampling by sequences
+    prefill_log: Table  # [table * GRID * GRID + log2 q * GRID + log2 kv] log2 of ns of attention
+    decode_log: Table  # [table * GRID * GRID + log2 sequences * GRID + log2 context] likewise
+    costs: Table  # [table * COSTS]
+
+
+class State(NamedTuple):
+    """What changes while the loop runs."""
+
+    counters: Column
+    heap_time: Column  # arrivals to come
+    heap_item: Column
+    # Requests.
+    status: Column
+    replica: Column
+    computed: Column
+    tokens: Column  # known: prompt and output
+    placeholders: Column
+    in_flight: Column
+    stale: Column
+    blocks: Column  # in its row
+    cached: Column  # of them in the cache
+    row: Column
+    eligible: Column  # step from which it may decode
+    loaded: Column  # tokens whose keys and values came from a prefill replica
+    next: Column  # in its queue
+    before: Column
+    sent: Column  # ns: when the client sent it
+    queued: Column  # ns: when the engine had it
+    scheduled: Column  # ns: when it was scheduled first
+    first: Column  # ns: first token at the client
+    last: Column  # ns: last token so far
+    preemptions: Column
+    hits: Column  # tokens of its prompt found in the cache
+    # Replicas.
+    wake: Column  # when the engine acts next
+    action: Column
+    clock: Column  # of its host
+    step: Column  # schedule() calls
+    head: Column  # first waiting request
+    tail: Column
+    waiting: Column
+    running: Column  # [row_base + place]
+    n_running: Column
+    rows: Column  # [row_base + place] stack of free rows
+    n_rows: Column
+    load: Column  # requests sent to it and not finished
+    stage_free: Column  # [replica * 64 + stage]
+    emitted: Column  # ns: of its last output
+    port_out: Column  # ns: when its way out is free
+    port_in: Column
+    # Batches in flight.
+    slot_count: Column  # [slot_base + place]
+    slot_end: Column
+    n_slots: Column  # [replica]
+    oldest: Column  # [replica] place of the oldest
+    batch_item: Column  # [batch_base + place * max_seqs + i] request
+    batch_tokens: Column
+    batch_samples: Column  # 1: gives a token
+    # Blocks.
+    table: Column  # [row * row_blocks + i] block
+    free_next: Column
+    free_prev: Column
+    n_free: Column  # [replica]
+    refs: Column
+    hash: Column  # [block] what it holds; 0: not in the cache
+    twin: Column  # [block] next one that holds the same
+    hash_key: Column
+    hash_block: Column
+    # What comes out.
+    log: Column
+    gaps: Column  # [entry * 2] ns between tokens, how many
+    schedule: Column  # [entry * 3] entry of the log, request, tokens

@@ -1,0 +1,195 @@
+"""The device work of one step of one rank, as signatures: linear layers by tokens, attention by lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from presim.serving.model import Experts, Model
+from presim.serving.plan import DTYPES, Plan
+from presim.trace.signatures import (
+    Attention,
+    Elementwise,
+    Gemm,
+    GroupedGemm,
+    Index,
+    Normalization,
+    Signature,
+    Softmax,
+    Sort,
+)
+
+_HALF = "bfloat16"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduce:
+    """An all-reduce of a step, over the ranks of attention or of the experts."""
+
+    bytes: int
+    over: str  # tp, experts
+
+
+Work = Signature | Reduce
+
+
+def product(m: int, n: int, k: int, weights: str, batch: int = 1) -> list[Work]:
+    """A linear layer; with 8-bit and 4-bit products its input is quantised first."""
+    dtype = DTYPES[weights]
+    if dtype == _HALF:
+        return [Gemm(m, n, k, batch, _HALF, layout="NT")]
+    size = 1.0 if dtype.startswith("float8") else 0.5
+    quantise = Elementwise(2 * m * k, int(m * k * size), m * k, _HALF, operator="quantise")
+    scaling = "block" if weights in ("fp8-block", "fp4") else "outer"
+    return [quantise, Gemm(m, n, k, batch, dtype, out_dtype=_HALF, layout="NT", scaling=scaling)]
+
+
+def _norm(tokens: int, width: int) -> Normalization:
+    """A fused addition and RMS norm."""
+    moved = 2 * tokens * width
+    return Normalization(2 * moved, 2 * moved, tokens * width, _HALF, operator="rms_norm", row=width)
+
+
+def _elementwise(read: int, written: int, operator: str) -> Elementwise:
+    return Elementwise(read, written, max(read, written) // 2, _HALF, operator=operator)
+
+
+def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """Of one layer's attention: everything but the attention itself."""
+    heads = model.heads // plan.tp
+    if model.latent is not None:
+        return _latent_projections(model, plan, tokens)
+    kv_heads = max(model.kv_heads // plan.tp, 1)
+    width = (heads + 2 * kv_heads) * model.head_dim
+    size = 1 if plan.cache == "fp8" else 2
+    rope = _elementwise(2 * tokens * width, 2 * tokens * heads * model.head_dim, "rotary")
+    store = _elementwise(4 * tokens * kv_heads * model.head_dim, 2 * size * tokens * kv_heads * model.head_dim, "store")
+    return [
+        _norm(tokens, model.hidden),
+        *product(tokens, width, model.hidden, plan.weights),
+        rope,
+        store,
+        *product(tokens, model.hidden, heads * model.head_dim, plan.weights),
+    ]
+
+
+def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """DeepSeek's, with the up-projections of keys and values absorbed, as decoding does it."""
+    latent, heads = model.latent, model.heads // plan.tp
+    assert latent is not None
+    down = latent.query_rank + latent.rank + latent.rope
+    works: list[Work] = [_norm(tokens, model.hidden), *product(tokens, down, model.hidden, plan.weights)]
+    works += [_norm(tokens, latent.query_rank or model.hidden)]
+    works += product(tokens, heads * (latent.nope + latent.rope), latent.query_rank or model.hidden, plan.weights)
+    works += [Gemm(tokens, latent.rank, latent.nope, heads, _HALF)]
+    works += [_elementwise(4 * tokens * heads * latent.rope, 2 * tokens * heads * latent.rope, "rotary")]
+    works += [Gemm(tokens, latent.value, latent.rank, heads, _HALF)]
+    return [*works, *product(tokens, model.hidden, heads * latent.value, plan.weights)]
+
+
+def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -> list[Work]:
+    """A gated feed-forward that ``over`` ranks share."""
+    local = max(width // over, 1)
+    return [
+        *product(tokens, 2 * local, model.hidden, plan.weights),
+        _elementwise(4 * tokens * local, 2 * tokens * local, "silu_and_mul"),
+        *product(tokens, model.hidden, local, plan.weights),
+    ]
+
+
+def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
+    """A layer of experts; tokens of all data-parallel ranks, spread evenly, come to each rank's experts."""
+    ranks = plan.tp * plan.dp
+    seen = tokens * plan.dp
+    local = max(of.count // ranks, 1) if plan.ep else of.count
+    rows = max(round(seen * of.chosen * local / of.count), 1)
+    width = of.width if plan.ep else max(of.width // ranks, 1)
+    busy = max(1, min(round(local * (1 - (1 - of.chosen / of.count) ** seen)), rows))
+    dtype = DTYPES[plan.of_experts]
+    out = _HALF if dtype != _HALF else ""
+    logits = 4 * tokens * of.count
+    works: list[Work] = [
+        Gemm(tokens, of.count, model.hidden, 1, _HALF, layout="NT"),
+        Softmax(logits, logits, tokens * of.count, "float32", operator="topk", row=of.count),
+        Sort(8 * rows, 8 * rows, rows, "int32", operator="align"),
+    ]
+    if dtype != _HALF:
+        works.append(_elementwise(2 * seen * model.hidden, seen * model.hidden, "quantise"))
+    works += [
+        GroupedGemm(busy, rows, 2 * width, model.hidden, dtype, out_dtype=out),
+        _elementwise(4 * rows * width, 2 * rows * width, "silu_and_mul"),
+        GroupedGemm(busy, rows, model.hidden, width, dtype, out_dtype=out),
+        _elementwise(2 * rows * model.hidden, 2 * seen * model.hidden, "combine"),
+    ]
+    if of.shared_width:
+        works += feed_forward(model, plan, tokens, of.shared_width, plan.tp)
+    return works
+
+
+def layer(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Work]:
+    """All of a layer but its attention."""
+    moved = 2 * tokens * model.hidden
+    works = projections(model, plan, tokens)
+    works += [Reduce(moved, "tp"), _norm(tokens, model.hidden)]
+    if dense or model.experts is None:
+        return [*works, *feed_forward(model, plan, tokens, model.width, plan.tp), Reduce(moved, "tp")]
+    works += experts(model, model.experts, plan, tokens)
+    return [*works, Reduce(moved * plan.dp, "experts")]
+
+
+def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
+    """Last norm, logits, and sampling of each sequence's token."""
+    local = -(-model.vocabulary // plan.tp)
+    logits = 4 * sequences * model.vocabulary
+    works: list[Work] = [
+        _norm(sequences, model.hidden),
+        Gemm(sequences, local, model.hidden, 1, _HALF, layout="NT"),
+        Reduce(2 * sequences * model.vocabulary, "tp"),
+    ]
+    cast = _elementwise(logits // 2, logits, "to float32")
+    return [*works, cast, Softmax(logits, logits, logits // 4, "float32", operator="sample", row=model.vocabulary)]
+
+
+def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """The look-up of a step's tokens."""
+    moved = 2 * tokens * model.hidden
+    return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
+
+
+def attention(model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str) -> Attention:
+    """One layer's attention of so many sequences alike."""
+    heads = model.heads // plan.tp
+    dtype = "float8_e4m3fn" if plan.cache == "fp8" and queries == 1 else _HALF
+    keys = max(keys, queries)
+    if model.latent is not None:
+        latent = model.latent
+        if queries > 1:
+            dims = (heads, heads, latent.nope + latent.rope, latent.value)
+        else:
+            dims = (heads, 1, latent.rank + latent.rope, latent.rank)
+    else:
+        dims = (heads, max(model.kv_heads // plan.tp, 1), model.head_dim, model.head_dim)
+    return Attention(
+        "forward",
+        batch,
+        dims[0],
+        dims[1],
+        queries,
+        keys,
+        dims[2],
+        dims[3],
+        True,
+        dtype,
+        backend,
+        window=window,
+        paged=True,
+    )
+
+
+def stage_layers(model: Model, plan: Plan) -> tuple[int, int]:
+    """Layers of the stage that sets the pace: those with a dense feed-forward, and those with experts."""
+    count = math.ceil(model.layers / plan.pp)
+    if model.experts is None:
+        return count, 0
+    dense = min(model.experts.dense_layers, count) if plan.pp == 1 else 0
+    return dense, count - dense

@@ -1,0 +1,120 @@
+"""Whether a model fits a GPU, and how many blocks its KV cache gets: by vLLM's sums over weights and activations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from presim.errors import InputError
+from presim.hardware import Gpu
+from presim.serving.model import Model
+from presim.serving.plan import WEIGHT_BYTES, Plan
+from presim.units import GIB
+
+# Of a rank beside PyTorch's own memory: NCCL's and the custom all-reduce's buffers, cuBLAS's workspaces. vLLM measures
+# it as "non-torch" memory; its logs of H100s show 0.1 to 0.3 GiB alone and 1 to 2 with NCCL. Round values; doubt stays.
+_BESIDE_ALONE = int(0.25 * GIB)
+_BESIDE_GROUP = int(1.25 * GIB)
+_GRAPHS = int(0.6 * GIB)  # CUDA graphs' private pools, in vLLM's estimate for a dense model; a round value
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes on the fullest GPU."""
+
+    total: int
+    allowed: int  # gpu_memory_utilization of the total
+    weights: int
+    activations: int
+    beside: int  # context, communication buffers, CUDA graphs
+    block: int  # bytes of one block of the KV cache
+    blocks: int
+
+    @property
+    def cache(self) -> int:
+        """Bytes of the KV cache."""
+        return self.blocks * self.block
+
+
+def weight_bytes(model: Model, plan: Plan) -> int:
+    """Weights of one rank of the fullest stage."""
+    layers = math.ceil(model.layers / plan.pp) / model.layers
+    dense = model.dense_parameters * layers / plan.tp * WEIGHT_BYTES[plan.weights]
+    experts = model.expert_parameters * layers / (plan.tp * plan.dp) * WEIGHT_BYTES[plan.of_experts]
+    ends = model.embedding_parameters / plan.tp * 2 / (1 if plan.pp == 1 else 2)
+    return int(dense + experts + ends)
+
+
+def activation_bytes(model: Model, plan: Plan) -> int:
+    """Peak of the profiling run: max_num_batched_tokens through a layer, logits of max_num_seqs in float32."""
+    tokens = plan.max_num_batched_tokens
+    widest = 2 * model.width / plan.tp
+    if model.experts is not None:
+        routed = model.experts.chosen * (2 * model.experts.width / (1 if plan.ep else plan.tp) + model.hidden)
+        widest = max(widest, routed / (plan.tp if plan.ep else 1))
+    layer = tokens * (4 * model.hidden + widest * 1.5) * 2
+    logits = plan.max_num_seqs * model.vocabulary * (2 + 4 + 4)
+    return int(max(layer, logits))
+
+
+def block_bytes(model: Model, plan: Plan) -> int:
+    """One block of one rank's KV cache, all layers of its stage. Keys that ranks cannot divide are kept by each."""
+    share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
+    size = 1 if plan.cache == "fp8" else 2
+    return math.ceil(model.layers / plan.pp) * model.kv_elements // share * size * plan.block_size
+
+
+def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+    """What lies where; InputError, with what would fit, where not one request would."""
+    found = _lay_out(model, plan, gpu)
+    if found.blocks < 2:
+        raise InputError(
+            f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {found.weights / GIB:.1f} GiB, "
+            f"activations {found.activations / GIB:.1f}, others {found.beside / GIB:.1f} of "
+            f"{found.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
+        )
+    return found
+
+
+def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
+    weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
+    beside = (
+        gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE) + (_GRAPHS if plan.cuda_graphs else 0)
+    )
+    allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
+    block = block_bytes(model, plan)
+    blocks = max((allowed - weights - activations - beside) // block, 0)
+    if plan.num_gpu_blocks is not None:
+        blocks = plan.num_gpu_blocks
+    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, beside, block, blocks)
+
+
+def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
+    """What would make it fit: more ranks, smaller weights, another GPU."""
+    from presim.hardware import catalogue
+
+    said = []
+    for tp in (2, 4, 8):
+        wider = dataclasses.replace(plan, tp=tp)
+        if tp > plan.tp and model.heads % tp == 0 and _lay_out(model, wider, gpu).blocks >= 2:
+            said.append(f"--tp {tp}")
+            break
+    if plan.weights == "bf16" and _lay_out(model, dataclasses.replace(plan, weights="fp8"), gpu).blocks >= 2:
+        said.append("--weights fp8")
+    if (
+        plan.weights != "fp4"
+        and gpu.peak("fp4")
+        and _lay_out(model, dataclasses.replace(plan, weights="fp4"), gpu).blocks >= 2
+    ):
+        said.append("--weights fp4")
+    for name in ("h200", "b200", "b300"):
+        other = catalogue.gpu(name)
+        if other.memory_bytes > gpu.memory_bytes and _lay_out(model, plan, other).blocks >= 2:
+            said.append(f"--gpu {name}")
+            break
+    if not said:
+        tp = next((tp for tp in (8, 4, 2) if model.heads % tp == 0), 1)
+        for pp in (2, 4, 8, 16):
+            if _lay_out(model, dataclasses.replace(plan, tp=tp, pp=pp), gpu).blocks >= 2:
+                return f"Use --tp {tp} --pp {pp}"
+    return "What would: " + ", or ".join(said) if said else "Use a smaller model, or more and larger GPUs"

@@ -1,0 +1,183 @@
+"""A model's shape, from the ``config.json`` that is published with its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from presim.errors import InputError
+
+_TABLE = Path(__file__).parent / "data" / "models.toml"
+_NOT_READ = {  # parts of models of which no step is composed
+    "linear_num_value_heads": "linear attention (Gated DeltaNet)",
+    "mamba_d_state": "Mamba layers",
+    "index_topk": "sparse attention by an indexer",
+    "vision_config": "a vision encoder",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Latent:
+    """DeepSeek's multi-head latent attention."""
+
+    query_rank: int  # 0: queries are not compressed
+    rank: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+    """A mixture of experts."""
+
+    count: int
+    chosen: int
+    width: int
+    shared_width: int = 0
+    dense_layers: int = 0  # first layers that have a plain feed-forward
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A decoder."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int  # of a dense layer's feed-forward
+    vocabulary: int
+    longest: int
+    tied: bool = False
+    window: int = 0  # tokens that every second layer sees; 0: all see all
+    experts: Experts | None = None
+    latent: Latent | None = None
+    not_modelled: tuple[str, ...] = ()
+
+    @property
+    def attention_parameters(self) -> int:
+        """Of one layer."""
+        if self.latent is None:
+            return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        latent = self.latent
+        query_in = latent.query_rank or self.hidden
+        down = self.hidden * (latent.query_rank + latent.rank + latent.rope)
+        up = query_in * self.heads * (latent.nope + latent.rope) + latent.rank * self.heads * (
+            latent.nope + latent.value
+        )
+        return down + up + self.heads * latent.value * self.hidden
+
+    @property
+    def expert_parameters(self) -> int:
+        """Of the routed experts of all layers."""
+        if self.experts is None:
+            return 0
+        return (self.layers - self.experts.dense_layers) * self.experts.count * 3 * self.hidden * self.experts.width
+
+    @property
+    def dense_parameters(self) -> int:
+        """Of everything that is no routed expert and no embedding."""
+        experts = self.experts
+        plain = self.layers if experts is None else experts.dense_layers
+        total = self.layers * (self.attention_parameters + 2 * self.hidden) + plain * 3 * self.hidden * self.width
+        if experts is not None:
+            beside = 3 * self.hidden * experts.shared_width + self.hidden * experts.count
+            total += (self.layers - plain) * beside
+        return total
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Of the embedding and of the output layer."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    @property
+    def kv_elements(self) -> int:
+        """Elements of keys and values that one layer keeps of one token."""
+        if self.latent is not None:
+            return self.latent.rank + self.latent.rope
+        return 2 * self.kv_heads * self.head_dim
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    tables: dict[str, dict[str, Any]] = tomllib.loads(_TABLE.read_text())
+    return {name.lower(): {**table, "id": key} for key, table in tables.items() for name in (key, *table["names"])}
+
+
+def names() -> list[str]:
+    """Models whose shape is known without a file."""
+    return sorted({str(table["id"]) for table in _table().values()})
+
+
+def find(word: str) -> Model:
+    """The model that a word means: a known name, a ``config.json``, or a folder that has one."""
+    if (table := _table().get(word.lower())) is not None:
+        return from_config(table, str(table["id"]))
+    path = Path(word)
+    path = path / "config.json" if path.is_dir() else path
+    if path.is_file():
+        try:
+            config = json.loads(path.read_text())
+        except ValueError as error:
+            raise InputError(f"{path} is no JSON ({error}); name a model's config.json") from error
+        return from_config(config, path.parent.name or str(path))
+    near = difflib.get_close_matches(word.lower(), _table(), 3)
+    raise InputError(
+        f"no model {word!r} is known here"
+        + (f"; did you mean {' or '.join(near)}?" if near else "")
+        + f" Known are {', '.join(names())}; for another one name its config.json"
+    )
+
+
+def from_config(config: Mapping[str, Any], name: str) -> Model:
+    """A model from the keys of Hugging Face's config."""
+    text = config.get("text_config", config)
+
+    def number(*keys: str, default: int | None = None) -> int:
+        found = next((text[key] for key in keys if text.get(key) is not None), default)
+        if not isinstance(found, int):
+            raise InputError(f"the config of {name} has no {keys[0]}; name a decoder's config.json")
+        return found
+
+    hidden, heads = number("hidden_size"), number("num_attention_heads")
+    latent = None
+    if text.get("kv_lora_rank"):
+        latent = Latent(
+            *(number("q_lora_rank", default=0), number("kv_lora_rank"), number("qk_nope_head_dim")),
+            *(number("qk_rope_head_dim"), number("v_head_dim")),
+        )
+    alternates = text.get("model_type") == "gpt_oss" or "layer_types" in text
+    return Model(
+        name=name,
+        layers=number("num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=number("num_key_value_heads", default=heads),
+        head_dim=number("head_dim", default=hidden // heads),
+        width=number("intermediate_size"),
+        vocabulary=number("vocab_size"),
+        longest=number("max_position_embeddings", default=131072),
+        tied=bool(text.get("tie_word_embeddings", False)),
+        window=number("sliding_window", default=0) if alternates else 0,
+        experts=_experts(text, number),
+        latent=latent,
+        not_modelled=tuple(f"{said} of {name}" for key, said in _NOT_READ.items() if text.get(key) or config.get(key)),
+    )
+
+
+def _experts(text: Mapping[str, Any], number: Any) -> Experts | None:
+    count = number("n_routed_experts", "num_local_experts", "num_experts", default=0)
+    if count < 2:
+        return None
+    width = number("moe_intermediate_size", "intermediate_size")
+    shared = number("shared_expert_intermediate_size", default=0) or number("n_shared_experts", default=0) * width
+    return Experts(count, number("num_experts_per_tok"), width, shared, number("first_k_dense_replace", default=0))

@@ -1,0 +1,55 @@
+"""What a step takes beside the work that signatures describe: the host, gaps between kernels, small all-reduces."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.hardware import Cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class Overheads:
+    """Each with where it is from; `presim calibrate` and options replace them."""
+
+    # Scheduling, input preparation and launch of a step, and taking its output in. Doubt stays: the figures are of
+    # vLLM's own scheduler timed on presim's reference machine (benchmarks/serving_host.py), and the runner's share is
+    # as large again, as in profiles that users of vLLM show.
+    host_us: float = 600.0
+    host_sequence_us: float = 4.0
+    back_us: float = 300.0
+    back_sequence_us: float = 6.0
+    # HTTP and tokenization before the engine's queue, detokenization and HTTP behind it: round values.
+    input_us: float = 2000.0
+    output_us: float = 500.0
+    # Between two kernels of a CUDA graph. Prices are of kernels timed one by one, their own launch within.
+    kernel_gap_us: float = 0.0
+    # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
+    launch_us: float = 6.0
+    step_scale: float = 1.0  # of all device time: what a calibration found
+    origin: str = "presim's defaults"
+
+
+# Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and of the two-shot kernel. Lines
+# through vLLM 0.19 to 0.24's times of 256 B, 128 KiB, 1 MiB and 8 MiB (aiconfigurator 095f58a, comm/vllm).
+_CUSTOM = {
+    ("ampere", 2): ((4.9, 6.1), (0.9, 10.6)),
+    ("ampere", 4): ((5.2, 20.0), (4.1, 13.6)),
+    ("ampere", 8): ((5.6, 44.0), (6.4, 14.6)),
+    ("hopper", 2): ((4.3, 3.9), (3.3, 5.0)),
+    ("hopper", 4): ((4.6, 9.2), (7.0, 5.57)),
+    ("hopper", 8): ((4.6, 24.4), (10.0, 4.86)),
+    ("blackwell", 2): ((6.8, 4.6), (8.1, 4.75)),
+    ("blackwell", 4): ((7.0, 8.4), (15.0, 3.34)),
+    ("blackwell", 8): ((7.4, 15.3), (13.8, 3.0)),
+}
+_LARGEST = 8 << 20  # of the custom kernels; larger messages are NCCL's
+
+
+def all_reduce_ns(cluster: Cluster, ranks: int, size: int) -> float | None:
+    """Time of a custom all-reduce; None where there is none: another GPU, more ranks than a host's, a large message."""
+    lines = _CUSTOM.get((cluster.gpu.architecture, ranks))
+    if lines is None or size > _LARGEST or cluster.node.interconnect == "pcie":
+        return None
+    (one, one_slope), (two, two_slope) = lines
+    megabytes = size / 1e6
+    return min(one + one_slope * megabytes, two + two_slope * megabytes) * 1e3

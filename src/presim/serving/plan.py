@@ -1,0 +1,92 @@
+"""How a model is served: parallelism, data types, memory, and the engine's batch limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from presim.errors import InputError
+from presim.serving.model import Model
+
+Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "int4"]
+Cache = Literal["bf16", "fp8"]
+DTYPES: dict[str, str] = {
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "fp8-block": "float8_e4m3fn",
+    "fp4": "float4_e2m1fn_x2",
+    "int4": "bfloat16",  # products in 16 bits of weights that are unpacked on the way
+}
+WEIGHT_BYTES: dict[str, float] = {
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "fp8-block": 1.0 + 4 / 16384,
+    "fp4": 0.5 + 1 / 16,
+    "int4": 0.5 + 2 / 128,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One engine."""
+
+    tp: int = 1  # tensor-parallel ranks of attention
+    pp: int = 1  # pipeline stages
+    dp: int = 1  # data-parallel ranks of attention that share the experts
+    ep: bool = False  # experts are whole on their ranks (tp x dp of them), else cut
+    weights: Weights = "bf16"
+    expert_weights: Weights | None = None  # None: as the others
+    cache: Cache = "bf16"
+    gpu_memory_utilization: float = 0.92  # vLLM 0.33's default
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int | None = None
+    block_size: int = 16
+    async_scheduling: bool = True
+    prefix_caching: bool = True
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    cuda_graphs: bool = True
+    num_gpu_blocks: int | None = None  # instead of what the memory allows
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the engine, all of its data-parallel ranks together."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def of_experts(self) -> Weights:
+        """Type of the routed experts' weights."""
+        return self.expert_weights or self.weights
+
+    def check(self, model: Model) -> None:
+        """Refuse what cannot be cut so."""
+        if min(self.tp, self.pp, self.dp) < 1:
+            raise InputError(f"tp {self.tp}, pp {self.pp} and dp {self.dp} are at least 1; correct them")
+        if model.heads % self.tp:
+            raise InputError(f"{model.heads} heads are not divided by tp {self.tp}; choose a divisor of {model.heads}")
+        if self.pp > model.layers:
+            raise InputError(f"{model.name} has {model.layers} layers, fewer than pp {self.pp}; choose fewer stages")
+        if self.dp > 1 and model.experts is None:
+            raise InputError(
+                f"{model.name} has no experts that {self.dp} ranks could share: use --replicas instead of --dp"
+            )
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise InputError(f"--gpu-memory-utilization {self.gpu_memory_utilization} is no part of 1; correct it")
+
+    @property
+    def text(self) -> str:
+        """In a few words."""
+        parts = [f"TP{self.tp}"]
+        parts += [f"PP{self.pp}"] if self.pp > 1 else []
+        parts += [f"DP{self.dp}"] if self.dp > 1 else []
+        parts += ["EP"] if self.ep else []
+        types = self.weights if self.expert_weights in (None, self.weights) else f"{self.weights}+{self.expert_weights}"
+        return " ".join([*parts, types, *([f"KV {self.cache}"] if self.cache != "bf16" else [])])
+
+
+def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
+    """Token counts that vLLM captures CUDA graphs of (vLLM 0.33, config/vllm.py); a step is padded to the next."""
+    if not plan.cuda_graphs:
+        return ()
+    most = min(2 * plan.max_num_seqs, 1024 if blackwell else 512)
+    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)

@@ -1,0 +1,180 @@
+"""A workload: which requests come when, how long they are, and what they share. A value that is saved and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.files import write_file
+
+Ints = NDArray[np.int64]
+
+_MAGIC = "presim-workload"
+_VERSION = 1
+_COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Workload:
+    """Requests in the order of their arrival; columns have one entry a request.
+
+    A request's prompt is the tokens of its segments, ``segment_tokens`` each, then those of its stream: two requests
+    share cached tokens as far as their segments, and behind them their streams, are the same.
+    """
+
+    name: str
+    arrival_ns: Ints
+    prompt: Ints  # tokens
+    output: Ints  # tokens
+    stream: Ints  # the conversation it belongs to, or its own
+    priority: Ints  # lower is more urgent
+    parent: Ints  # the request after whose end it is sent; -1: it arrives by the clock
+    delay_ns: Ints  # between its parent's end and its arrival
+    segment_first: Ints  # one more entry than requests
+    segments: Ints
+    segment_tokens: int = 0
+    concurrency: int = 0  # requests in flight at most; 0: no limit
+    seed: int | None = None
+    origin: str = ""  # how it was made, or the file it is from
+    skipped: tuple[str, ...] = ()  # rows of a file that could not be used, and why
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not belong together."""
+        count = len(self)
+        lengths = {name: len(getattr(self, name)) for name in _COLUMNS}
+        if set(lengths.values()) != {count} or len(self.segment_first) != count + 1:
+            raise InputError(f"a workload's columns have one entry a request, but they are {lengths}; make it again")
+        if count and (self.prompt.min() < 1 or self.output.min() < 1):
+            raise InputError("each request has a prompt and an output of at least one token; correct the lengths")
+
+    def first(self, count: int) -> Workload:
+        """The first so many requests."""
+        count = min(count, len(self))
+        cut = {name: getattr(self, name)[:count] for name in _COLUMNS}
+        firsts = self.segment_first[: count + 1]
+        return dataclasses.replace(self, **cut, segment_first=firsts, segments=self.segments[: firsts[-1]])
+
+    def at_once(self, least: int) -> Workload:
+        """The requests again and again until they are so many, all of them there at the beginning."""
+        times = -(-least // max(len(self), 1)) or 1
+        place = np.tile(np.arange(len(self)), times)
+        lap = np.repeat(np.arange(times), len(self))
+        ids = np.diff(self.segment_first)[place]
+        return dataclasses.replace(
+            self,
+            **{name: getattr(self, name)[place] for name in ("prompt", "output", "priority", "delay_ns")},
+            arrival_ns=np.zeros(len(place), np.int64),
+            stream=self.stream[place] + lap * (int(self.stream.max(initial=0)) + 1),
+            parent=np.where(self.parent[place] < 0, -1, self.parent[place] + lap * len(self)),
+            segment_first=np.concatenate([[0], np.cumsum(ids)]).astype(np.int64),
+            segments=np.tile(self.segments, times),
+            concurrency=0,
+        )
+
+    def scaled(self, factor: float) -> Workload:
+        """The same requests, arriving so many times as fast."""
+        return dataclasses.replace(self, arrival_ns=(self.arrival_ns / factor).astype(np.int64))
+
+
+def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -> Workload:
+    """A workload of requests that share nothing, unless ``more`` says what they share."""
+    count = len(arrival_ns)
+    zeros = np.zeros(count, np.int64)
+    columns: dict[str, Any] = {
+        "stream": np.arange(count, dtype=np.int64),
+        "priority": zeros,
+        "parent": np.full(count, -1, np.int64),
+        "delay_ns": zeros,
+        "segment_first": np.zeros(count + 1, np.int64),
+        "segments": np.zeros(0, np.int64),
+        **more,
+    }
+    when, first, then = (np.ascontiguousarray(column, np.int64) for column in (arrival_ns, prompt, output))
+    return Workload(name, when, first, then, **columns)
+
+
+def summary(workload: Workload) -> dict[str, Any]:
+    """What a reader wants to know of it, in plain figures."""
+    count = len(workload)
+    by_clock = workload.arrival_ns[workload.parent < 0]
+    span = float(by_clock.max() - by_clock.min()) / 1e9 if len(by_clock) else 0.0
+
+    def lengths(column: Ints) -> dict[str, float]:
+        if not count:
+            return {}
+        middle, high = np.percentile(column, [50, 99])
+        return {"mean": float(column.mean()), "median": float(middle), "p99": float(high), "max": int(column.max())}
+
+    shared = len(workload.segments) - len(np.unique(workload.segments))
+    return {
+        "name": workload.name,
+        "origin": workload.origin,
+        "seed": workload.seed,
+        "requests": count,
+        "span_s": span,
+        "request_rate": (len(by_clock) - 1) / span if span > 0 else None,
+        "concurrency": workload.concurrency or None,
+        "prompt_tokens": lengths(workload.prompt),
+        "output_tokens": lengths(workload.output),
+        "total_prompt_tokens": int(workload.prompt.sum()),
+        "total_output_tokens": int(workload.output.sum()),
+        "follow_up_requests": int((workload.parent >= 0).sum()),
+        "tokens_shared_at_most": int(shared * workload.segment_tokens),
+        "skipped_rows": len(workload.skipped),
+    }
+
+
+def write(workload: Workload, path: Path) -> None:
+    """Save as JSON lines: a head with magic and version, then one request a line."""
+    head = {
+        "format": _MAGIC,
+        "version": _VERSION,
+        "requests": len(workload),
+        **{
+            key: getattr(workload, key)
+            for key in ("name", "segment_tokens", "concurrency", "seed", "origin", "skipped")
+        },
+    }
+    rows = zip(*(getattr(workload, name).tolist() for name in _COLUMNS))
+    firsts = workload.segment_first.tolist()
+    lines = [json.dumps(head, sort_keys=True)]
+    for place, row in enumerate(rows):
+        entry = dict(zip(_COLUMNS, row))
+        if ids := workload.segments[firsts[place] : firsts[place + 1]].tolist():
+            entry["segments"] = ids
+        lines.append(json.dumps(entry, sort_keys=True))
+    write_file(path, ("\n".join(lines) + "\n").encode())
+
+
+def read(path: Path) -> Workload:
+    """Read what `write` saved."""
+    try:
+        lines = path.read_text().splitlines()
+        head = json.loads(lines[0]) if lines else {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a workload: {error}; name a file that presim saved") from error
+    if not isinstance(head, dict) or head.get("format") != _MAGIC or head.get("version") != _VERSION:
+        raise InputError(f"{path} is no workload of version {_VERSION}; name one, or read a trace with --trace")
+    try:
+        rows = [json.loads(line) for line in lines[1:]]
+        columns: dict[str, Any] = {name: np.array([row[name] for row in rows], np.int64) for name in _COLUMNS}
+        ids = [row.get("segments", []) for row in rows]
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path} has a line that is no request ({error}); save the workload again") from error
+    if len(rows) != head["requests"]:
+        raise InputError(f"{path} has {len(rows)} of {head['requests']} requests; it was cut off: save it again")
+    firsts = np.concatenate([[0], np.cumsum([len(each) for each in ids], dtype=np.int64)]).astype(np.int64)
+    flat = np.array([each for some in ids for each in some], np.int64)
+    said = {key: head[key] for key in ("segment_tokens", "concurrency", "seed", "origin")}
+    return Workload(
+        head["name"], **columns, segment_first=firsts, segments=flat, skipped=tuple(head["skipped"]), **said
+    )

@@ -1,0 +1,90 @@
+"""Hold the fast simulator against vLLM's own scheduler on random workloads; run by test_vllm_scheduler.py."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from presim.serving.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.fast import state
+from presim.serving.simulate import simulate
+from presim.serving.workload import Workload, make
+from support.vllm_scheduler import Engine
+
+STEP = 1000
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
+    """Engines that are short of blocks, and requests that share prefixes and conversations."""
+    size = draw(st.sampled_from([2, 4]))
+    longest = draw(st.integers(8, 40))
+    blocks = -(-2 * longest // size) + 1 + draw(st.integers(0, 40))
+    limits = Limits(
+        num_gpu_blocks=blocks,
+        block_size=size,
+        max_num_seqs=draw(st.integers(1, 8)),
+        max_num_batched_tokens=draw(st.integers(8, 64)),
+        max_model_len=2 * longest + 2,
+        async_scheduling=draw(st.booleans()),
+        policy=draw(st.sampled_from(["fcfs", "priority"])),
+        enable_prefix_caching=draw(st.booleans()),
+        scheduler_reserve_full_isl=draw(st.booleans()),
+        watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        long_prefill_token_threshold=draw(st.sampled_from([0, 0, 5])),
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    count = draw(st.integers(1, 25))
+    prompt = rng.integers(1, longest + 1, count)
+    segments = [
+        [int(rng.integers(0, 3))] + [int(rng.integers(3, 6)) for _ in range(int(rng.integers(0, 3)))]
+        if rng.random() < 0.6
+        else []
+        for _ in range(count)
+    ]
+    segments = [ids[: int(length) // (2 * size)] for ids, length in zip(segments, prompt)]
+    # A segment stands for all before it, too: its id says which those were.
+    chained = [[hash(tuple(ids[: at + 1])) % 10_000 for at in range(len(ids))] for ids in segments]
+    workload = make(
+        "random",
+        np.sort(rng.integers(0, 20 * STEP, count)),
+        prompt,
+        rng.integers(1, longest + 1, count),
+        priority=rng.integers(0, 3, count),
+        stream=np.arange(count),
+        segment_first=np.concatenate([[0], np.cumsum([len(ids) for ids in chained])]).astype(np.int64),
+        segments=np.array([one for ids in chained for one in ids], np.int64),
+        segment_tokens=2 * size,
+    )
+    return limits, workload
+
+
+def scheduled(limits: Limits, workload: Workload) -> tuple[list[dict[int, int]], list[int]]:
+    """What the fast simulator does: requests and tokens of each step, and free blocks behind it."""
+    fleet = Fleet((Replica(limits, constant_times(STEP, limits)),))
+    served = simulate(workload, fleet, record=True, compiled=False)
+    steps: list[dict[int, int]] = [{} for _ in served.steps]
+    for step, item, tokens in served.schedule.tolist():
+        steps[step][item] = tokens
+    return steps, (limits.num_gpu_blocks - 1 - served.steps[:, state.LOG_USED]).tolist()
+
+
+@given(cases())
+@settings(max_examples=int(sys.argv[1]), deadline=None, suppress_health_check=list(HealthCheck))
+def every_step_is_the_same(case: tuple[Limits, Workload]) -> None:
+    limits, workload = case
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(limits, Path(folder))
+        engine.serve(workload, STEP)
+    steps, free = scheduled(limits, workload)
+    assert [list(step.items()) for step in steps] == [list(step.items()) for step in engine.steps]
+    assert free == engine.free_blocks
+
+
+if __name__ == "__main__":
+    every_step_is_the_same()

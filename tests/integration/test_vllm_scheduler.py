@@ -1,0 +1,25 @@
+"""The fast simulator schedules as vLLM's own scheduler does: the same requests, tokens and blocks in every step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from presim.capture.setup.shim import SHIM_DIRECTORY
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = Path(__file__).parent / "scripts" / "vllm_schedules.py"
+
+
+def test_every_step_of_random_workloads_is_the_same() -> None:
+    """In a process of its own: vLLM needs PyTorch, whose libraries stand in from the start."""
+    libraries = f"{SHIM_DIRECTORY / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    paths = f"{ROOT / 'src'}:{ROOT / 'tests'}"
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": paths, "VLLM_NO_USAGE_STATS": "1"}
+    ended = subprocess.run([sys.executable, str(SCRIPT), "150"], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-4000:]
