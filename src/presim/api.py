@@ -31,6 +31,9 @@ class SimulateKeywords(TypedDict, total=False):
     host_factor: float | None
     host_time: bool
     prices: Sequence[str | os.PathLike[str]]
+    bandwidth: Sequence[str]
+    stragglers: Sequence[str]
+    scale_op: Sequence[str]
 
 
 class RunKeywords(SimulateKeywords, total=False):

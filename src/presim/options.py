@@ -34,6 +34,9 @@ class EvaluationOptions(ClusterOptions):
     host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: its node's
     host_time: bool = True  # False: the host takes no time
     prices: Sequence[str | os.PathLike[str]] = ()  # folders with tables or models that go before presim's own
+    bandwidth: Sequence[str] = ()  # factors of inter (between nodes) and intra (NVLink), as NAME=FACTOR
+    stragglers: Sequence[str] = ()  # speeds of nodes or ranks, as node3=0.8
+    scale_op: Sequence[str] = ()  # factors of the time of work of a family, as gemm=0.5
 
     def __post_init__(self) -> None:
         if self.host_factor is not None and not 0 <= self.host_factor <= _MOST_HOST_FACTOR:

@@ -14,6 +14,7 @@ from presim.analysis.draws import unseen_ranks
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, memory_of, summarise
+from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
@@ -53,6 +54,7 @@ def evaluate(
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
     composed: bool = False,
+    changes: Changes | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
@@ -60,17 +62,22 @@ def evaluate(
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
     presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
+    ``changes``: what is to be otherwise than it was captured or is described.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
     captured, undisturbed, slowdown = (given_traces, True, None) if composed else _quietened(given_traces, rank)
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
-    given = options or Options()
+    changes, given = changes or Changes(), options or Options()
+    changes.check_operators(captured)
+    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster)
+    before, cluster = cluster, changes.cluster(cluster)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     priced = {
-        trace.manifest.rank: price_trace(trace, cluster, chain and chain(trace), prices=prices) for trace in captured
+        trace.manifest.rank: changes.prices(price_trace(trace, cluster, chain and chain(trace), prices=prices), cluster)
+        for trace in simulated
     }
-    representatives = Representatives(list(priced), stands_for)
+    representatives = Representatives(list(priced), spoken_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
@@ -79,8 +86,15 @@ def evaluate(
         for number in sorted(priced)
     ]
     world_size = chosen.manifest.world_size
-    looked_at = coverage_figures(world_size, representatives, coverage or RankCoverage())
-    said = [*coverage_sentences(world_size, looked_at), *_of_ranks(captured, representatives), *notes, *pace(ranks)]
+    by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
+    looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    said = [
+        *changes.sentences(before, len(simulated), len(captured)),
+        *coverage_sentences(world_size, looked_at),
+        *_of_ranks(simulated, representatives),
+        *notes,
+        *pace(ranks),
+    ]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from presim.capture.ranks.blocked import Blocked
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
+    from presim.changes import Changes
     from presim.figures.comparison import Comparison
     from presim.figures.training import Projection
     from presim.graph.compare import Agreement
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from presim.hardware.cluster import Cluster, Node
     from presim.result import Result
     from presim.trace.schema import Trace
-    from presim.trace.store import JobManifest
+    from presim.trace.store import Job, JobManifest
     from presim.training.projection import Request
 
 Progress = Callable[[str], None]  # is told what is being done
@@ -118,7 +119,14 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
         coverage=job.coverage,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
+        changes=_changes(options),
     )
+
+
+def _changes(options: EvaluationOptions) -> Changes:
+    from presim.changes import changes_of
+
+    return changes_of(options.bandwidth, options.stragglers, options.scale_op)
 
 
 def _launch(command: Sequence[str], module: bool) -> Launch:
@@ -262,6 +270,7 @@ def _compose(
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         composed=True,
+        changes=_changes(options),
     )
     return evaluation, job.traces
 
@@ -311,16 +320,30 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
 
     job = store.load(directory)
     captured = job.manifest
+    changes = _changes(options)
+    target = _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+    traces, stands_for, scaled = _at_size(job, target.world_size)
     return evaluate(
-        [job.traces[number] for number in sorted(job.traces)],
-        _with_tables(_chosen(_as_captured(options, captured)), options, captured),
+        traces,
+        target,
         _engine_options(options),
         rank=options.rank,
-        stands_for=captured.others(),
-        coverage=captured.coverage,
-        notes=captured.notes,
+        stands_for=stands_for,
+        coverage=None if scaled else captured.coverage,
+        notes=[*scaled, *captured.notes],
         prices=options.price_folders,
+        changes=changes,
     )
+
+
+def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
+    """A job's traces at a world size, who stands for whom, and what a reader should know of it."""
+    from presim.trace.rescale import at_world_size
+
+    traces = [job.traces[number] for number in sorted(job.traces)]
+    if world_size == job.manifest.world_size:
+        return traces, job.manifest.others(), []
+    return at_world_size(traces, job.manifest.others(), world_size)
 
 
 def _as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "hardware": set(),
     "figures": set(),
     "result": {"presim.figures"},
-    "cost": {"presim.trace", "presim.hardware"},
+    "network": {"presim.hardware"},
+    "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {
         "presim.trace",
@@ -61,6 +62,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "changes",
     "cli",
     "search",
     "validation",

@@ -36,6 +36,13 @@ _PLAN = (  # option, field, type, help
         "Order of a pipeline's passes; 1f1b, or interleaved with --vpp, unless given.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks of each stage, e.g. 7,8,8,7; as equal as can be unless given."),
+    (
+        "--dp-style",
+        "data_style",
+        click.Choice(("fsdp2", "hsdp", "ddp", "zero1")),
+        "What data-parallel ranks share; zero1: Megatron's distributed optimizer.",
+    ),
+    ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
     ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
@@ -55,6 +62,7 @@ def _plan_options(function: Any) -> Any:
 @click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
 @_plan_options
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
+@click.option("--overlap/--no-overlap", "overlap", default=None, help="Of ddp and zero1: communicate while computing.")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--like", metavar="DIR", help="Compose what a saved capture ran, on its cluster, and compare both.")

@@ -43,7 +43,7 @@ def cluster_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """``--no-contention --host-factor --host-time --prices``: what the simulation takes for granted."""
+    """``--no-contention`` to ``--scale-op``: what the simulation takes for granted, and what to change in it."""
     for option in reversed(
         (
             click.option(
@@ -75,6 +75,25 @@ def engine_options(function: _Function) -> _Function:
                 multiple=True,
                 metavar="DIR",
                 help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
+            ),
+            click.option(
+                "--bandwidth",
+                multiple=True,
+                metavar="inter|intra=X",
+                help="What if the network between nodes, or NVLink, had X times its bandwidth; repeatable.",
+            ),
+            click.option(
+                "--straggler",
+                "stragglers",
+                multiple=True,
+                metavar="nodeN|rankN=X",
+                help="What if the GPUs of a node, or one rank's, ran at X of their speed, e.g. node3=0.8; repeatable.",
+            ),
+            click.option(
+                "--scale-op",
+                multiple=True,
+                metavar="NAME=X",
+                help="What if work of a family (gemm, attention, all_reduce, …) took X times as long; repeatable.",
             ),
         )
     ):

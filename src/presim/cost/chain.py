@@ -117,7 +117,15 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
-    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, (*said, *unread_notes), shared_ports(cluster))
+    of_network = _of_network(trace.signatures, answers) if cluster.network else ()
+    said_all = (*said, *unread_notes, *of_network)
+    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, said_all, shared_ports(cluster))
+
+
+def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
+    from presim.cost.collectives.contended import contended_note
+
+    return contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
 
 
 def demands_of(

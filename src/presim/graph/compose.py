@@ -11,13 +11,14 @@ from presim.graph.blocks import Blocks
 from presim.graph.hosts import HostTimes, host_times
 from presim.graph.orders import orders
 from presim.graph.passes import attention, optimizer, recompute, shared_root, tensor_parallel
+from presim.graph.passes.buckets import Ddp, Zero1
 from presim.graph.passes.data_parallel import DataParallel
 from presim.graph.passes.fsdp2 import Fsdp2
 from presim.graph.passes.fsdp2_gathered import GatheredFsdp2
 from presim.graph.passes.pipeline import Pipeline
 from presim.graph.plan import Layout, Plan, check, layout
 from presim.graph.rows import PRIORITIES, Rows, Tables
-from presim.graph.schedule import Do
+from presim.graph.schedule import Do, Run
 from presim.graph.schema import OperatorGraph
 from presim.graph.units import Unit, units
 from presim.hardware.cluster import Cluster
@@ -28,7 +29,10 @@ _TENSOR_HOSTS = (
     "on 128 H100 with tensor = 8, which waits for its host, is composed 0.16 s shorter than captured. Capture such a "
     "plan with `presim run`."
 )
-_REDUCING = ("data", "tensor")  # groups over which norms are summed
+_DDP_TYPE = (
+    "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
+)
+_NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
 _WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
 
 
@@ -59,6 +63,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
     notes = [_TENSOR_HOSTS] if plan.tensor > 1 else []
+    if plan.data_style == "ddp":
+        notes.append(_DDP_TYPE)
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
     return Composed(traces, {place.rank: place.stands_for for place in places}, tuple(notes))
@@ -95,16 +101,17 @@ class _Job:
             tables,
             hosts,
             group=self.named["pipeline"],
-            pairs=(self.named["pipeline"] + 1, self.named["pipeline"] + 2),
+            pairs=(len(self.named) - 2, len(self.named) - 1),
         )
         own = range(stage, len(self.stages), plan.pipeline)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
         held_units = units(self.graph, runs if plan.pipeline > 1 else None)
-        data = self._data(held_units, len(place.data))
+        backward = [run for one in reversed(own) for run in pipeline.backward_runs(one)]
+        data = self._data(held_units, backward, place)
         again = (lambda some: recompute.apply(some, self.graph)) if plan.recompute == "full" else tuple
         schedule = pipeline.apply(self.orders[stage], data, again)
         groups = _groups(place)
-        clipped = [index for index, group in enumerate(groups) if group.size > 1 and group.name in _REDUCING]
+        clipped = [self.named[name] for name in _NORMS[plan.data_style] if groups[self.named[name]].size > 1]
         held = data.held()
         kept = pipeline.held(self.micros)
         steps = []
@@ -114,6 +121,7 @@ class _Job:
                 adamw=plan.optimizer == "adamw",
                 clip=plan.clip,
                 first=first,
+                update=data.update(),
                 groups=clipped,
                 stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
                 tables=tables,
@@ -126,11 +134,31 @@ class _Job:
         local = sum(unit.elements for unit in held_units)
         return assemble(setup, steps, tables, self._manifest(place, groups, local), self.graph.root)
 
-    def _data(self, held: list[Unit], ranks: int) -> DataParallel:
-        group = self.named["data"]
-        if self.plan.pipeline > 1:
-            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts)
-        return Fsdp2(self.graph, held, ranks, group, self.plan.reshard, self.tables, self.hosts)
+    def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
+        plan, group = self.plan, self.named["shard" if place.shard else "data"]
+        if plan.data_style in ("ddp", "zero1"):
+            flavour = Ddp if plan.data_style == "ddp" else Zero1
+            return flavour(
+                self.graph,
+                held,
+                backward,
+                len(place.data),
+                group,
+                self.tables,
+                self.hosts,
+                micros=self.micros,
+                overlap=plan.overlap,
+            )
+        ranks = self._sharers(place)
+        replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
+        if plan.pipeline > 1:
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas)
+        return Fsdp2(self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+
+    def _sharers(self, place: Layout) -> int:
+        """Ranks that share one copy of the parameters."""
+        styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
+        return styles.get(self.plan.data_style, 1)
 
     def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
         plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
@@ -152,7 +180,7 @@ class _Job:
                 "samples": samples,
                 "data_parallel_ranks": plan.data(cluster.world_size),
             },
-            model={"parameters": self.whole, "parameters_local": local // len(place.data)},
+            model={"parameters": self.whole, "parameters_local": local // self._sharers(place)},
             reference_host=True,
             node=cluster.node.id,
             fabric=cluster.fabric.id,
@@ -168,6 +196,8 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
 
 def _groups(place: Layout) -> list[Group]:
     named = [("data", place.data), ("tensor", place.tensor), ("pipeline", place.pipeline)]
+    if place.shard:
+        named += [("shard", place.shard), ("replicas", place.replicas)]
     if len(place.pipeline) > 1:
         named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
     return [Group(name, ranks, len(ranks)) for name, ranks in named]

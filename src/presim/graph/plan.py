@@ -23,6 +23,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
     schedule: Literal["", "gpipe", "1f1b", "interleaved"] = ""  # empty: 1f1b, interleaved where virtual
+    data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # what data-parallel ranks share
+    shard: int = 0  # of hsdp: neighbouring data-parallel ranks that shard parameters; others have copies
+    overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
     stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     recompute: Literal["none", "full"] = "none"  # of each repeated block
@@ -56,6 +59,8 @@ class Layout(msgspec.Struct, frozen=True):
     data: tuple[int, ...]
     tensor: tuple[int, ...]
     pipeline: tuple[int, ...]
+    shard: tuple[int, ...] = ()  # of hsdp
+    replicas: tuple[int, ...] = ()  # likewise
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -98,12 +103,15 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     """The groups of a stage's first rank."""
     inside = world_size // plan.pipeline  # ranks of a stage
     first = stage * inside
+    data = tuple(range(first, first + inside, plan.tensor))
     return Layout(
         world_size,
         first,
-        tuple(range(first, first + inside, plan.tensor)),
+        data,
         tuple(range(first, first + plan.tensor)),
         tuple(range(0, world_size, inside)),
+        data[: plan.shard] if plan.shard else (),
+        data[:: plan.shard] if plan.shard else (),
     )
 
 
@@ -125,9 +133,25 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
                 f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
                 f"{world_size % (degree * others)}); degrees that do: {near}"
             )
+    _check_shard(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
     _check_stages(plan, blocks)
+
+
+def _check_shard(plan: Plan, world_size: int) -> None:
+    data = plan.data(world_size)
+    if plan.data_style != "hsdp":
+        if plan.shard:
+            raise InputError(
+                f"shard = {plan.shard} is of data_style hsdp, not {plan.data_style}; leave one of them out"
+            )
+        return
+    if plan.shard < 1 or data % plan.shard:
+        near = _near(max(1, plan.shard), functools.partial(_divides, data, 1))
+        raise InputError(
+            f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {near} (--shard)"
+        )
 
 
 def _check_batch(plan: Plan, world_size: int) -> None:

@@ -11,7 +11,18 @@ from presim.graph.hosts import HostTimes
 from presim.trace.schema import Category, Kind, Phase
 from presim.trace.signatures import Collective, Signature
 
-STREAMS = ("compute", "collective", "all_gather_copy_in", "all_gather", "reduce_scatter", "before", "after", "pipeline")
+STREAMS = (
+    "compute",
+    "collective",
+    "all_gather_copy_in",
+    "all_gather",
+    "reduce_scatter",
+    "before",  # messages with the pipeline's rank before
+    "after",
+    "pipeline",  # exchanges
+    "data",  # of DDP and ZeRO-1
+    "all_reduce",  # between the replicas of FSDP2
+)
 PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
 COLUMNS = ("kind", "phase", "stream", "signature", "scope", "operator", "host_ns", "slot", "value")
 NO_SLOT = -1

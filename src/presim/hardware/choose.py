@@ -15,7 +15,7 @@ from presim.hardware.schema import Gpu, Sourced
 P = TypeVar("P", bound=Sourced)
 _MOST_RANKS = 1 << 20  # what is kept for each rank of the world stays small
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
-_TABLES = ("nccl", "collectives")
+_TABLES = ("nccl", "collectives", "network")
 _KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES)
 
 
@@ -53,7 +53,8 @@ def choose_cluster(
     collectives = described.get("collectives", {})
     if collectives and parts != _parts({"gpu": chosen["gpu"], **described}, where):
         collectives = {}  # measured on other wires
-    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives)
+    network = described.get("network", {})
+    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Cluster(msgspec.Struct, frozen=True):
     gpus_per_node: int  # those used: may be fewer than the node has; as many as its domain where hosts share one
     nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
     collectives: dict[str, Any] = {}  # constants of the model of collectives that were fitted to this cluster
+    network: dict[str, Any] = {}  # how nodes are wired (presim.network.describe); empty: not said, nothing is shared
 
     @property
     def world_size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, rows_of
 from presim.cost.collectives.model import CollectiveModel
@@ -18,7 +19,8 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
     """What the cluster's file brings, then the white-box model, which covers everything.
 
     A table of measurements comes first. The statistical model is asked where the file says ``model = "statistical"``.
-    ``nccl``: NCCL's variables in the script; measurements stand as they were made, whatever it says.
+    Where the file describes the network, groups that share links are simulated flow by flow. ``nccl``: NCCL's variables
+    in the script; measurements stand as they were made, whatever it says.
     """
     said = cluster.collectives
     if unknown := [key for key in said if key not in _KEYS]:
@@ -33,4 +35,5 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
         raise InputError(
             f'the cluster\'s [collectives] has model = "{chosen}"; there are "white-box" and "statistical"'
         )
-    return (*models, Hierarchical(nccl))
+    base = Hierarchical(nccl)
+    return (*models, Contended(base), base) if cluster.network else (*models, base)

@@ -27,5 +27,8 @@ class DataParallel(Protocol):
     def setup(self) -> list[Do]:
         """What is there before the first step: parameters, and buffers of gradients."""
 
+    def update(self) -> Sequence[Do]:
+        """At the end of the optimizer's step."""
+
     def after_update(self) -> list[Action]:
         """After the optimizer."""

@@ -34,11 +34,13 @@ class Fsdp2:
         reshard: bool,
         tables: Tables,
         hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
     ) -> None:
+        """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in."""
         self._graph, self._ranks, self._reshard = graph, ranks, reshard
         self._tables, self._hosts = tables, hosts
         self._units = {unit.name: unit for unit in units}
-        self._entries = Entries(self._units, ranks, group, tables, hosts)
+        self._entries = Entries(self._units, ranks, group, tables, hosts, replicas)
         self._gathered: Name | None = None  # whose gathered buffer is still held
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
@@ -103,6 +105,10 @@ class Fsdp2:
         """Shards of parameters in fp32."""
         shards = [shard for one in self.held() for shard in one.shards]
         return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
+
+    def update(self) -> list[Do]:
+        """Nothing is added to the optimizer's step."""
+        return []
 
     def after_update(self) -> list[Action]:
         """Nothing is left to do."""

@@ -17,7 +17,7 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer
 
-_COMPUTE, _COPY_IN, _GATHER, _SCATTER = 0, 2, 3, 4  # streams, see rows.STREAMS
+_COMPUTE, _COPY_IN, _GATHER, _SCATTER, _ALL_REDUCE = 0, 2, 3, 4, 9  # streams, see rows.STREAMS
 _MASTER = 4  # bytes of fp32
 
 
@@ -30,7 +30,16 @@ def shard_elements(parameter: Parameter, ranks: int) -> int:
 class Entries:
     """Makes them for one group of ranks; equal ones share a template."""
 
-    def __init__(self, units: Mapping[Name, Unit], ranks: int, group: int, tables: Tables, hosts: HostTimes) -> None:
+    def __init__(
+        self,
+        units: Mapping[Name, Unit],
+        ranks: int,
+        group: int,
+        tables: Tables,
+        hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
+    ) -> None:
+        self._replicas, self._replica_group = replicas
         self._units, self._ranks, self._group = units, ranks, group
         self._tables, self._hosts = tables, hosts
         self._templates: dict[object, Template] = {}
@@ -180,13 +189,21 @@ class Entries:
             rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
             for event in ("ended", "recorded"):
                 rows.record(event, _SCATTER)
+            last = _SCATTER
+            if self._replicas > 1:
+                rows.record("scattered", _SCATTER)
+                rows.wait("scattered", _ALL_REDUCE)
+                reduced = Collective("all_reduce", shard * _MASTER, "float32", self._replica_group)
+                rows.work("nccl::all_reduce", reduced, stream=_ALL_REDUCE)
+                last = _ALL_REDUCE
             if micro:
                 for part in parts:
                     add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
-                    rows.work("aten::add_", add, stream=_SCATTER)
+                    rows.work("aten::add_", add, stream=last)
                 rows.free("shard", held)
-            for event in ("scattered", "reduced"):
-                rows.record(event, _SCATTER)
+            if last == _SCATTER:
+                rows.record("scattered", _SCATTER)
+            rows.record("reduced", last)
 
         slots = ("in", "table", "sent", "packed", "shard", "ended", "recorded", "scattered", "reduced")
         named: dict[str, Key] = {slot: ("reduce", slot, name) for slot in slots}

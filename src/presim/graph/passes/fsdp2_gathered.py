@@ -31,8 +31,10 @@ class GatheredFsdp2(Fsdp2):
         group: int,
         tables: Tables,
         hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
     ) -> None:
-        super().__init__(graph, units, ranks, group, False, tables, hosts)
+        """As of `Fsdp2`."""
+        super().__init__(graph, units, ranks, group, False, tables, hosts, replicas)
         self._open: set[int] = set()  # chunks that are gathered
         self._summed: set[Name] = set()  # units that have gradients
         self._sums: dict[object, Template] = {}

@@ -6,12 +6,13 @@ As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale and 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from presim.graph.blocks import rounded
 from presim.graph.hosts import HostTimes
 from presim.graph.rows import Rows, Tables
 from presim.graph.schedule import Do, Key
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer, Reduction
 
@@ -29,6 +30,7 @@ class Held:
     gradient_bytes: int  # of the block of memory
     frees: bool  # whether its block of memory is its own
     shards: tuple[int, ...]  # numbers of each tensor
+    dtype: str = "float32"  # of gradient, parameter and states
 
     @property
     def elements(self) -> int:
@@ -58,20 +60,21 @@ def end_of_step(
     first: bool,
     groups: list[int],
     stages: int = -1,
+    update: Sequence[Do] = (),
     tables: Tables,
     hosts: HostTimes,
 ) -> list[Do]:
     """Actions from the end of the last backward pass to the end of the step.
 
-    ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``first``: the optimizer's
-    states are made.
+    ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``update``: what the
+    optimizer's step ends with. ``first``: the optimizer's states are made.
     """
     actions = []
     if clip and held:
         actions.append(_clip(held, groups, stages, tables, hosts))
     if adamw and held:
         actions += [_states(held, tables, hosts)] if first else []
-        actions.append(_adamw(held, tables, hosts))
+        actions += [_adamw(held, tables, hosts), *update]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
     rows.phase = Phase.OTHER
@@ -90,7 +93,8 @@ def _states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
     keys: dict[str, Key] = {}
     for one in held:
         for elements in one.shards:
-            for size in (_FP32, elements * _FP32, elements * _FP32):
+            moment = elements * dtype_bytes(one.dtype)
+            for size in (_FP32, moment, moment):
                 slot = str(len(keys))
                 rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
                 keys[slot] = ("state", slot)
@@ -112,11 +116,12 @@ def _launches(held: list[Held]) -> list[tuple[int, int]]:
 
 def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, hosts: HostTimes) -> Do:
     rows = Rows(tables, hosts, Phase.OTHER)
-    tensors = sum(one.tensors for one in held)
+    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
+    each = dtype_bytes(dtype)
     for numbers, share in _launches(held):
         rows.work(
             "aten::_foreach_norm",
-            Optimizer(numbers * _FP32, share * 4, numbers, "float32", share, "aten::_foreach_norm"),
+            Optimizer(numbers * each, share * 4, numbers, dtype, share, "aten::_foreach_norm"),
         )
     each = tensors * _FP32
     rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
@@ -129,8 +134,8 @@ def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, host
     for name in ("aten::add", "aten::reciprocal", "aten::mul", "aten::clamp"):
         rows.work(name, Elementwise(_FP32, _FP32, 1, "float32", 1, name))
     for numbers, share in _launches(held):
-        size = numbers * _FP32
-        rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, "float32", share, "aten::_foreach_mul_"))
+        size = numbers * dtype_bytes(dtype)
+        rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, dtype, share, "aten::_foreach_mul_"))
     template = rows.template()
     return Do(template, tuple(("clip", slot) for slot in template.slots))
 
@@ -153,7 +158,7 @@ def _adamw(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
     steps = tensors * _FP32
     rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
     for numbers, share in _launches(held):
-        size = numbers * _FP32
-        update = Optimizer(4 * size, 3 * size, numbers, "float32", share, "aten::_fused_adamw_")
+        size = numbers * dtype_bytes(held[0].dtype)
+        update = Optimizer(4 * size, 3 * size, numbers, held[0].dtype, share, "aten::_fused_adamw_")
         rows.work("aten::_fused_adamw_", update)
     return Do(rows.template(), ())

@@ -1,0 +1,171 @@
+"""What-if changes of a prediction: other bandwidths, slow nodes or ranks, faster or slower operators.
+
+Changes are applied to the cluster, to who is simulated apart, and to prices; the traces stay as they were captured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from presim.cost.price import PricedTrace
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.collective import Collective
+from presim.trace.schema import Trace
+from presim.trace.signatures import Signature, family
+from presim.trace.splitting import split
+
+_WIRES = {"inter": "between nodes", "intra": "within a node"}
+_SLOWEST, _FASTEST = 1e-3, 1e3
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """Factors by name; see `changes_of`."""
+
+    bandwidth: Mapping[str, float] = dataclasses.field(default_factory=dict)  # inter, intra
+    stragglers: Mapping[str, float] = dataclasses.field(default_factory=dict)  # node3, rank17: speed of their GPUs
+    operators: Mapping[str, float] = dataclasses.field(default_factory=dict)  # family or collective: factor of its time
+
+    def __bool__(self) -> bool:
+        return bool(self.bandwidth or self.stragglers or self.operators)
+
+    def cluster(self, cluster: Cluster) -> Cluster:
+        """The cluster with its wires changed."""
+        gpu, fabric = cluster.gpu, cluster.fabric
+        if "intra" in self.bandwidth:
+            if cluster.node.interconnect == "pcie" or not gpu.nvlink_bytes_per_s:
+                raise InputError(
+                    f"--bandwidth intra changes NVLink, and {cluster.node.id} with {gpu.id} has none; "
+                    "describe the node you mean with --node"
+                )
+            gpu = msgspec.structs.replace(gpu, nvlink_bytes_per_s=gpu.nvlink_bytes_per_s * self.bandwidth["intra"])
+        if "inter" in self.bandwidth:
+            fabric = msgspec.structs.replace(fabric, port_bytes_per_s=fabric.port_bytes_per_s * self.bandwidth["inter"])
+        return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric)
+
+    def apart(
+        self, traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], cluster: Cluster
+    ) -> tuple[list[Trace], dict[int, list[int]]]:
+        """The ranks to be simulated, and who stands for whom: slow ranks stand for no others."""
+        speeds = self._speeds(cluster)
+        if not speeds:
+            return list(traces), {rank: list(others) for rank, others in stands_for.items()}
+        return split(traces, stands_for, speeds)
+
+    def prices(self, priced: PricedTrace, cluster: Cluster) -> PricedTrace:
+        """The prices of one rank with its speed and the factors of operators."""
+        speed = self._speeds(cluster).get(priced.trace.manifest.rank, 1.0)
+        if speed == 1.0 and not self.operators:
+            return priced
+        changed = []
+        for signature, price in zip(priced.trace.signatures, priced.prices, strict=True):
+            factor = self._factor(signature) / (1.0 if isinstance(signature, Collective) else speed)
+            changed.append(
+                price if factor == 1 else msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))
+            )
+        return dataclasses.replace(priced, prices=tuple(changed))
+
+    def check_operators(self, traces: Sequence[Trace]) -> None:
+        """Raise where a factor is of work that the job does not have."""
+        there = {name for trace in traces for one in trace.signatures for name in _names(one)}
+        for name in self.operators:
+            if name not in there:
+                raise InputError(f"--scale-op {name}: the job has no such work; it has {', '.join(sorted(there))}")
+
+    def sentences(self, cluster: Cluster, simulated: int, captured: int) -> list[str]:
+        """The changes for a reader of the result; ``cluster`` as it was before them."""
+        said = [f"bandwidth {_WIRES[name]} x {factor:g}" for name, factor in self.bandwidth.items()]
+        said += [f"{_place(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
+        said += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
+        found = [f"What if: {'; '.join(said)}."] if said else []
+        if simulated > captured:
+            found.append(
+                f"{simulated} ranks were simulated, {simulated - captured} of them apart from the rank that does the "
+                "same."
+            )
+        after = self.cluster(cluster)
+        wanted = cluster.network_bytes_per_s * self.bandwidth.get("inter", 1.0)
+        if after.network_bytes_per_s < 0.999 * wanted:
+            found.append(
+                f"A GPU's link to its host carries {after.network_bytes_per_s / 1e9:.0f} GB/s, which limits what its "
+                f"network of {wanted / 1e9:.0f} GB/s can give."
+            )
+        return found
+
+    def _factor(self, signature: Signature) -> float:
+        factor = 1.0
+        for name in _names(signature):
+            factor *= self.operators.get(name, 1.0)
+        return factor
+
+    def _speeds(self, cluster: Cluster) -> dict[int, float]:
+        """By rank, where it is not 1; a rank in several of them has the product."""
+        speeds: dict[int, float] = {}
+        for name, speed in self.stragglers.items():
+            kind, number = _split(name)
+            most = cluster.nodes if kind == "node" else cluster.world_size
+            if number >= most:
+                raise InputError(
+                    f"--straggler {name}: the cluster has {most} {kind}s, numbered from 0; name one below {most}"
+                )
+            first = number * cluster.gpus_per_node
+            ranks = range(first, first + cluster.gpus_per_node) if kind == "node" else (number,)
+            for rank in ranks:
+                speeds[rank] = speeds.get(rank, 1.0) * speed
+        return speeds
+
+
+def changes_of(bandwidth: Sequence[str], stragglers: Sequence[str], operators: Sequence[str]) -> Changes:
+    """From ``NAME=FACTOR`` as the command line has them.
+
+    Raises:
+        InputError: a name is unknown, a factor is none.
+    """
+    wires = _factors("--bandwidth", bandwidth)
+    if unknown := [name for name in wires if name not in _WIRES]:
+        raise InputError(f"--bandwidth {unknown[0]}: there are inter ({_WIRES['inter']}) and intra ({_WIRES['intra']})")
+    slow = _factors("--straggler", stragglers)
+    for name in slow:
+        _split(name)
+    return Changes(wires, slow, _factors("--scale-op", operators))
+
+
+def _factors(option: str, texts: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            factor = float(number.removesuffix("x"))
+        except ValueError:
+            factor = 0.0
+        if not (name and equals and _SLOWEST <= factor <= _FASTEST):
+            raise InputError(
+                f"{option} takes NAME=FACTOR with a factor from {_SLOWEST:g} to {_FASTEST:g}; got {text!r}"
+            )
+        if name in found:
+            raise InputError(f"{option} {name} is given twice; leave one of them")
+        found[name] = factor
+    return found
+
+
+def _split(name: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(node|rank)(\d+)", name)
+    if match is None:
+        raise InputError(f"--straggler takes node3=0.8 or rank17=0.8; got the name {name!r}")
+    return match[1], int(match[2])
+
+
+def _place(name: str) -> str:
+    kind, number = _split(name)
+    return f"{kind} {number}"
+
+
+def _names(signature: Signature) -> tuple[str, ...]:
+    """What a factor may call this work: its family, and of a collective its kind."""
+    kind = (signature.kind,) if isinstance(signature, Collective) else ()
+    return (family(signature), *kind)

@@ -1,0 +1,118 @@
+"""Collectives of a cluster whose network is described: flow by flow where groups share links, analytic elsewhere.
+
+All groups of one kind (the sisters of a group: its translations over the world) do the same at the same time. Their
+flows are simulated together on the described network, and once more for one group on a fabric that limits nothing. What
+the first takes longer is added to the white-box model's time, which knows protocols and what NCCL reaches of a wire.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.price import Price
+from presim.hardware import Cluster
+from presim.network.describe import topology_of
+from presim.network.exchange import KINDS, Exchange, flows_of, run
+from presim.network.topology import Topology
+from presim.trace.collective import MESSAGES, Collective
+from presim.trace.grids import sisters
+from presim.trace.schema import Group
+
+NAME = "flow/contended"
+TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
+_MOST_FLOWS = 4_000_000
+_TELLING = 0.001  # of the time alone: less than this is nothing shared
+_UNCERTAIN = 0.1  # added to the uncertainty where flows set the time
+
+
+class Contended:
+    """A `CollectiveModel` of clusters with a ``[network]`` table."""
+
+    name = NAME
+
+    def __init__(self, base: Hierarchical) -> None:
+        """``base`` knows what a collective takes alone."""
+        self._base = base
+
+    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+        """None where the network is not described."""
+        if not cluster.network:
+            return None
+        fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
+        alone = self._base.price(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
+        if collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
+            return alone
+        if len({cluster.domain(rank) for rank in group.ranks}) == 1:
+            return alone
+        ranks = _ends(collective, group)
+        together = tuple(sisters(ranks, cluster.world_size)) if len(ranks) > 1 else (ranks,)
+        if sum(flows_of(collective.kind, len(each)) for each in together) > _MOST_FLOWS:
+            return msgspec.structs.replace(alone, estimator=TOO_MANY, uncertainty=min(alone.uncertainty + 0.3, 0.9))
+        more = _longer_s(_key(cluster), _Held(cluster), collective.kind, collective.even.bytes, ranks, together)
+        if more * 1e9 <= _TELLING * alone.duration_ns:
+            return alone
+        return msgspec.structs.replace(
+            alone,
+            duration_ns=alone.duration_ns + round(more * 1e9),
+            estimator=NAME,
+            uncertainty=min(alone.uncertainty + _UNCERTAIN, 0.9),
+            bound="network",
+        )
+
+
+def contended_note(estimators: list[str]) -> tuple[str, ...]:
+    """Which collectives were simulated flow by flow, as a sentence; ``estimators`` of all collectives."""
+    if not estimators:
+        return ()
+    flows, left = estimators.count(NAME), estimators.count(TOO_MANY)
+    said = (
+        f"The network is described: {flows} of {len(estimators)} collectives share links and are simulated flow by "
+        "flow, the others are analytic."
+    )
+    more = f"{left} of them would have more than {_MOST_FLOWS:,} flows, and what they share is left out."
+    return (said, more) if left else (said,)
+
+
+def _ends(collective: Collective, group: Group) -> tuple[int, ...]:
+    """Who exchanges: the whole group, or two neighbours of it."""
+    if collective.kind not in MESSAGES:
+        return group.ranks
+    peer = collective.peer if 0 <= collective.peer < len(group.ranks) else 1
+    return (group.ranks[peer - 1], group.ranks[peer])
+
+
+class _Held:
+    """A cluster that counts as nothing in a cache's key: its own key stands beside it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _key(cluster: Cluster) -> bytes:
+    return msgspec.json.encode(cluster)
+
+
+@functools.lru_cache(maxsize=4)
+def _topologies(key: bytes, held: _Held) -> tuple[Topology, Topology]:
+    topology = topology_of(held.cluster, held.cluster.network)
+    return topology, topology.without_fabric()
+
+
+@functools.lru_cache(maxsize=4096)
+def _longer_s(
+    key: bytes, held: _Held, kind: str, size: int, ranks: tuple[int, ...], together: tuple[tuple[int, ...], ...]
+) -> float:
+    """What all sisters together take longer on the network than one of them on a fabric that limits nothing."""
+    topology, free = _topologies(key, held)
+    crowded = run(topology, [Exchange(kind, size, each) for each in together]).seconds
+    own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
+    return max(0.0, crowded[own] - run(free, [Exchange(kind, size, ranks)]).seconds[0])

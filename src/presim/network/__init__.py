@@ -1,0 +1,1 @@
+"""The network between GPUs, link by link: topologies, routes, and flows that share bandwidth."""

@@ -1,0 +1,111 @@
+"""Collectives as flows: what NCCL's rings and direct exchanges put on the links."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.network.flows import Flows, Shared, busiest_seconds, simulate
+from presim.network.routing import routes
+from presim.network.topology import Floats, Ints, Topology
+
+Resolution = Literal["link", "flow"]
+_ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+KINDS = (*_ROUNDS, "broadcast", "reduce", "all_to_all", "send", "recv", "send_recv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One collective of one group."""
+
+    kind: str  # one of KINDS
+    bytes: int  # as nccl-tests counts them
+    ranks: tuple[int, ...]
+    start_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Exchanges at the same time."""
+
+    seconds: tuple[float, ...]  # by exchange, from its start, latency included
+    flows: Flows
+    shared: Shared | None  # None at link level
+
+
+def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolution = "flow") -> Outcome:
+    """Let exchanges run beside each other."""
+    pairs = [_pairs(one, topology) for one in exchanges]
+    begins, ends, sizes = (np.concatenate([part[at] for part in pairs]) for at in range(3))
+    owner = np.repeat(np.arange(len(pairs)), [len(part[0]) for part in pairs])
+    start = np.repeat([one.start_s for one in exchanges], [len(part[0]) for part in pairs]).astype(np.float64)
+    paths = routes(topology, begins, ends)
+    flows = Flows(paths, sizes.astype(np.float64), start, owner.astype(np.int64))
+    latency = _latency_s(topology, paths)
+    if resolution == "link":
+        wire = busiest_seconds(topology, flows)
+        return Outcome(
+            tuple(wire + float(latency[owner == at].max(initial=0.0)) for at in range(len(pairs))), flows, None
+        )
+    shared = simulate(topology, flows)
+    took = shared.end_s - start + latency
+    longest = np.zeros(len(pairs))
+    np.maximum.at(longest, owner, took)
+    return Outcome(tuple(longest.tolist()), flows, shared)
+
+
+def flows_of(kind: str, ranks: int) -> int:
+    """How many flows a collective is at most."""
+    return ranks * (ranks - 1) if kind == "all_to_all" else ranks * 8
+
+
+def _latency_s(topology: Topology, paths: Ints) -> Floats:
+    """Of each flow's path, once: the steps of a ring are pipelined."""
+    result: Floats = np.where(paths >= 0, topology.latency_ns[np.maximum(paths, 0)], 0.0).sum(axis=1) * 1e-9
+    return result
+
+
+def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
+    """Sender, receiver and bytes of each flow."""
+    ranks = np.array(exchange.ranks, np.int64)
+    count = len(ranks)
+    if exchange.kind not in KINDS:
+        raise InputError(f"{exchange.kind!r} has no flows: there are {', '.join(KINDS)}; choose one of them")
+    if count < 2:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if exchange.kind == "all_to_all":
+        begins, ends = np.repeat(ranks, count), np.tile(ranks, count)
+        others = begins != ends
+        size = exchange.bytes / count
+        return begins[others], ends[others], np.full(int(others.sum()), size)
+    if exchange.kind in ("send", "recv", "send_recv"):
+        both = [(ranks[0], ranks[-1]), (ranks[-1], ranks[0])][: 2 if exchange.kind == "send_recv" else 1]
+        pair = np.array(both, np.int64)
+        return pair[:, 0], pair[:, 1], np.full(len(pair), float(exchange.bytes))
+    share = _ROUNDS.get(exchange.kind, 0.0) * (count - 1) / count or 1.0
+    rings = _rings(ranks, topology.gpus_per_node)
+    begins = rings.reshape(-1)
+    ends = np.roll(rings, -1, axis=1).reshape(-1)
+    if exchange.kind in ("broadcast", "reduce"):  # a chain: nothing goes back to its head
+        keep = np.tile(np.arange(count) < count - 1, len(rings))
+        begins, ends = begins[keep], ends[keep]
+    return begins, ends, np.full(len(begins), share * exchange.bytes / len(rings))
+
+
+def _rings(ranks: Ints, per_node: int) -> Ints:
+    """Rings [ring, place] through all ranks, node after node; each enters and leaves nodes by another GPU.
+
+    So every GPU's port carries a part: with as many rings as a node has members, as NCCL builds them.
+    """
+    ordered = np.sort(ranks)
+    if per_node <= 1:
+        return ordered[None]
+    nodes, counts = np.unique(ordered // per_node, return_counts=True)
+    if len(nodes) == 1 or len(set(counts.tolist())) > 1 or counts[0] == 1:
+        return ordered[None] if len(nodes) > 1 else np.stack([np.roll(ordered, at) for at in range(1)])
+    table = ordered.reshape(len(nodes), counts[0])
+    return np.stack([np.roll(table, -at, axis=1).reshape(-1) for at in range(int(counts[0]))])

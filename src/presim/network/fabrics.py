@@ -1,0 +1,151 @@
+"""Fabrics between nodes: which switches there are, and which links.
+
+Adaptive routing spreads every flow evenly over all shortest paths. Parallel switches of one level are then one vertex
+with the sum of their links, because each of those carries the same. With ECMP every switch is a vertex, and a hash puts
+each flow on one path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from presim.errors import InputError
+from presim.network.topology import Builder
+
+if TYPE_CHECKING:
+    from presim.network.describe import Plan
+
+
+def fat_tree(builder: Builder, plan: Plan) -> None:
+    """All NICs of a node at one leaf switch; leaves below spines, pods of leaves below cores."""
+    leaves = _leaves(
+        builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
+    )
+    _above(builder, plan, leaves, plan.said.leaf_nodes * plan.nics)
+
+
+def rail(builder: Builder, plan: Plan) -> None:
+    """NIC 0 of every node at the leaves of rail 0, and so on: a leaf for each rail of every group of nodes."""
+    leaves = [
+        leaf
+        for nic in range(plan.nics)
+        for leaf in _leaves(builder, plan, [(node, nic) for node in range(plan.nodes)], f"rail{nic}.", 1)
+    ]
+    _above(builder, plan, leaves, plan.said.leaf_nodes)
+
+
+def dragonfly(builder: Builder, plan: Plan) -> None:
+    """Groups of routers that all know each other; every group has links to every other."""
+    routers = _leaves(
+        builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
+    )
+    down_Bps = plan.said.leaf_nodes * plan.nics * plan.nic_Bps
+    size = plan.said.pod_leaves
+    groups = [routers[at : at + size] for at in range(0, len(routers), size)]
+    for group in groups:
+        for one, other in itertools.combinations(group, 2):
+            builder.both_ways(one, other, down_Bps / len(group), plan.hop_ns)
+    for at, place in itertools.combinations(range(len(groups)), 2):
+        near, far = groups[at], groups[place]
+        share = down_Bps * min(len(near), len(far)) / (len(groups) - 1) / plan.said.oversubscription
+        builder.both_ways(near[place % len(near)], far[at % len(far)], share, plan.hop_ns)
+
+
+def torus(builder: Builder, plan: Plan) -> None:
+    """Nodes in a grid whose ends meet; a node's ports are dealt out to its neighbours."""
+    dims = plan.said.dims or (plan.nodes,)
+    if math.prod(dims) != plan.nodes:
+        raise InputError(
+            f"[network] dims = {list(dims)} are {math.prod(dims)} nodes, and the cluster has {plan.nodes}; "
+            "make them equal"
+        )
+    routers = [_router(builder, plan, node) for node in range(plan.nodes)]
+    ways = sum(1 if size == 2 else 2 for size in dims if size > 1)
+    each = plan.nics * plan.nic_Bps / ways
+    stride = 1
+    for size in dims:
+        for node in range(plan.nodes):
+            place = node // stride % size
+            if size > 1 and not (size == 2 and place == 1):
+                builder.both_ways(
+                    routers[node], routers[node + ((place + 1) % size - place) * stride], each, plan.hop_ns
+                )
+        stride *= size
+
+
+def ring(builder: Builder, plan: Plan) -> None:
+    """A torus of one dimension."""
+    routers = [_router(builder, plan, node) for node in range(plan.nodes)]
+    each = plan.nics * plan.nic_Bps / (2 if plan.nodes > 2 else 1)
+    for node in range(plan.nodes if plan.nodes > 2 else 1):
+        builder.both_ways(routers[node], routers[(node + 1) % plan.nodes], each, plan.hop_ns)
+
+
+def mesh(builder: Builder, plan: Plan) -> None:
+    """Every node with a link to every other, without switches."""
+    routers = [_router(builder, plan, node) for node in range(plan.nodes)]
+    each = plan.nics * plan.nic_Bps / (plan.nodes - 1)
+    for one, other in itertools.combinations(routers, 2):
+        builder.both_ways(one, other, each, plan.hop_ns)
+
+
+FABRICS: dict[str, Callable[[Builder, Plan], None]] = {
+    "fat-tree": fat_tree,
+    "rail": rail,
+    "dragonfly": dragonfly,
+    "torus": torus,
+    "ring": ring,
+    "mesh": mesh,
+}
+
+
+def _router(builder: Builder, plan: Plan, node: int) -> int:
+    router = builder.vertex(f"node{node}.router")
+    for nic in range(plan.nics):
+        builder.both_ways(builder.vertex(f"node{node}.nic{nic}"), router, plan.nic_Bps, 0.0)
+    return router
+
+
+def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: str, per_node: int) -> list[int]:
+    """Leaf switches, each with the ports of ``leaf_nodes`` nodes."""
+    size = plan.said.leaf_nodes * per_node
+    if plan.said.levels == 1 and plan.said.fabric != "dragonfly":
+        size = len(ports)
+    leaves = []
+    for at in range(0, len(ports), size):
+        leaf = builder.vertex(f"{name}leaf{at // size}")
+        leaves.append(leaf)
+        for node, nic in ports[at : at + size]:
+            builder.both_ways(
+                builder.vertex(f"node{node}.nic{nic}"), leaf, plan.nic_Bps, plan.said.link_latency_us * 1e3
+            )
+    return leaves
+
+
+def _above(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
+    """Spines above the leaves, and with three levels cores above pods."""
+    said = plan.said
+    if len(leaves) == 1:
+        return
+    up_Bps = ports * plan.nic_Bps / said.oversubscription
+    size = said.pod_leaves if said.levels == 3 else len(leaves)
+    pods = [leaves[at : at + size] for at in range(0, len(leaves), size)]
+    fan = 1 if said.routing == "adaptive" else (said.spines or max(round(ports / said.oversubscription), 1))
+    tops: list[list[int]] = []
+    for number, pod in enumerate(pods):
+        prefix = f"pod{number}." if len(pods) > 1 else ""
+        spines = [builder.vertex(f"{prefix}spine{place}") for place in range(fan)]
+        tops.append(spines)
+        for leaf in pod:
+            for spine in spines:
+                builder.both_ways(leaf, spine, up_Bps / fan, plan.hop_ns)
+    if len(pods) > 1:
+        for place in range(fan):
+            core = builder.vertex(f"core{place}")
+            for pod, spines in zip(pods, tops, strict=True):
+                builder.both_ways(
+                    spines[place], core, up_Bps * len(pod) / fan / said.core_oversubscription, plan.hop_ns
+                )

@@ -1,0 +1,176 @@
+"""Inner loops over links and flows: plain Python over arrays, compiled by numba where there is much of it."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+COMPILED_FROM = 20_000  # steps of an inner loop: compiling takes some seconds, once for a machine
+
+
+def fast(function: _Function, steps: int) -> _Function:
+    """The function itself, or its compiled twin where it takes many steps; both answer alike."""
+    compiled: _Function = _compiled(function) if steps >= COMPILED_FROM else function
+    return compiled
+
+
+@functools.cache
+def _compiled(function: Any) -> Any:
+    import numba
+
+    njit: Any = numba.njit
+    try:
+        twin = njit(cache=True)(function)
+    except (RuntimeError, OSError):  # no folder that numba may write to
+        twin = njit(function)
+    return twin
+
+
+def walk(
+    first: Ints, links: Ints, source: Ints, target: Ints, passes: Ints, in_first: Ints, in_links: Ints,
+    begins: Ints, ends: Ints, seed: int, paths: Ints,
+) -> int:  # fmt: skip
+    """Fill ``paths`` [flow, hop] with links of a shortest path for each flow; flows are ordered by their ends.
+
+    Of several next hops one is drawn by a hash of both ends, as switches do (ECMP). Returns the first flow without a
+    path or with one of more hops than there is room for, or -1.
+
+    ``first`` [vertex] is where its outgoing links begin in ``links``; ``in_first`` and ``in_links`` likewise incoming.
+    ``passes`` [vertex] is 1 where it passes on what is for others.
+    """
+    vertices = len(first) - 1
+    distance = np.full(vertices, -1, np.int64)
+    queue = np.zeros(vertices, np.int64)
+    last = -1
+    for flow in range(len(begins)):
+        end = ends[flow]
+        if end != last:
+            last = end
+            distance[:] = -1
+            distance[end] = 0
+            queue[0] = end
+            head, tail = 0, 1
+            while head < tail:
+                vertex = queue[head]
+                head += 1
+                if vertex != end and passes[vertex] == 0:
+                    continue
+                for at in range(in_first[vertex], in_first[vertex + 1]):
+                    other = source[in_links[at]]
+                    if distance[other] < 0:
+                        distance[other] = distance[vertex] + 1
+                        queue[tail] = other
+                        tail += 1
+        vertex = begins[flow]
+        if distance[vertex] < 0 or distance[vertex] > paths.shape[1]:
+            return flow
+        mixed = (begins[flow] * 7919 + end * 104729 + seed * 1299709) % 2147483647
+        hop = 0
+        while vertex != end:
+            count = 0
+            for at in range(first[vertex], first[vertex + 1]):
+                other = target[links[at]]
+                if distance[other] == distance[vertex] - 1 and (other == end or passes[other] == 1):
+                    count += 1
+            mixed = (mixed * 48271 + 11) % 2147483647
+            wanted = mixed // 7 % count
+            for at in range(first[vertex], first[vertex + 1]):
+                other = target[links[at]]
+                if distance[other] == distance[vertex] - 1 and (other == end or passes[other] == 1):
+                    if wanted == 0:
+                        paths[flow, hop] = links[at]
+                        vertex = other
+                        break
+                    wanted -= 1
+            hop += 1
+    return -1
+
+
+def refine(paths: Ints, flow_colour: Words, link_colour: Words, flow_sum: Words, link_sum: Words) -> None:
+    """Add up the colours of each flow's links in ``flow_sum``, and of each link's flows in ``link_sum``."""
+    for flow in range(paths.shape[0]):
+        for hop in range(paths.shape[1]):
+            link = paths[flow, hop]
+            if link >= 0:
+                flow_sum[flow] += link_colour[link]
+                link_sum[link] += flow_colour[flow]
+
+
+def fill(
+    capacity: Floats, link_first: Ints, link_class: Ints, link_count: Floats, class_first: Ints, class_link: Ints,
+    class_count: Floats, active: Ints, changed: Ints, rate: Floats,
+) -> int:  # fmt: skip
+    """Max-min fair rates of all active classes that a change can touch; returns how many those are.
+
+    Water-filling: the link with the least left for each of its flows fixes their rates, and so on.
+
+    ``capacity`` [link] is in bytes/s. ``link_first``, ``link_class`` and ``link_count`` are CSR by link: classes on it,
+    and how many flows of each; ``class_first`` and so on are the same by class. ``active`` [class] is 1 where it has
+    flows now.
+    ``changed`` are classes that began or ended: what shares links with them, through any number of others, is solved.
+    ``rate`` [class] is written: bytes/s of each flow.
+    """
+    links, classes = len(capacity), len(active)
+    is_near, in_part = np.zeros(links, np.int64), np.zeros(classes, np.int64)
+    stack = [0]
+    stack.pop()
+    for one in changed:
+        if active[one] == 1:
+            in_part[one] = 1
+        for at in range(class_first[one], class_first[one + 1]):
+            if is_near[class_link[at]] == 0:
+                is_near[class_link[at]] = 1
+                stack.append(class_link[at])
+    while len(stack) > 0:
+        link = stack.pop()
+        for at in range(link_first[link], link_first[link + 1]):
+            one = link_class[at]
+            if active[one] == 1 and (in_part[one] == 0 or in_part[one] == 1):
+                in_part[one] = 2
+                for other in range(class_first[one], class_first[one + 1]):
+                    if is_near[class_link[other]] == 0:
+                        is_near[class_link[other]] = 1
+                        stack.append(class_link[other])
+    load, left = np.zeros(links), capacity.copy()
+    heap = [(0.0, 0)]
+    heap.pop()
+    touched = 0
+    for link in range(links):
+        if is_near[link] == 0:
+            continue
+        for at in range(link_first[link], link_first[link + 1]):
+            if in_part[link_class[at]] > 0:
+                load[link] += link_count[at]
+        if load[link] > 0:
+            heapq.heappush(heap, (left[link] / load[link], link))
+    while len(heap) > 0:
+        level, link = heapq.heappop(heap)
+        if load[link] <= 1e-9:
+            continue
+        now = left[link] / load[link]
+        if now > level * (1 + 1e-12):
+            heapq.heappush(heap, (now, link))
+            continue
+        for at in range(link_first[link], link_first[link + 1]):
+            one = link_class[at]
+            if in_part[one] == 0:
+                continue
+            in_part[one] = 0
+            touched += 1
+            rate[one] = level
+            for place in range(class_first[one], class_first[one + 1]):
+                other = class_link[place]
+                load[other] -= class_count[place]
+                left[other] -= class_count[place] * level
+        load[link] = 0.0
+    return touched

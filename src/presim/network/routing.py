@@ -1,0 +1,96 @@
+"""Shortest paths of flows through a topology."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.network.kernels import fast, walk
+from presim.network.topology import Ints, Topology
+
+_walk: Callable[..., Any] = walk
+_USUAL_HOPS, _MOST_HOPS = 10, 512
+
+
+def routes(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+    """Links of a path for each flow, [flow, hop]; -1 beyond its end.
+
+    Raises:
+        InputError: two GPUs cannot reach each other, or a rank has no GPU.
+    """
+    begins, ends = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
+    highest = int(max(begins.max(initial=-1), ends.max(initial=-1)))
+    if highest >= topology.gpus:
+        raise InputError(
+            f"rank {highest} communicates, and the network has {topology.gpus} GPUs; give it at least {highest + 1}"
+        )
+    if topology.relay and topology.gpus_per_node:
+        return _relayed(topology, begins, ends)
+    return _shortest(topology, begins, ends)
+
+
+def _relayed(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+    """First to the GPU of the own node that has the receiver's place, then to the receiver."""
+    per_node = topology.gpus_per_node
+    middle = begins // per_node * per_node + ends % per_node
+    near = begins // per_node == ends // per_node
+    first = _shortest(topology, begins, np.where(near, ends, middle))
+    second = _shortest(topology, np.where(near, ends, middle), ends)
+    whole = np.concatenate([first, second], axis=1)
+    order = np.argsort(whole < 0, axis=1, kind="stable")
+    whole = np.take_along_axis(whole, order, axis=1)
+    return np.ascontiguousarray(whole[:, : max(int((whole >= 0).sum(axis=1).max(initial=0)), 1)])
+
+
+def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+    order = np.argsort(ends, kind="stable")
+    paths = np.full((len(begins), min(_MOST_HOPS, len(topology.names))), -1, np.int64)
+    work = len(begins) * 8 + len(np.unique(ends)) * topology.links
+    walked = np.full_like(paths, -1)
+    stuck = int(fast(_walk, work)(*_adjacency(topology), begins[order], ends[order], topology.seed, walked))
+    if stuck >= 0:
+        one, other = int(begins[order][stuck]), int(ends[order][stuck])
+        raise InputError(
+            f"{topology.names[one]} cannot reach {topology.names[other]} in {walked.shape[1]} hops; add a link between "
+            "their parts of the network"
+        )
+    used = max(int((walked >= 0).sum(axis=1).max(initial=0)), 1)
+    paths = np.empty((len(begins), used), np.int64)
+    paths[order] = walked[:, :used]
+    return paths
+
+
+def _adjacency(topology: Topology) -> tuple[Ints, ...]:
+    return _adjacency_of(_Same(topology))
+
+
+class _Same:
+    """A topology by identity: arrays have no hash."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.topology is self.topology
+
+    def __hash__(self) -> int:
+        return id(self.topology)
+
+
+@functools.lru_cache(maxsize=8)
+def _adjacency_of(same: _Same) -> tuple[Ints, ...]:
+    topology = same.topology
+    vertices = len(topology.names)
+    passes = np.ones(vertices, np.int64)
+    if not topology.transit:
+        passes[: topology.gpus] = 0
+    out, into = (np.argsort(ends, kind="stable") for ends in (topology.source, topology.target))
+    begins = [
+        np.searchsorted(ends[order], np.arange(vertices + 1)).astype(np.int64)
+        for ends, order in ((topology.source, out), (topology.target, into))
+    ]
+    return begins[0], out, topology.source, topology.target, passes, begins[1], into

@@ -1,0 +1,41 @@
+"""A re-scaled capture against one that was made at that size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from presim.engine.options import Options
+from presim.hardware import choose_cluster
+from presim.pipeline import evaluate
+from presim.trace.rescale import at_world_size
+from presim.trace.schema import Phase, Trace
+from support.captured import run
+
+pytestmark = pytest.mark.torch_cuda
+
+
+def from_first_forward(trace: Trace, name: str) -> NDArray[np.generic]:
+    """A column without set-up, in which DistributedDataParallel has a tensor for each rank."""
+    return trace.columns[name][int(np.argmax(trace.columns["phase"] == Phase.FORWARD)) :]
+
+
+def asked(trace: Trace) -> list[object]:
+    return [
+        trace.signatures[index] if index >= 0 else None for index in from_first_forward(trace, "signature").tolist()
+    ]
+
+
+def test_gpt2_with_ddp_on_8_gpus_tells_what_it_does_on_32() -> None:
+    """All that the device is asked for is the same, and so is the step time without the host's."""
+    small, large = run("gpt2_ddp.py", world_size=8).trace, run("gpt2_ddp.py", world_size=32).trace
+    (scaled,), speak, _ = at_world_size([small], {0: range(1, 8)}, 32)
+    assert speak == {0: list(range(1, 32))}
+    assert [group.ranks for group in scaled.manifest.groups] == [group.ranks for group in large.manifest.groups]
+    for name in ("kind", "phase", "stream", "scope", "operator"):
+        assert np.array_equal(from_first_forward(scaled, name), from_first_forward(large, name)), name
+    assert asked(scaled) == asked(large)
+    cluster, options = choose_cluster(gpu="h100-sxm", world_size=32), Options.of(host_time=False)
+    times = [evaluate(one, cluster, options).result.step_time_s for one in (scaled, large)]
+    assert times[0] == times[1]

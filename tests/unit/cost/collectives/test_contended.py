@@ -1,0 +1,64 @@
+"""Collectives of a cluster whose network is described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from presim.cost.chain import price_trace
+from presim.cost.collectives.contended import NAME
+from presim.cost.collectives.models import collective_models
+from presim.cost.price import Price
+from presim.hardware import Cluster, choose_cluster
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest
+from presim.trace.signatures import Collective
+
+ALL = tuple(range(64))
+
+
+def cluster(**network: Any) -> Cluster:
+    return msgspec.structs.replace(choose_cluster(gpu="h100-sxm", nodes=8), network=network)
+
+
+def price(kind: str, ranks: tuple[int, ...], target: Cluster) -> Price:
+    collective, group = Collective(kind, 1 << 28, "bfloat16", 0), Group("g", ranks, len(ranks))
+    answers = (model.price(collective, group, target) for model in collective_models(target))
+    return next(answer for answer in answers if answer is not None)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+def test_where_nothing_is_shared_the_price_is_the_analytic_one(kind: str) -> None:
+    """A rail-optimised fabric without oversubscription, and whatever stays within a node."""
+    assert price(kind, ALL, cluster(fabric="rail", leaf_nodes=2)) == price(kind, ALL, cluster())
+    narrow = cluster(leaf_nodes=1, oversubscription=8.0)
+    assert price(kind, tuple(range(8)), narrow) == price(kind, tuple(range(8)), cluster())
+
+
+def test_sisters_that_meet_at_an_uplink_slow_each_other() -> None:
+    """Pairs of ranks on different leaves: eight of a node want the uplink that has the bandwidth of two."""
+    free, narrow = cluster(leaf_nodes=1), cluster(leaf_nodes=1, oversubscription=4.0)
+    pair = (0, 32)
+    assert price("all_to_all", pair, free).estimator == "analytic/hierarchical"
+    slow = price("all_to_all", pair, narrow)
+    assert slow.estimator == NAME
+    wire_ns = (1 << 27) / 50e9 * 1e9
+    assert slow.duration_ns - price("all_to_all", pair, free).duration_ns == pytest.approx(3 * wire_ns, rel=0.01)
+
+
+def test_a_message_is_one_of_all_that_stages_send() -> None:
+    narrow = cluster(leaf_nodes=1, oversubscription=4.0)
+    assert price("send", ALL[::8], narrow).estimator == NAME
+
+
+def test_the_result_says_which_were_simulated() -> None:
+    groups = (Group("all", ALL, 64), Group("node", ALL[:8], 8))
+    build = TraceBuilder(Manifest(world_size=64, rank=0, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups))
+    build.work(Collective("all_to_all", 1 << 28, "bfloat16", 0))
+    build.work(Collective("all_to_all", 1 << 28, "bfloat16", 1))
+    notes = price_trace(build.trace(), cluster(leaf_nodes=1, oversubscription=4.0)).notes
+    assert notes[-1].startswith(
+        "The network is described: 1 of 2 collectives share links and are simulated flow by flow"
+    )

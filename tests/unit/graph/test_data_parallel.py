@@ -1,0 +1,66 @@
+"""Flavours of data parallelism: the same products, and as many bytes as their papers say."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from presim import hardware
+from presim.errors import InputError
+from presim.graph.compose import compose
+from presim.graph.plan import Plan
+from presim.trace.check import check
+from presim.trace.schema import Trace
+from presim.trace.signatures import Attention, Collective, Gemm
+from support.models import llama
+
+pytestmark = pytest.mark.torch_cuda
+CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
+
+
+def made(**plan: object) -> Trace:
+    trace = compose(llama(), Plan(sequence=256, **plan), CLUSTER).traces[0]  # type: ignore[arg-type]
+    check(trace)
+    return trace
+
+
+def work(trace: Trace) -> tuple[int, Counter[str]]:
+    """FLOPs of the last step, and the bytes of each kind of collective; norms left out."""
+    chosen = trace.columns["signature"][trace.steps()[-1]]
+    flops, found = 0, Counter[str]()
+    for index in chosen[chosen >= 0].tolist():
+        one = trace.signatures[index]
+        flops += one.flops if isinstance(one, (Gemm, Attention)) else 0
+        if isinstance(one, Collective) and one.bytes > 4096:
+            found[one.kind] += one.bytes
+    return flops, found
+
+
+def test_every_flavour_does_the_same_products() -> None:
+    plans = [{"data_style": style} for style in ("fsdp2", "ddp", "zero1")] + [{"data_style": "hsdp", "shard": 2}]
+    assert len({work(made(global_batch=16, **plan))[0] for plan in plans}) == 1  # type: ignore[arg-type]
+
+
+def test_ddp_reduces_every_gradient_once_a_step() -> None:
+    for batches in (8, 24):
+        assert work(made(data_style="ddp", global_batch=batches))[1] == {"all_reduce": 2 * llama().parameter_count()}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_zero1_scatters_gradients_in_fp32_and_gathers_parameters(overlap: bool) -> None:
+    count = llama().parameter_count()
+    assert work(made(data_style="zero1", overlap=overlap))[1] == {"reduce_scatter": 4 * count, "all_gather": 2 * count}
+
+
+def test_replicas_reduce_what_shards_have_summed() -> None:
+    found = work(made(data_style="hsdp", shard=2))[1]
+    assert found["all_reduce"] == 4 * llama().parameter_count() // 2
+    assert found["reduce_scatter"] == 4 * llama().parameter_count()
+    assert work(made(data_style="hsdp", shard=8))[1] == work(made())[1]
+
+
+def test_shards_that_do_not_divide_are_refused() -> None:
+    sentence = r"^shard = 3 does not divide 8 data-parallel ranks; degrees that do: 1, 2, 4, 8 \(--shard\)$"
+    with pytest.raises(InputError, match=sentence):
+        made(data_style="hsdp", shard=3)
