@@ -92,7 +92,7 @@ def _fields(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, str]]:
         hint = hints[field.name]
         description = next((m.description for m in get_args(hint)[1:] if isinstance(m, msgspec.Meta)), None)
         if get_origin(hint) is not Annotated or not description:
-            raise SystemExit(f"{struct.__name__}.{field.name} says nothing: annotate it with says(…)")
+            raise SystemExit(f"{struct.__name__}.{field.name} says nothing: annotate it with doc(…)")
         yield field.name, _type_name(get_args(hint)[0]), description.replace("|", "\\|")
 
 

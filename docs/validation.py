@@ -19,8 +19,9 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.validation.groups import GROUPS, in_order, source
-from presim.validation.summary import COMPUTED, ablation, in_short, summary
+from presim.validation.summary import summary
 from presim.validation.tables import read_table
+from presim_study.tables import COMPUTED, NOISY, ablation, in_short
 
 Row = Mapping[str, str]
 ROOT = Path(__file__).parent.parent
@@ -175,7 +176,7 @@ def main() -> None:
         draw(rows, GROUPS[name], path)
     write_predictions(everything, RESULTS / "predictions.csv")
     pictures = {name: f"../../docs/pictures/{path.name}" for name, path in PICTURES.items()}
-    TABLES.write_text(f"{_NOTICE}{summary(rows, pictures)}{compared}")
+    TABLES.write_text(f"{_NOTICE}{summary(rows, pictures, tests=(NOISY,))}{compared}")
     for page in (README, PAGE):
         page.write_text(with_figures(page.read_text(), rows))
 

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kept_runs import KeptRun, kept_runs, options
-
 from presim.cli.script import sentences
-from presim.cost import given
+from presim.cost import estimators
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.chain import Chain
@@ -29,8 +28,8 @@ from presim.engine.options import Options
 from presim.errors import InputError, PresimError
 from presim.hardware import Cluster
 from presim.trace.schema import Trace
-from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown, percent, quantile
+from presim_study.runs import simulate, step_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Variant:
         if self.learned:
             asked.insert(0, LearnedEstimator(cluster.gpu, burst=not self.busy))
         if self.prices:
-            asked = list(given.estimators(cluster.gpu, self.prices))
+            asked = list(estimators.estimators(cluster.gpu, self.prices))
         return Chain(asked, collective_models(cluster, trace.manifest.nccl), device_of(cluster.gpu))
 
     def step_s(self, run: KeptRun) -> float | None:
@@ -80,7 +79,7 @@ def main() -> None:
     chosen = parser.parse_args()
     variants = list(VARIANTS)
     if chosen.prices:
-        given.check([chosen.prices])
+        estimators.check([chosen.prices])
         variants.insert(2, Variant("measured prices where a table has them", prices=(chosen.prices,)))
     errors: dict[str, dict[str, list[float]]] = {}
     for run in kept_runs(chosen):

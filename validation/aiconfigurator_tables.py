@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from operator_tables import Case, Rows, evenly
 
+from operator_tables import Case, Rows, evenly
 from presim.trace.signatures import Attention, Collective, Elementwise, Gemm
 
 _GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200", "l40s": "l40s"}

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from operator_tables import Case, evenly
-
 from presim.trace.signatures import Collective
 
 

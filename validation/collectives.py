@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
 import operator_tables as tables
 import public_datasets
-
 from presim import hardware
 from presim.cli.script import sentences
 from presim.cost.collectives.fit import Point

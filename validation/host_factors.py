@@ -12,12 +12,12 @@ import argparse
 from collections import defaultdict
 
 import numpy as np
-from kept_runs import KeptRun, kept_runs, options
 
+from kept_runs import KeptRun, kept_runs, options
 from presim.cli.script import sentences
 from presim.engine.options import Options
-from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
+from presim_study.runs import simulate, step_s
 
 FACTORS = (1.4, 2.0)
 WAITS = 0.4  # of its step that a run's host takes at least, at the lower factor

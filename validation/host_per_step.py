@@ -17,13 +17,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from kept_runs import KeptRun, kept_runs, options
 from numpy.typing import NDArray
 
+from kept_runs import KeptRun, kept_runs, options
 from presim.cli.script import sentences
 from presim.engine.options import Options
-from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
+from presim_study.runs import simulate, step_s
 
 FACTORS = (1.8, 2.8)
 GRID = np.arange(1.0, 3.01, 0.1)

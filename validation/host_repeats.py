@@ -16,14 +16,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from kept_runs import jobs
 
+from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.trace import store
-from presim.trace.recurring import steadied
+from presim.trace.capture_speed import on_idle_machine
+from presim.trace.host_noise import without_host_noise
 from presim.trace.schema import Kind, Trace
-from presim.trace.speedometer import alone
 from presim.validation.summary import markdown
 
 # Of host time, ns: as it came, without what disturbed it, and with known stretches.
@@ -87,7 +87,11 @@ def main() -> None:
     for job in jobs(parser.parse_args().folders):
         trace = next(iter(store.load(job).traces.values()))
         if trace.manifest.reference_host and len(trace.steps()) > 1:
-            times = host_ns(trace), host_ns(steadied([trace])[0]), host_ns(steadied([alone(trace)])[0])
+            times = (
+                host_ns(trace),
+                host_ns(without_host_noise([trace])[0]),
+                host_ns(without_host_noise([on_idle_machine(trace)])[0]),
+            )
             programs[program(trace)].add(times)
             recipe = Path(trace.manifest.script.split(" ")[0]).name
             disturbed[recipe].append((times[0] / times[1], trace.manifest.neighbours))

@@ -14,14 +14,13 @@ import itertools
 from collections.abc import Sequence
 
 from kept_runs import KeptRun, kept_runs, options
-
 from presim.analysis.breakdown import break_down
 from presim.analysis.provenance import SPREAD, Doubts, Spread, host_ns
 from presim.analysis.steps import find_steps
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.validation.solve import simulate, step_s
 from presim.validation.summary import markdown
+from presim_study.runs import simulate, step_s
 
 STATED = 0.8
 GRID = [

@@ -10,12 +10,12 @@ from pathlib import Path
 from presim.errors import InputError, PresimError
 from presim.trace import store
 from presim.trace.schema import Trace
-from presim.validation.captures import Captures
 from presim.validation.cases import Case, read_cases
-from presim.validation.plan import Plan
-from presim.validation.planners import plan
-from presim.validation.solve import as_published
-from presim.validation.summary import COMPUTED
+from presim_study.captures import Captures
+from presim_study.plan import Plan
+from presim_study.planners import plan
+from presim_study.runs import as_published
+from presim_study.tables import COMPUTED
 
 RECIPES = Path(__file__).parent / "recipes"
 

@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kept_runs import jobs
 from numpy.typing import NDArray
 
+from kept_runs import jobs
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_writable
 from presim.trace import store
+from presim.trace.capture_speed import stretches
 from presim.trace.schema import Trace
-from presim.trace.speedometer import stretches
 
 _TIMES = 4  # a stretch in a capture, for its median to be looked at
 _CAPTURES = 3  # with a stretch, for it to be known

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+
 import operator_tables as tables
 import public_datasets
-
 from presim import hardware
 from presim.cli.script import sentences
 from presim.cost.analytic.estimator import AnalyticEstimator
@@ -110,16 +110,16 @@ def main() -> None:
     text = [
         "# Analytic prices against public measurements",
         "",
-        f"`validation/operators.py`, {datetime.date.today().isoformat()}. Errors are relative; bias is the signed median",
-        "(positive: price too high). The last column is the share of points within the price's 80 % interval. Constants",
-        "were fitted on half of the points of aiconfigurator, NeuSight, vidur and Frontier; the tables sample both halves.",
-        "SimuMax, vLLM's products, and collectives of vidur and vTrain are only evaluated here, except for ratios that the",
-        "constants' `source` names.",
+        f"`validation/operators.py`, {datetime.date.today().isoformat()}. Errors are relative; bias is the signed",
+        "median (positive: price too high). The last column is the share of points within the price's 80 % interval.",
+        "Constants were fitted on half of the points of aiconfigurator, NeuSight, vidur and Frontier; the tables sample",
+        "both halves. SimuMax, vLLM's products, and collectives of vidur and vTrain are only evaluated here, except for",
+        "ratios that the constants' `source` names.",
         "",
         "What stands out:",
         "",
-        "- SimuMax's B200 runs products, also grouped ones, a quarter slower than aiconfigurator's B200. Public whole runs",
-        "  on GB200 agree with the faster ones.",
+        "- SimuMax's B200 runs products, also grouped ones, a quarter slower than aiconfigurator's B200. Public whole",
+        "  runs on GB200 agree with the faster ones.",
         "- V100's links form a mesh; odd group sizes follow no formula here.",
         "- Decoding and attention below 512 tokens are launch-bound, so the frameworks' extra kernels count.",
         "- One A100 log of send/receive is faster than all-to-all tables suggest.",

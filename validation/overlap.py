@@ -15,19 +15,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from public_datasets import expected
 
 from presim import hardware
 from presim.cli.script import sentences
 from presim.cost import overlap
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.demand import demand
 from presim.cost.measured.importers import find
 from presim.cost.overlap import Demand
+from presim.cost.resource_demand import demand
 from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
+from public_datasets import expected
 
 _LEAST_OVERLAP = 0.3  # of a kernel's time, below which the measured slowdown is mostly noise
 _LEAST_NS = 20_000

@@ -11,7 +11,6 @@ import aiconfigurator_tables
 import collective_tables
 import operator_tables
 from operator_tables import Case
-
 from presim.cost.measured.importers import find
 from presim.errors import InputError
 

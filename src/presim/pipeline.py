@@ -10,9 +10,9 @@ import msgspec
 
 from presim.analysis.caveats import PEERS_READY
 from presim.analysis.coverage import coverage_figures, coverage_sentences
-from presim.analysis.draws import unseen_ranks
 from presim.analysis.flops import arithmetic_dtype
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
+from presim.analysis.routing_draws import unseen_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
@@ -24,11 +24,11 @@ from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
 from presim.result import Coverage, Memory, Rank, Result
+from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
-from presim.trace.recurring import steadied
+from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Manifest, Trace
-from presim.trace.speedometer import alone, slowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +103,10 @@ def evaluate(
 
 def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:
     """The traces as of a machine alone, whether what recurs told them from it, and how much the rank's was slowed."""
-    by_themselves = [alone(trace) for trace in traces]
-    captured = steadied(by_themselves)
+    by_themselves = [on_idle_machine(trace) for trace in traces]
+    captured = without_host_noise(by_themselves)
     undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
-    return captured, undisturbed, slowed(_choose(traces, rank), _choose(by_themselves, rank))
+    return captured, undisturbed, slowdown_between(_choose(traces, rank), _choose(by_themselves, rank))
 
 
 def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:

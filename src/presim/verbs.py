@@ -54,7 +54,7 @@ def run_and_evaluate(
         CaptureError: the script cannot be run here, or left nothing to price.
     """
     from presim.capture.device_values.policies import seeded
-    from presim.cost.given import check
+    from presim.cost.estimators import check
     from presim.trace import store
 
     if options.draws > 1:
@@ -91,7 +91,7 @@ def _over_draws(
     Raises:
         CaptureError: the script fails with another draw.
     """
-    from presim.analysis.draws import over_draws
+    from presim.analysis.routing_draws import over_draws
     from presim.capture.device_values.policies import seeded
     from presim.errors import CaptureError
 
@@ -108,7 +108,7 @@ def _over_draws(
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
     """What a capture comes to; folders in which nothing could be measured hold no prices."""
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
 
     return evaluate(
         job.traces,
@@ -166,6 +166,42 @@ def _chosen(options: ClusterOptions) -> Cluster:
     return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
 
 
+def cluster_of_command(command: Sequence[str], options: RunOptions) -> Cluster:
+    """The cluster that the options and a launch command describe together.
+
+    Raises:
+        InputError: they contradict each other, or no such cluster is known.
+    """
+    return _target(_launch(command, options.module), options)
+
+
+def capture_command(
+    command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None
+) -> Capture:
+    """Capture a script or a launch command with its arguments on the emulated cluster.
+
+    Raises:
+        InputError: an option or the script cannot be used.
+        CaptureError: the script cannot be run here, or left nothing to price.
+    """
+    return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
+
+
+def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
+    """The cluster that a saved job is simulated on: the options', completed by what was captured.
+
+    Raises:
+        InputError: there is no job, or no such cluster is known.
+    """
+    from presim.trace import store
+
+    return _cluster_of(store.load(directory).manifest, options)
+
+
+def _cluster_of(captured: JobManifest, options: EvaluationOptions) -> Cluster:
+    return _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+
+
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
     """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
     from presim.profile.job import here
@@ -208,7 +244,7 @@ def _capture(
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.hardware.host import ORDINARY, host_factor
     from presim.live.server import LiveServer
 
@@ -251,7 +287,7 @@ def compose_and_evaluate(
 def _compose(
     model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
 ) -> tuple[Evaluation, tuple[Trace, ...]]:
-    from presim.cost.given import holds_prices
+    from presim.cost.estimators import holds_prices
     from presim.graph.compose import compose
     from presim.graph.take import open_graph
     from presim.trace import store
@@ -321,7 +357,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     job = store.load(directory)
     captured = job.manifest
     changes = _changes(options)
-    target = _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+    target = _cluster_of(captured, options)
     traces, stands_for, scaled = _at_size(job, target.world_size)
     return evaluate(
         traces,

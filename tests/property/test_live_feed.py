@@ -18,9 +18,9 @@ from presim.engine.live import LiveEngine
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.hardware.choose import choose_cluster
+from presim.live.collective_matching import CollectiveMatcher
 from presim.live.feed import Feed
-from presim.live.meetings import Meetings
-from presim.trace.recurring import steadied
+from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Manifest
 from support.capture_logs import LogBuilder
@@ -134,7 +134,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.processes = [Process(folder / str(rank), rank) for rank in (0, 1)]
         self.engine = LiveEngine(2, OPTIONS, compiled=False)
-        meetings = Meetings(self.engine, Representatives([0, 1]))
+        meetings = CollectiveMatcher(self.engine, Representatives([0, 1]))
         self.feeds = [
             Feed(
                 each.folder,
@@ -168,7 +168,7 @@ class Job:
         """The same of a simulation of the saved traces; ``recurring``: what recurs takes what it needs."""
         manifests = [Manifest(2, each.rank, "h100-sxm", 2, "", reference_host=recurring) for each in self.processes]
         traces = [assemble(each.log.log(), manifest) for each, manifest in zip(self.processes, manifests)]
-        priced = [price_trace(trace, CLUSTER) for trace in steadied(traces)]
+        priced = [price_trace(trace, CLUSTER) for trace in without_host_noise(traces)]
         timelines = simulate_job(priced, options=OPTIONS, compiled=False)
         found = []
         for item in priced:

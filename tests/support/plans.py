@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.planners import plan
+from presim_study.planners import plan
 
 ELSEWHERE = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
 

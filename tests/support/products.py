@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from presim.trace.builder import TraceBuilder
+from presim.trace.capture_speed import reference_ns
 from presim.trace.schema import Kind, Phase, Trace
 from presim.trace.signatures import Gemm
-from presim.trace.speedometer import reference_ns
 
 KNOWN = min(name for name in reference_ns() if re.fullmatch(r"ALLOC aten::\w+ FORWARD", name))  # within an operator
 OPERATOR = KNOWN.split(" ")[1]

@@ -14,11 +14,11 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
-EVERYWHERE = {"presim.errors", "presim.files", "presim.says", "presim.units"}
+EVERYWHERE = {"presim.errors", "presim.files", "presim.field_docs", "presim.units"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
-    "says": set(),
+    "field_docs": set(),
     "units": set(),
     "trace": set(),
     "hardware": set(),
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "analysis": {
         "presim.trace",
         "presim.cost.price",
-        "presim.cost.collectives.connecting",
+        "presim.cost.collectives.communicator_setup",
         "presim.hardware",
         "presim.engine.calls",
         "presim.engine.timeline",

@@ -17,11 +17,11 @@ import numpy as np
 from campaign import RECIPE, lines_of
 
 from presim.cli.script import sentences
-from presim.cost.demand import MEMORY_REACHED, demand
-from presim.cost.given import estimators
+from presim.cost.estimators import estimators
 from presim.cost.measured import table
 from presim.cost.overlap import Demand, added
 from presim.cost.price import Origin, Price
+from presim.cost.resource_demand import MEMORY_REACHED, demand
 from presim.errors import InputError
 from presim.hardware import catalogue, choose_cluster
 from presim.options import RunOptions

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.analysis.beyond import beyond_allocator
 from presim.analysis.breakdown import Breakdown, Instant, break_down
 from presim.analysis.caveats import busy_note, host_note, not_modelled, reader_notes
-from presim.analysis.connecting import connecting, connecting_note
+from presim.analysis.communicator_setup import connecting, connecting_note
 from presim.analysis.flops import count_flops, utilisation
 from presim.analysis.limits import find_limits
 from presim.analysis.memory import analyse_memory
 from presim.analysis.modules import by_module
+from presim.analysis.non_allocator_memory import beyond_allocator
 from presim.analysis.operators import by_collective, by_family, by_operator
 from presim.analysis.phases import by_phase
 from presim.analysis.provenance import Doubts, host_ns, provenance

@@ -32,7 +32,7 @@ from presim.capture.device_values.read_backs import ReadBacks
 from presim.capture.distributed import objects, process_groups, spawn, world
 from presim.capture.distributed.peers import Peers
 from presim.capture.distributed.shared_tokens import SharedTokens
-from presim.capture.script import whereabouts
+from presim.capture.script import current_line
 from presim.capture.script.control import Control
 from presim.capture.script.cpu_weights import CpuWeights
 from presim.capture.script.hook import Hook
@@ -116,7 +116,7 @@ class Observers:
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
-        hook.ask_call_sites(whereabouts.calling_line)
+        hook.ask_call_sites(current_line.calling_line)
         if control.values is not None:
             self.read_backs = ReadBacks(control.values, ends.end_loop)
             self.read_backs.install(hook)

@@ -16,8 +16,8 @@ from presim.capture.ranks.auto import capture_differing
 from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import STOPPED, read_trace
 from presim.capture.ranks.forks import Forks
+from presim.capture.ranks.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.ranks.selection import Selection
-from presim.capture.ranks.setting import Setting, Simulator, Wave
 from presim.capture.ranks.wave import run_wave
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
@@ -87,7 +87,7 @@ def capture(
     hook = ensure_hook(torch)
     imports = ("module" if request.program.module else "script", request.program.script)
     with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
-        setting = Setting(
+        setting = LaunchConfig(
             request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.is_quiet,
             sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
         )  # fmt: skip
@@ -116,13 +116,13 @@ def _nothing_to_time(script: str, trace: Trace) -> str:
     )
 
 
-def _capture_differing(request: Request, setting: Setting, progress: Callable[[str], None]) -> Capture:
+def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Capture:
     found = capture_differing(request.steps, request.selection.checks, setting, progress)
     return Capture(found.traces, found.stands_for, found.coverage, found.notes)
 
 
 def _capture_ranks(
-    ranks: tuple[int, ...], steps: int, setting: Setting, progress: Callable[[str], None]
+    ranks: tuple[int, ...], steps: int, setting: LaunchConfig, progress: Callable[[str], None]
 ) -> tuple[Trace, ...]:
     doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks"
     wave = Wave(ranks, steps, stands_for=_neighbours(ranks, setting.cluster.world_size), are_alike=False)

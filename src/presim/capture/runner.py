@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from presim.capture.adapters import extensions, versions
-from presim.capture.script import whereabouts
+from presim.capture.script import current_line
+from presim.capture.script.background_load import BackgroundLoad
 from presim.capture.script.control import Control, Outcome
-from presim.capture.script.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from presim.capture.observers import AtImport, Observers
@@ -37,7 +37,7 @@ class Runner:
         self.control = control
         self.outcome = Outcome()
         self.observers: Observers | None = None
-        self.neighbours = Neighbours()
+        self.background = BackgroundLoad()
 
     def prepare(self, there: AtImport | None = None) -> None:
         """Imports torch and installs what observes it, but for what is ``there``."""
@@ -90,7 +90,7 @@ class Runner:
         last = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
         if found := sanitizer.explain(error):
             last = found
-            line = whereabouts.raising_line(error)
+            line = current_line.raising_line(error)
             self.outcome.misuse = (f"Misuse of the GPU at {line}: {found}.",)
         own = extensions.own_runtime(extensions.loaded_libraries())
         self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, own))
@@ -144,7 +144,7 @@ class Runner:
         assert observers is not None, "test_run_command: a script runs after `prepare`"
         observers.steps.name_unfinished()
         outcome.steps = observers.steps.count
-        outcome.neighbours = self.neighbours.share()
+        outcome.neighbours = self.background.share()
         outcome.versions = {
             "torch": str(torch.__version__),
             "python": sys.version.split()[0],
@@ -190,7 +190,7 @@ def leave_package_path() -> None:
 
 def run(path: Path, there: AtImport | None = None) -> NoReturn:
     """Be one rank: what its control file says. ``there``: observers that this process has installed already."""
-    whereabouts.answer(path.parent)
+    current_line.answer(path.parent)
     control = msgspec.json.decode(path.read_bytes(), type=Control)
     sys.argv = [control.script]
     runner = Runner(control)

@@ -10,7 +10,7 @@ socket pair:
     zygote   -> pipe       its exit code, as a line, when it has ended
 
 Torch is imported before the script in any case (`runner`). Nothing of the script is run here. Where SCRIPT is given,
-packages that it imports are there, too (`presim.capture.script.ahead`): WHAT is ``script`` or ``module`` for the
+packages that it imports are there, too (`presim.capture.script.preimport`): WHAT is ``script`` or ``module`` for the
 imports at its beginning, ``recipe`` for those of its whole top level. OWN has the names of a rank's own variables.
 
 What is different for each rank (variables, log, seeds) begins in the fork. Where something has started a thread
@@ -161,11 +161,11 @@ def _differ() -> None:
 def _import_for(what: str, script: str, own: str) -> AtImport:
     """What the script imports, with observers in place that have to be there first."""
     from presim.capture.observers import AtImport
-    from presim.capture.script.ahead import import_ahead, import_leading
+    from presim.capture.script.preimport import import_leading, preimport
 
     there = AtImport(ensure_hook(require_torch()))
     if what == "recipe":
-        import_ahead(Path(script))
+        preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
     return there

@@ -102,7 +102,7 @@ def _figures(part: Sourced) -> Table:
 def _remarks(part: Sourced) -> list[str]:
     """The sources, then everything about a part that is no figure, then what cannot be true of it."""
     from presim.hardware.codec import keys
-    from presim.hardware.plausible import implausible
+    from presim.hardware.sanity_checks import implausible
     from presim.hardware.schema import Gpu
 
     sources = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from presim.cli import early
+from presim.cli import early_interrupt
 
-with early.Leaving():
+with early_interrupt.EarlyInterrupt():
     import importlib
     import sys
     from typing import Any

@@ -1,8 +1,9 @@
-"""``presim validate``: published runs beside what presim says about them."""
+"""``presim validate``: predictions beside measured runs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,11 @@ import click
 
 if TYPE_CHECKING:
     from presim.engine.options import Options
-    from presim.validation.captures import Captures
     from presim.validation.cases import Case
     from presim.validation.results import ResultTable
+    from presim.validation.runs import Providers
 
 _MOST_REASONS = 12  # that are printed; the table and the report have all
-_RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
 
 
 @click.command("validate")
@@ -39,8 +39,7 @@ _RECIPES = Path(__file__).parents[3] / "validation" / "recipes"  # of a checkout
     "--recipes",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    default=_RECIPES,
-    help="Folder of the recipes; default: validation/recipes of the checkout.",
+    help="Folder of recipes for cases without a command; default: those of the installed planners.",
 )
 @click.option(
     "--captures",
@@ -64,64 +63,65 @@ def command(
     jobs: int,
     limit: int | None,
     only: str | None,
-    recipes: Path,
+    recipes: Path | None,
     captures: Path | None,
     no_contention: bool,
     kind: str,
     again: bool,
 ) -> int:
-    """Run published cases and write what presim says beside what was measured.
+    """Compare predictions with measured runs.
 
-    CASES.csv has one run a row; docs/guide/validate.md lists the columns. A case is built from a recipe, an ordinary
-    script, and goes through the same line as `presim run`. The output has the input's columns and the prediction's,
-    or the reason why there is none. It is written after each case: called again, the verb goes on where it was.
+    CASES.csv has one run per row; docs/guide/validate.md lists the columns. A case names its command or a saved job;
+    installed planners can build other cases, such as published runs, from recipes. The output has the input's columns
+    and the prediction, or the reason why there is none. It is written after each case, so an interrupted run continues
+    where it stopped.
     """
     out = out or Path(f"{table.stem}.predicted.csv")
     _check_writable(table, out, report, captures)
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.engine.options import Options
-    from presim.validation.captures import Captures
     from presim.validation.cases import read_cases, select
     from presim.validation.results import ResultTable
+    from presim.validation.runs import Settings, open_providers
 
     cases = read_cases(table)
     _check_recipes(recipes)
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
-    with Captures(recipes, captures) as kept:
-        _solve(chosen, kept, jobs, Options(contention=not no_contention), results)
-    _finish(results, report)
+    with open_providers(Settings(recipes, captures)) as providers:
+        _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
+        _finish(results, report, providers.sources_of_tests)
     return 0
 
 
-def _check_recipes(folder: Path) -> None:
+def _check_recipes(folder: Path | None) -> None:
     from presim.errors import InputError
 
-    if not folder.is_dir():
+    if folder is not None and not folder.is_dir():
         raise InputError(
             f"there is no folder {folder} of recipes; name the checkout's validation/recipes with --recipes"
         )
 
 
-def _solve(chosen: list[Case], kept: Captures, jobs: int, options: Options, results: ResultTable) -> None:
+def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> None:
     """Predict the chosen cases; the table is written after each."""
     from presim.cli.progress import progress
     from presim.validation.solve import solve_all
 
     with progress() as say:
-        for number, (case, prediction) in enumerate(solve_all(chosen, kept, jobs, options), start=1):
+        for number, (case, prediction) in enumerate(solve_all(chosen, providers, jobs, options), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
 
 
-def _finish(results: ResultTable, report: Path | None) -> None:
-    """The summary of all that the table holds, and a line about it."""
+def _finish(results: ResultTable, report: Path | None, tests: Collection[str]) -> None:
+    """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.validation.summary import reasons, write_summary
 
     rows = results.rows()
     if report:
-        write_summary(rows, report)
+        write_summary(rows, report, tests)
     known = [row for row in rows if row["error"]]
     click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
     why = reasons(rows)
@@ -132,7 +132,7 @@ def _finish(results: ResultTable, report: Path | None) -> None:
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
-    """Raise now what would be raised after minutes of work, or would leave one file in another's place."""
+    """Raise now what would otherwise be raised after minutes of work, or would overwrite another file."""
     from presim.errors import InputError
     from presim.files import check_writable
     from presim.trace import store

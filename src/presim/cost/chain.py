@@ -26,11 +26,11 @@ from presim.cost.collectives.bounds import least_ns
 from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models
-from presim.cost.demand import demand
-from presim.cost.given import estimators, notes
+from presim.cost.estimators import estimators, notes
+from presim.cost.gpu_variability import on_slowest_gpu, slowdown
 from presim.cost.overlap import Demand
 from presim.cost.price import Estimator, Price, PricedTrace
-from presim.cost.slowest import of_slowest, slowdown
+from presim.cost.resource_demand import demand
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.schema import Group, Manifest, Trace
@@ -81,7 +81,9 @@ class Chain:
         prices = self.price(signatures, groups, cluster)
         factor = slowdown(cluster.world_size)
         complete = [
-            of_slowest(signature, _possible(signature, price or guess(signature, self.device), groups, cluster), factor)
+            on_slowest_gpu(
+                signature, _possible(signature, price or guess(signature, self.device), groups, cluster), factor
+            )
             for signature, price in zip(signatures, prices)
         ]
         return complete, [place for place, price in enumerate(prices) if price is None]

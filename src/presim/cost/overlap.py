@@ -36,7 +36,7 @@ NOTHING = Demand()
 def added(work: Demand, beside: Demand) -> float:
     """What `beside`, on the same GPU, adds to each second of `work` while both run: 0 where they do not meet.
 
-    Ports that GPUs share are `presim.engine.pace`'s to add up.
+    Ports that GPUs share are `presim.engine.slowdown`'s to add up.
     """
     held = min(beside.channels, 0.75)
     fewer = work.arithmetic * held / (1 - held)

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from presim.engine import heap, hosts, loop, pace, state, streams
+from presim.engine import heap, hosts, loop, slowdown, state, streams
 
-_MODULES = (state, heap, hosts, pace, streams, loop)
+_MODULES = (state, heap, hosts, slowdown, streams, loop)
 
 
 @functools.cache

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine import loop
+from presim.engine.compaction import Past
 from presim.engine.compiled import compiled_run
 from presim.engine.contention import Classes
-from presim.engine.forget import Past
 from presim.engine.ops import RankOps
 from presim.engine.options import Options
 from presim.engine.ports import port_columns

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from presim.engine.heap import pop
 from presim.engine.hosts import walk_host
-from presim.engine.pace import settle_paces
+from presim.engine.slowdown import settle_paces
 from presim.engine.state import (
     CALLS,
     COMPUTE,

@@ -15,8 +15,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.engine.all_to_all_check import compare_parts
 from presim.engine.hang import disagreement
-from presim.engine.parts import compare_parts
 from presim.trace.collate import Communicators, Place
 from presim.trace.representatives import Representatives
 from presim.trace.schema import FAILED, Kind, Trace

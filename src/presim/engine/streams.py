@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.engine.heap import push, wake
 from presim.engine.hosts import host_can_go, walk_host
-from presim.engine.pace import enter, leave, settle
+from presim.engine.slowdown import enter, leave, settle
 from presim.engine.state import (
     BLOCKED,
     CALLS,

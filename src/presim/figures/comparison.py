@@ -6,35 +6,35 @@ from typing import Annotated
 
 import msgspec
 
-from presim.says import says
+from presim.field_docs import doc
 
 
 class Compared(msgspec.Struct, frozen=True):
     """One of the results that are compared."""
 
-    label: Annotated[str, says("What tells it from the others: its file or folder, or the options that vary.")]
-    script: Annotated[str, says("The script or module that was run.")]
-    cluster: Annotated[str, says("Nodes, GPUs in each, and the GPU's name.")]
-    step_time_s: Annotated[float | None, says("Seconds of a steady step.")]
-    step_time_low_s: Annotated[float | None, says("Lower end of its 80 % interval.")]
-    step_time_high_s: Annotated[float | None, says("Upper end.")]
-    tokens_per_s: Annotated[float | None, says("Tokens per second of the whole job.")]
-    tokens_per_s_per_gpu: Annotated[float | None, says("The same per GPU of the world.")]
-    mfu: Annotated[float | None, says("Model FLOPs utilisation.")]
-    exposed_communication_s: Annotated[float, says("Compute streams wait while communication runs, in the step.")]
-    peak_allocated_bytes: Annotated[int, says("PyTorch's peak of allocated memory.")]
-    peak_reserved_bytes: Annotated[int, says("PyTorch's peak of reserved memory.")]
-    fits: Annotated[bool | None, says("Whether the job fits the device.")]
+    label: Annotated[str, doc("What tells it from the others: its file or folder, or the options that vary.")]
+    script: Annotated[str, doc("The script or module that was run.")]
+    cluster: Annotated[str, doc("Nodes, GPUs in each, and the GPU's name.")]
+    step_time_s: Annotated[float | None, doc("Seconds of a steady step.")]
+    step_time_low_s: Annotated[float | None, doc("Lower end of its 80 % interval.")]
+    step_time_high_s: Annotated[float | None, doc("Upper end.")]
+    tokens_per_s: Annotated[float | None, doc("Tokens per second of the whole job.")]
+    tokens_per_s_per_gpu: Annotated[float | None, doc("The same per GPU of the world.")]
+    mfu: Annotated[float | None, doc("Model FLOPs utilisation.")]
+    exposed_communication_s: Annotated[float, doc("Compute streams wait while communication runs, in the step.")]
+    peak_allocated_bytes: Annotated[int, doc("PyTorch's peak of allocated memory.")]
+    peak_reserved_bytes: Annotated[int, doc("PyTorch's peak of reserved memory.")]
+    fits: Annotated[bool | None, doc("Whether the job fits the device.")]
 
 
 class Delta(msgspec.Struct, frozen=True):
     """One part of a whole, before and after."""
 
-    name: Annotated[str, says("Name of the part.")]
-    before: Annotated[float, says("Seconds or bytes in the baseline; 0 where it has no such part.")]
-    after: Annotated[float, says("Seconds or bytes in the other result; 0 where it has no such part.")]
-    count_before: Annotated[int | None, says("Launches, calls or blocks in the baseline, where they are counted.")]
-    count_after: Annotated[int | None, says("The same in the other result.")]
+    name: Annotated[str, doc("Name of the part.")]
+    before: Annotated[float, doc("Seconds or bytes in the baseline; 0 where it has no such part.")]
+    after: Annotated[float, doc("Seconds or bytes in the other result; 0 where it has no such part.")]
+    count_before: Annotated[int | None, doc("Launches, calls or blocks in the baseline, where they are counted.")]
+    count_after: Annotated[int | None, doc("The same in the other result.")]
 
     @property
     def change(self) -> float:
@@ -49,31 +49,31 @@ class Difference(msgspec.Struct, frozen=True):
     allocated at the peaks.
     """
 
-    label: Annotated[str, says("The other result.")]
-    settings: Annotated[list[str], says("What the jobs differ by: script, cluster, versions, policies, batch.")]
-    step_time_change_s: Annotated[float | None, says("Seconds that a step takes longer; negative: shorter.")]
-    speedup: Annotated[float | None, says("Step time of the baseline over that of the other.")]
-    throughput_ratio: Annotated[float | None, says("Tokens per second of the other over those of the baseline.")]
+    label: Annotated[str, doc("The other result.")]
+    settings: Annotated[list[str], doc("What the jobs differ by: script, cluster, versions, policies, batch.")]
+    step_time_change_s: Annotated[float | None, doc("Seconds that a step takes longer; negative: shorter.")]
+    speedup: Annotated[float | None, doc("Step time of the baseline over that of the other.")]
+    throughput_ratio: Annotated[float | None, doc("Tokens per second of the other over those of the baseline.")]
     overlapping: Annotated[
         bool | None,
-        says("Whether the 80 % intervals of the two step times overlap. Intervals take prices as independent: for one "
+        doc("Whether the 80 % intervals of the two step times overlap. Intervals take prices as independent: for one "
              "GPU and one program an ordering is surer than that."),
     ]  # fmt: skip
-    memory_change_bytes: Annotated[int, says("Bytes by which the peak of reserved memory grew.")]
+    memory_change_bytes: Annotated[int, doc("Bytes by which the peak of reserved memory grew.")]
     step_time: Annotated[
         list[Delta],
-        says("Families of kernels and collectives on the critical path, waiting for the host, and idle time."),
+        doc("Families of kernels and collectives on the critical path, waiting for the host, and idle time."),
     ]
-    phases: Annotated[list[Delta], says("Compute and exposed copies by phase of the program.")]
-    operators: Annotated[list[Delta], says("Operators on the critical path, those that changed most first.")]
-    modules: Annotated[list[Delta], says("Modules without their submodules: device time, hidden or not.")]
-    collectives: Annotated[list[Delta], says("Exposed time by kind and group.")]
-    memory: Annotated[list[Delta], says("What holds the peak of allocated memory, by category, in bytes.")]
+    phases: Annotated[list[Delta], doc("Compute and exposed copies by phase of the program.")]
+    operators: Annotated[list[Delta], doc("Operators on the critical path, those that changed most first.")]
+    modules: Annotated[list[Delta], doc("Modules without their submodules: device time, hidden or not.")]
+    collectives: Annotated[list[Delta], doc("Exposed time by kind and group.")]
+    memory: Annotated[list[Delta], doc("What holds the peak of allocated memory, by category, in bytes.")]
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """The answer of `presim compare`."""
 
-    schema_version: Annotated[int, says("Version of this schema.")]
-    results: Annotated[list[Compared], says("The results in the order they were named; the first is the baseline.")]
-    differences: Annotated[list[Difference], says("From the baseline to each of the others.")]
+    schema_version: Annotated[int, doc("Version of this schema.")]
+    results: Annotated[list[Compared], doc("The results in the order they were named; the first is the baseline.")]
+    differences: Annotated[list[Difference], doc("From the baseline to each of the others.")]

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
+from presim.field_docs import doc
 from presim.gate.budgets import Budget
 from presim.result import Result
-from presim.says import says
 from presim.units import GIB, count, percent, seconds
 
 SCHEMA_VERSION = 1
@@ -17,32 +17,32 @@ SCHEMA_VERSION = 1
 class Check(msgspec.Struct, frozen=True):
     """One limit of one job."""
 
-    limit: Annotated[str, says("Name of the limit, as in the file of budgets.")]
-    passed: Annotated[bool, says("Whether the job keeps it.")]
-    value: Annotated[float | None, says("The predicted figure, in the limit's unit; null where it is not known.")]
-    bound: Annotated[float, says("The limit.")]
-    sentence: Annotated[str, says("What was found.")]
+    limit: Annotated[str, doc("Name of the limit, as in the file of budgets.")]
+    passed: Annotated[bool, doc("Whether the job keeps it.")]
+    value: Annotated[float | None, doc("The predicted figure, in the limit's unit; null where it is not known.")]
+    bound: Annotated[float, doc("The limit.")]
+    sentence: Annotated[str, doc("What was found.")]
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """One job held against its budget."""
 
-    name: Annotated[str, says("The job.")]
-    passed: Annotated[bool, says("Whether it ran and keeps every limit.")]
-    failure: Annotated[str, says("Why there is no prediction that stands; empty where there is one.")]
-    checks: Annotated[list[Check], says("Its limits.")]
-    step_time_s: Annotated[float | None, says("Seconds of a step.")]
-    step_time_change_s: Annotated[float | None, says("Against the baseline, where it has this job.")]
-    memory_bytes: Annotated[int | None, says("Bytes of the device in use at the peak.")]
-    memory_change_bytes: Annotated[int | None, says("Against the baseline.")]
+    name: Annotated[str, doc("The job.")]
+    passed: Annotated[bool, doc("Whether it ran and keeps every limit.")]
+    failure: Annotated[str, doc("Why there is no prediction that stands; empty where there is one.")]
+    checks: Annotated[list[Check], doc("Its limits.")]
+    step_time_s: Annotated[float | None, doc("Seconds of a step.")]
+    step_time_change_s: Annotated[float | None, doc("Against the baseline, where it has this job.")]
+    memory_bytes: Annotated[int | None, doc("Bytes of the device in use at the peak.")]
+    memory_change_bytes: Annotated[int | None, doc("Against the baseline.")]
 
 
 class Gate(msgspec.Struct, frozen=True):
     """The answer of `presim gate`."""
 
-    schema_version: Annotated[int, says("Version of this schema.")]
-    passed: Annotated[bool, says("Whether every job keeps its budget.")]
-    jobs: Annotated[list[Verdict], says("The jobs in the order of the file.")]
+    schema_version: Annotated[int, doc("Version of this schema.")]
+    passed: Annotated[bool, doc("Whether every job keeps its budget.")]
+    jobs: Annotated[list[Verdict], doc("The jobs in the order of the file.")]
 
 
 def verdict(budget: Budget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from presim.field_docs import doc
 from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
-from presim.says import says
 from presim.units import GIB
 
 Interconnect = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "pcie"]
@@ -20,15 +20,15 @@ class Node(Sourced, frozen=True, kw_only=True):
 
     interconnect: Annotated[
         Interconnect,
-        says("How GPUs reach each other: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
+        doc("How GPUs reach each other: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
     ]
-    default_fabric: Annotated[str, says("Id of the fabric assumed when none is named.")]
-    reduces_in_network: Annotated[bool, says("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
+    default_fabric: Annotated[str, doc("Id of the fabric assumed when none is named.")]
+    reduces_in_network: Annotated[bool, doc("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
     links: Annotated[
         tuple[tuple[int, ...], ...],
-        says("Links between each pair of GPUs, where not all pairs are alike; empty: all alike."),
+        doc("Links between each pair of GPUs, where not all pairs are alike; empty: all alike."),
     ] = ()
-    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+    notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
 
     gpus: Annotated[int, figure("gpus", 1, "GPUs of one host.", 1)]
     domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs that one switched domain joins, across hosts.")] = 0
@@ -62,10 +62,8 @@ class Node(Sourced, frozen=True, kw_only=True):
 class Fabric(Sourced, frozen=True, kw_only=True):
     """The network between nodes. How many ports a node has is the node's to say, unless the fabric says it."""
 
-    kind: Annotated[
-        Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], says("Technology; ethernet has no RDMA.")
-    ]
-    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+    kind: Annotated[Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], doc("Technology; ethernet has no RDMA.")]
+    notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
     port_bytes_per_s: Annotated[float, figure("port_GBps", GBPS, "One port, one direction (a 400 Gb/s port: 50).", 1)]
     latency_ns: Annotated[int, figure("latency_us", US, "A small message between GPUs of two nodes, one way.")]
     oversubscription: Annotated[

@@ -2,7 +2,7 @@
 
 A capture measures all along how fast its machine is at what hosts of GPUs do, and divides CPU time by that
 (`shim/core/pace.h`). How much longer known stretches of host work took than on a machine alone is divided out
-(`presim.trace.speedometer`), and of stretches that recur what disturbed them (`presim.trace.recurring`). The factor
+(`presim.trace.capture_speed`), and of stretches that recur what disturbed them (`presim.trace.host_noise`). The factor
 from there to a server is its node's (`Node.host_factor`, with its source), else that of a typical server of today.
 Where it comes from: docs/decisions/host-factor.md.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from presim.says import says
+from presim.field_docs import doc
 from presim.units import KIB, MIB
 
 MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000
@@ -35,9 +35,9 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sourced(msgspec.Struct, frozen=True):
     """What every part of the catalogue has."""
 
-    id: Annotated[str, says("Name on the command line, e.g. h100-sxm.")]
-    name: Annotated[str, says("Name in words; of a GPU, as torch.cuda.get_device_name gives it.")]
-    sources: Annotated[tuple[Source, ...], says("Where each figure comes from.")]
+    id: Annotated[str, doc("Name on the command line, e.g. h100-sxm.")]
+    name: Annotated[str, doc("Name in words; of a GPU, as torch.cuda.get_device_name gives it.")]
+    sources: Annotated[tuple[Source, ...], doc("Where each figure comes from.")]
 
     def source(self, key: str) -> Source | None:
         """The source of one figure, by its TOML key; None where the file names none."""
@@ -50,10 +50,10 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     Peaks are dense, with the accumulation that training uses (float32 for 16 bits and fewer); 0: no such unit.
     """
 
-    vendor: Annotated[Literal["nvidia", "amd"], says("Only NVIDIA GPUs can be emulated; AMD's can be priced.")]
-    architecture: Annotated[str, says("Generation, e.g. hopper.")]
-    default_node: Annotated[str, says("Id of the node type assumed when none is named.")]
-    notes: Annotated[str, says("What to know before trusting the figures.")] = ""
+    vendor: Annotated[Literal["nvidia", "amd"], doc("Only NVIDIA GPUs can be emulated; AMD's can be priced.")]
+    architecture: Annotated[str, doc("Generation, e.g. hopper.")]
+    default_node: Annotated[str, doc("Id of the node type assumed when none is named.")]
+    notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
 
     compute_major: Annotated[int, figure("compute_major", 1, "Compute capability, major (AMD: gfx family).", 1)]
     compute_minor: Annotated[int, figure("compute_minor", 1, "Compute capability, minor.")]

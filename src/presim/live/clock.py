@@ -11,11 +11,11 @@ from presim.engine.live import LiveEngine
 from presim.engine.options import Options
 from presim.engine.ports import port_columns
 from presim.hardware.cluster import Cluster
+from presim.live.collective_matching import CollectiveMatcher
 from presim.live.feed import Feed
 from presim.live.host_times import HostTimes
-from presim.live.meetings import Meetings
 from presim.live.questions import Answer, Ask, Question, Status
-from presim.trace.recurring import Recurring
+from presim.trace.host_noise import HostNoise
 from presim.trace.representatives import Representatives
 
 _HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
@@ -51,8 +51,8 @@ class Clock:
         representatives = Representatives(sorted(directories), stands_for)
         ports = port_columns(shared_ports(cluster), sorted(directories), representatives)
         self._engine = LiveEngine(len(directories), options, ports=ports)
-        recurring = Recurring()
-        self._meetings = Meetings(self._engine, representatives)
+        recurring = HostNoise()
+        self._meetings = CollectiveMatcher(self._engine, representatives)
         self._feeds = {
             rank: Feed(
                 directories[rank],

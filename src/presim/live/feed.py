@@ -21,8 +21,8 @@ from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
+from presim.live.collective_matching import CollectiveMatcher
 from presim.live.host_times import HostTimes
-from presim.live.meetings import Meetings
 from presim.live.recordings import Recordings
 from presim.trace.schema import COLUMNS, WAITS, Kind, Manifest, Trace
 
@@ -37,7 +37,7 @@ class Feed:
         *,
         engine: LiveEngine,
         index: int,
-        meetings: Meetings,
+        meetings: CollectiveMatcher,
         cluster: Cluster,
         options: Options,
         prices: Sequence[Path] = (),

@@ -1,6 +1,7 @@
 """What a running rank's host takes: its CPU time, without what other processes cost it and what disturbs it.
 
-What `presim.trace` does to a whole trace (`speedometer.alone`, `recurring.steadied`), by what is known so far.
+`capture_speed.on_idle_machine` and `host_noise.without_host_noise` do the same to a whole trace; this module uses what
+is known so far.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.assemble import Tables
-from presim.trace.recurring import Recurring, waited_for
+from presim.trace.capture_speed import CaptureSpeed, key, reference_ns, without_slowdown
+from presim.trace.host_noise import HostNoise, waited_for
 from presim.trace.schema import Kind
-from presim.trace.speedometer import Pace, freed, key, reference_ns
 
 Ints = NDArray[np.int64]
 
@@ -28,10 +29,10 @@ class HostTimes:
     stretches that recur have not.
     """
 
-    def __init__(self, recurring: Recurring | None = None, as_it_came: float = 1.0) -> None:
+    def __init__(self, recurring: HostNoise | None = None, as_it_came: float = 1.0) -> None:
         self.pace = as_it_came  # what the host takes of late, over the CPU time that passes
-        self._recurring = recurring or Recurring()
-        self._machine = Pace()
+        self._recurring = recurring or HostNoise()
+        self._machine = CaptureSpeed()
         self._ends: dict[int, tuple[int, int, str, str]] = {}  # kind, phase, operator and module of entries
         self._references: dict[tuple[int, int], float] = {}  # times of stretches by the entries at both ends
         self._as_it_came = as_it_came
@@ -52,17 +53,17 @@ class HostTimes:
         setup, rest = slice(0, begin), slice(begin, len(records))
         self._stretches(records[setup], host_ns[setup], signature[setup], tables)
         self.pace = self._as_it_came / self._machine.slowdown
-        came = freed(host_ns[setup], self._machine.slowdown)
+        came = without_slowdown(host_ns[setup], self._machine.slowdown)
         result: Ints = np.rint(came * self._as_it_came).astype(np.int64)
         if not len(steps):
             return result
-        self._recurs, self._machine = True, Pace()  # what ran for the first time tells nothing of what follows
+        self._recurs, self._machine = True, CaptureSpeed()  # what ran for the first time tells nothing of what follows
         return np.concatenate((result, self._of(records[rest], host_ns[rest], signature[rest], tables)))
 
     def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
         """The same of what may recur."""
         stretches = self._stretches(records, host_ns, signature, tables)
-        alone = freed(host_ns, self._machine.slowdown)
+        alone = without_slowdown(host_ns, self._machine.slowdown)
         result = self._recurring.take(alone, stretches)
         self._look(alone, result)
         return result

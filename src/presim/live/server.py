@@ -16,8 +16,8 @@ from typing import Protocol
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
-from presim.live.patience import Patience
 from presim.live.questions import QUESTION_BYTES, Answer, Question, Status
+from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
 _LOOK_S = 0.005  # between two looks at ranks that others wait for
@@ -116,7 +116,7 @@ class LiveServer:
 
     def _serve(self) -> None:
         look = (
-            functools.partial(self._look_around, self._blocked, Patience(self._blocked.spent_ticks))
+            functools.partial(self._look_around, self._blocked, StallTimeout(self._blocked.spent_ticks))
             if self._blocked
             else lambda: None
         )
@@ -138,7 +138,7 @@ class LiveServer:
         clock = self._shared_clock()
         return _LOOK_S if clock and clock.asking else None
 
-    def _look_around(self, blocked: Waiting, patience: Patience) -> None:
+    def _look_around(self, blocked: Waiting, patience: StallTimeout) -> None:
         """Where a rank waits for others that run: see how far these are, and whether they go on at all."""
         clock = self._shared_clock()
         if clock is None or not clock.asking:

@@ -77,7 +77,7 @@ class Evaluator:
     def _folders(self) -> list[Path]:
         from pathlib import Path
 
-        from presim.cost.given import holds_prices
+        from presim.cost.estimators import holds_prices
 
         return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
-from presim.says import says
+from presim.field_docs import doc
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.trial import Figures, Point, Trial, Value
 
@@ -18,22 +18,22 @@ SCHEMA_VERSION = 1
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What `presim search` found."""
 
-    schema_version: Annotated[int, says("Version of this schema.")] = SCHEMA_VERSION
-    subject: Annotated[str, says("The model, or the command with its placeholders.")]
-    objectives: Annotated[list[str], says("What was to be best; several give a Pareto front.")]
-    strategy: Annotated[str, says("exhaustive, or the sampler's name.")]
-    varied: Annotated[dict[str, list[Value]], says("Knobs that vary, with their values.")]
-    fixed: Annotated[dict[str, Value], says("Knobs with one value.")]
-    complete: Annotated[bool, says("Whether every point of the space has a fate; false: a budget ended before.")]
-    trials: Annotated[list[Trial], says("The ledger: every point and its fate.")]
-    best: Annotated[list[int], says("Numbers of the feasible trials, best first by the first objective.")]
-    front: Annotated[list[int], says("Numbers of the trials that no other is better than in all objectives.")]
-    undecided: Annotated[list[int], says("Those whose intervals overlap with the best one's, itself included.")]
-    importance: Annotated[dict[str, float], says("Share of the spread of the first objective that each knob explains.")]
+    schema_version: Annotated[int, doc("Version of this schema.")] = SCHEMA_VERSION
+    subject: Annotated[str, doc("The model, or the command with its placeholders.")]
+    objectives: Annotated[list[str], doc("What was to be best; several give a Pareto front.")]
+    strategy: Annotated[str, doc("exhaustive, or the sampler's name.")]
+    varied: Annotated[dict[str, list[Value]], doc("Knobs that vary, with their values.")]
+    fixed: Annotated[dict[str, Value], doc("Knobs with one value.")]
+    complete: Annotated[bool, doc("Whether every point of the space has a fate; false: a budget ended before.")]
+    trials: Annotated[list[Trial], doc("The ledger: every point and its fate.")]
+    best: Annotated[list[int], doc("Numbers of the feasible trials, best first by the first objective.")]
+    front: Annotated[list[int], doc("Numbers of the trials that no other is better than in all objectives.")]
+    undecided: Annotated[list[int], doc("Those whose intervals overlap with the best one's, itself included.")]
+    importance: Annotated[dict[str, float], doc("Share of the spread of the first objective that each knob explains.")]
     loses: Annotated[
-        dict[str, float], says("What the second loses on: parts of its step beside the best one's, s.")
+        dict[str, float], doc("What the second loses on: parts of its step beside the best one's, s.")
     ] = {}
-    notes: Annotated[list[str], says("What a reader should know, as sentences.")] = []
+    notes: Annotated[list[str], doc("What a reader should know, as sentences.")] = []
 
     def trial(self, number: int) -> Trial:
         """A trial by its number."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.trace.check import check
-from presim.trace.headed import MAGIC, VERSION, Header, decode, encode, first_line
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Signature
+from presim.trace.versioned_json import MAGIC, VERSION, Header, decode, encode, first_line
 
 if TYPE_CHECKING:
     import pyarrow

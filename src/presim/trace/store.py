@@ -27,8 +27,8 @@ import msgspec
 from presim.errors import InputError
 from presim.trace import rank_file, spans
 from presim.trace.coverage import RankCoverage
-from presim.trace.headed import MAGIC, VERSION, Header, decode, digest, encode
 from presim.trace.schema import ClusterTables, Trace
+from presim.trace.versioned_json import MAGIC, VERSION, Header, decode, digest, encode
 
 JOB_FILE = "job.json"
 

@@ -1,1 +1,1 @@
-"""Published runs beside predictions: a table of cases in, the same table with what presim says out."""
+"""Predictions beside measured runs: a table of cases in, the same table with predictions out."""

@@ -1,4 +1,4 @@
-"""A case: one published run, as a row of a table says it.
+"""A case: one measured run, a row of a table.
 
 Cells stay the text they are until a recipe asks for one; what is missing or is no number is then named, so that the
 output can say in words why a case was not built.
@@ -14,7 +14,7 @@ from pathlib import Path
 from presim.errors import InputError, PresimError
 from presim.validation.tables import read_table
 
-REQUIRED = ("id", "framework", "gpu")  # a table without these is no table of cases
+REQUIRED = ("id", "gpu")  # a table of cases has these columns
 _NUMBER = re.compile(
     r"(\d+(?:\.\d+)?) ?([kKM]?)(?: ?(?:tokens|samples|sequences|seqs|gpus))?(?: ?\(.*\))?", re.IGNORECASE
 )

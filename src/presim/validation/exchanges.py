@@ -1,4 +1,4 @@
-"""Rows of a table of collectives that are exchanges of experts' tokens by DeepEP, as its own tables describe them.
+"""Rows of a table of collectives that are exchanges of experts' tokens by DeepEP.
 
 ``collective`` is ``deepep_normal_dispatch``, ``deepep_ll_combine``, ``deepep_v2_dispatch`` and so on, and
 ``size_semantics`` says in words what is exchanged: ``4096 tokens, hidden 7168, top-8, 256 experts, 24 SMs, windows of
@@ -21,7 +21,7 @@ _LIBRARIES = {"normal": "deepep", "ll": "deepep-low-latency", "v2": "deepep-v2"}
 _NAME = re.compile(r"deepep_(\w+)_(dispatch|combine)")
 _EXPERTS, _SMS = 256, {"normal": 24, "ll": 0, "v2": 24}  # where a row does not say: DeepSeek-V3's, and DeepEP's tests'
 _GROUPED = 128  # numbers in FP8 that share a factor of four bytes
-CHIPS = {"SM90": "H100", "SM100": "B200"}  # DeepEP's tables of 2026 name no more; an H800's links are too slow for them
+CHIPS = {"SM90": "H100", "SM100": "B200"}  # tables may name the GPU by its architecture alone
 
 
 def is_exchange(case: Case) -> bool:

@@ -17,7 +17,7 @@ _NOT_SAID = "not said"
 
 def source(row: Row) -> str:
     """Where the case comes from: the first part of its source, without line numbers; of a repository its name."""
-    text = row.get("source", "") or row["framework"]
+    text = row.get("source", "") or row.get("framework", "") or _NOT_SAID
     repository = re.match(r"github:[^:# ]+", text)
     return repository[0] if repository else re.split(r"[#]| row | line ", text)[0].strip()
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.validation.cases import Case
-from presim.validation.published import impossible
+from presim.validation.plausibility import impossible
 from presim.validation.tables import write_table
 
-RUN_FAILED, RECIPE_FAILED = "the run failed", "the recipe failed"  # reasons begin so that another attempt may mend
+RUN_FAILED = "the run failed"
+_TRY_AGAIN = (RUN_FAILED, "the recipe failed", "the command failed")  # reasons that another attempt may mend
 PREDICTED = (
     "predicted_step_time_s",
     "predicted_peak_mem_gib",
@@ -87,7 +88,7 @@ class ResultTable:
     def done(self, case: Case) -> bool:
         """The table has this case as it is now, and not because a run of it failed."""
         row = self._rows.get(case.id)
-        if row is not None and row["reason"].startswith((RUN_FAILED, RECIPE_FAILED)):
+        if row is not None and row["reason"].startswith(_TRY_AGAIN):
             return False
         inputs = {key: value for key, value in case.row.items() if key not in PREDICTED}
         return row is not None and all(row.get(key, "") == (value or "") for key, value in inputs.items())

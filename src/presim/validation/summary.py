@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,69 +11,43 @@ from presim.files import write_file
 from presim.validation.groups import GROUPS, in_order, source
 
 Row = Mapping[str, str]
-# Called measured, and exact to the nanosecond in layers and micro-batches: docs/decisions/computed-truth.md
-COMPUTED = "VIA-Research/vTrain:data/ground_truth_single.csv"
 _WORST = 15
-_MOST_KINDS = 7  # GPUs named in a line of the short table
-_NOISY = "Megatron-LM"  # tests of some tenths of a second a step, which wait for their hosts; 209 are called noisy
 
 
-def write_summary(rows: Sequence[Row], path: Path) -> None:
-    """Write the summary as Markdown."""
-    write_file(path, summary(rows).encode())
+def write_summary(rows: Sequence[Row], path: Path, tests: Collection[str] = ()) -> None:
+    """Write the summary as Markdown; ``tests`` as in `summary`."""
+    write_file(path, summary(rows, tests=tests).encode())
 
 
-def summary(rows: Sequence[Row], pictures: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Tables of errors, then what was not predicted and why; ``pictures``: paths, by the title of the table below."""
+def summary(
+    rows: Sequence[Row], pictures: Mapping[str, str] = MappingProxyType({}), tests: Collection[str] = ()
+) -> str:
+    """Tables of errors, then the cases without a prediction and the reasons.
+
+    ``pictures``: paths of pictures by the title of the table below them. ``tests``: sources whose models are test
+    cases, one a row; the table by model leaves them out.
+    """
     parts = ["# Predicted beside measured\n", _coverage(rows)]
     for title, key in GROUPS.items():
         picture = [f"![Predicted over measured, by {title}]({pictures[title]})\n"] if title in pictures else []
         parts += [f"## By {title}\n", *picture, _table(rows, title, key)]
-    parts += ["## By model\n", _models(rows)]
+    parts += ["## By model\n", _models(rows, tests)]
     parts += ["## Largest errors\n", _worst(rows)]
     if any(row["reason"] for row in rows):
         parts += ["## Not predicted\n", _reasons(rows)]
     return "\n".join(parts)
 
 
-def in_short(groups: Mapping[str, Sequence[Row]]) -> str:
-    """A short table: a line for each group that has figures."""
-    lines = []
-    for name, group in groups.items():
-        compared = [row for row in group if _figures(row)]
-        if compared:
-            times, median, _, _, within, covered, memory, memory_median, _ = _statistics(compared)
-            lines.append([name, _gpus(compared), times, median, within, covered, memory, memory_median])
-    return markdown(["runs of", "GPUs", "step times", *_HEADINGS[1:2], *_HEADINGS[4:8]], lines)
+def counts(rows: Sequence[Row]) -> str:
+    """Numbers of GPUs, e.g. ``8 to 512``."""
+    numbers = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
+    most = "" if not numbers or numbers[0] == numbers[-1] else f" to {numbers[-1]}"
+    return f"{numbers[0] if numbers else ''}{most}"
 
 
-def _figures(row: Row) -> int:
-    return sum(_number(row.get(column, "")) is not None for column in ("error", "memory_error"))
-
-
-def _gpus(rows: Sequence[Row]) -> str:
-    """How many of which kinds, e.g. ``8 to 512 A100, H100``, or ``1 to 512 of 8 kinds``."""
-    kinds = sorted({match[0] for row in rows if (match := re.search(r"\b(GB|[ABHLV])\d+S?\b", row["gpu"]))})
-    named = ", ".join(kinds) if len(kinds) <= _MOST_KINDS else f"of {len(kinds)} kinds"
-    return f"{_counts(rows)} {named}".strip()
-
-
-def _counts(rows: Sequence[Row]) -> str:
-    """How many GPUs, e.g. ``8 to 512``."""
-    counts = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
-    most = "" if not counts or counts[0] == counts[-1] else f" to {counts[-1]}"
-    return f"{counts[0] if counts else ''}{most}"
-
-
-def ablation(runs: Mapping[str, Sequence[Row]]) -> str:
-    """What buys accuracy: runs over the same cases side by side, in the cases that all of them predicted."""
-    predicted = [{row["id"] for row in rows if row["error"]} for rows in runs.values()]
-    common = set.intersection(*predicted)
-    lines = []
-    for name, rows in runs.items():
-        chosen = [row for row in rows if row["id"] in common]
-        lines.append([name, *_statistics(chosen)[:6]])
-    return "## What buys accuracy\n\n" + markdown(["prices", *_HEADINGS[:6]], lines) + "\n"
+def short_source(row: Row) -> str:
+    """The name of a source's repository, without its owner, or what stands in front of the first comma."""
+    return source(row).rpartition("/")[2].partition(",")[0]
 
 
 def _number(text: str) -> float | None:
@@ -93,7 +67,8 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, -(-int(share * 1000 * len(ordered)) // 1000) - 1)]
 
 
-def _statistics(rows: Sequence[Row]) -> list[str]:
+def statistics(rows: Sequence[Row]) -> list[str]:
+    """The cells below `HEADINGS` for a group of rows."""
     times, memory = _errors(rows, "error"), _errors(rows, "memory_error")
     sizes = [abs(error) for error in times]
     cells = [str(len(times))]
@@ -125,7 +100,7 @@ def signed(value: float) -> str:
     return f"{value:+.1%}"
 
 
-_HEADINGS = (
+HEADINGS = (
     "step times",
     "median error",
     "p90",
@@ -143,17 +118,17 @@ def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
     for row in rows:
         if _number(row["error"]) is not None or _number(row["memory_error"]) is not None:
             groups.setdefault(key(row), []).append(row)
-    lines = [[name, *_statistics(groups[name])] for name in sorted(groups, key=in_order)]
-    lines.append(["all", *_statistics([row for group in groups.values() for row in group])])
-    return markdown([title, *_HEADINGS], lines)
+    lines = [[name, *statistics(groups[name])] for name in sorted(groups, key=in_order)]
+    lines.append(["all", *statistics([row for group in groups.values() for row in group])])
+    return markdown([title, *HEADINGS], lines)
 
 
-def _models(rows: Sequence[Row]) -> str:
-    """Errors of step times by model, GPU and number format; the tests of `_NOISY`, each a model, are left out."""
+def _models(rows: Sequence[Row], tests: Collection[str]) -> str:
+    """Errors of step times by model, GPU and number format, without the sources in ``tests``."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        name = source(row).rpartition("/")[2].partition(",")[0]
-        if name != _NOISY and _number(row["error"]) is not None:
+        name = short_source(row)
+        if name not in tests and _number(row["error"]) is not None:
             numbers = row.get("precision", "").partition(" (")[0]
             groups.setdefault((name, row.get("model", ""), row["gpu"].partition(" (")[0], numbers), []).append(row)
     lines = []
@@ -161,7 +136,7 @@ def _models(rows: Sequence[Row]) -> str:
         errors = _errors(group, "error")
         middle = signed(quantile(errors, 0.5)) if len(errors) > 1 else ""
         span = " to ".join(dict.fromkeys(signed(error) for error in (min(errors), max(errors))))
-        lines.append([name, model, f"{_counts(group)} {gpu}".strip(), numbers, str(len(group)), middle, span])
+        lines.append([name, model, f"{counts(group)} {gpu}".strip(), numbers, str(len(group)), middle, span])
     return markdown(["source", "model", "GPUs", "numbers", "step times", "median error", "least to most"], lines)
 
 
@@ -201,12 +176,12 @@ def _reasons(rows: Sequence[Row]) -> str:
 
 def reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
     """Why cases have no prediction or no error, and how many, most first; numbers in them are N."""
-    counts: dict[str, int] = {}
+    found: dict[str, int] = {}
     for row in rows:
         if row["reason"]:
             text = re.sub(r"\d+(\.\d+)?", "N", row["reason"])[:160].replace("|", "/")
-            counts[text] = counts.get(text, 0) + 1
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            found[text] = found.get(text, 0) + 1
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
 
 
 def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

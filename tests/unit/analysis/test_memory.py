@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from presim.analysis.beyond import beyond_allocator
 from presim.analysis.blocks import allocated_bytes, find_blocks, reserved_bytes
 from presim.analysis.memory import analyse_memory, held_at_peak, requested_bytes
+from presim.analysis.non_allocator_memory import beyond_allocator
 from presim.analysis.steps import find_steps
 from presim.result import Estimate, Held, Memory
 from presim.trace.builder import TraceBuilder, default_manifest

@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     ids: list[str] = []
 
     def predict(
-        cases: Sequence[Case], captures: object, jobs: int, options: object
+        cases: Sequence[Case], providers: object, jobs: int, options: object
     ) -> Iterator[tuple[Case, Prediction]]:
         for case in cases:
             ids.append(case.id)

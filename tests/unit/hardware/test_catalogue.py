@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue, choose_cluster
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, to_table, unsourced
-from presim.hardware.plausible import implausible, rates
+from presim.hardware.sanity_checks import implausible, rates
 from presim.hardware.schema import Gpu, Sourced
 
 GPUS = catalogue.ids(Gpu)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from presim.capture.reading.assemble import Tables
 from presim.live.host_times import HostTimes
-from presim.trace.recurring import Recurring
+from presim.trace.capture_speed import reference_ns
+from presim.trace.host_noise import HostNoise
 from presim.trace.schema import Kind, Phase
-from presim.trace.speedometer import reference_ns
 from support.capture_logs import LogBuilder
 from support.products import KNOWN, OPERATOR
 
@@ -87,7 +87,7 @@ def test_what_is_computed_behind_a_read_back_goes_by_what_was_read(cuts: list[in
 def test_ranks_learn_from_each_other() -> None:
     """A rank whose host was disturbed takes what others took for the same."""
     log = steps(6)
-    recurring = Recurring()
+    recurring = HostNoise()
     counted(HostTimes(recurring), log, took(log), [])
     slow = counted(HostTimes(recurring), log, 3 * took(log), list(range(1, 60)))
     assert slow[5] == 3 * took(log)[5]

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from presim.errors import InputError
-from presim.trace import headed, rank_file, store
+from presim.trace import rank_file, store, versioned_json
 from presim.trace.builder import TraceBuilder
 from presim.trace.coverage import RankCoverage
-from presim.trace.headed import digest
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Collective, Gemm
+from presim.trace.versioned_json import digest
 
 
 def small_trace(rank: int = 0) -> Trace:
@@ -138,7 +138,7 @@ def test_each_kind_of_bad_directory_is_told_apart(tmp_path: pathlib.Path) -> Non
     rewrite_job(tmp_path, version=1, magic="other")
     with pytest.raises(InputError, match=r"is not a trace of presim's \(magic 'other'\); capture one with"):
         store.load(tmp_path)
-    rewrite_job(tmp_path, magic=headed.MAGIC, digest="00")
+    rewrite_job(tmp_path, magic=versioned_json.MAGIC, digest="00")
     with pytest.raises(InputError, match=r"job\.json is damaged"):
         store.load(tmp_path)
 
@@ -163,6 +163,6 @@ def test_a_job_from_before_a_field_was_added_is_whole(tmp_path: pathlib.Path) ->
     store.save([small_trace()], tmp_path)
     content = msgspec.json.decode((tmp_path / store.JOB_FILE).read_bytes())
     del content["job"]["manifest"]["notes"]
-    content["digest"] = headed.digest(msgspec.json.encode(content["job"], order="sorted"))
+    content["digest"] = versioned_json.digest(msgspec.json.encode(content["job"], order="sorted"))
     (tmp_path / store.JOB_FILE).write_bytes(msgspec.json.encode(content))
     assert same(store.load(tmp_path).traces[0], small_trace())

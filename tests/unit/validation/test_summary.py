@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.summary import in_short, quantile, summary
+from presim.validation.summary import quantile, summary
 
 ROW = {
     "id": "a", "framework": "f", "source": 'github:o/r:docs/x.md#"Table" row 3', "gpu": "H100", "step_time_s": "1",
@@ -43,22 +43,16 @@ def test_what_does_not_fit_is_counted_and_what_ran_all_the_same() -> None:
     assert expected in summary([ROW, ran, neither])
 
 
-def test_models_have_a_line_for_each_gpu_and_number_format_but_for_noisy_tests() -> None:
+def test_models_have_a_line_for_each_gpu_and_number_format_without_sources_of_tests() -> None:
     runs = [
         {**ROW, "model": "8B", "n_gpus": str(gpus), "precision": "FP8 (current scaling)", "error": error}
         for gpus, error in ((8, "-0.04"), (64, "0.02"), (16, "0.01"))
     ]
     noisy = {**ROW, "model": "tiny", "source": "github:NVIDIA/Megatron-LM:tests"}
-    lines = summary([*runs, noisy]).partition("## By model\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    lines = (
+        summary([*runs, noisy], tests=("Megatron-LM",))
+        .partition("## By model\n\n")[2]
+        .partition("\n\n")[0]
+        .splitlines()[2:]
+    )
     assert lines == ["| r | 8B | 8 to 64 H100 | FP8 | 3 | +1.0% | -4.0% to +2.0% |"]
-
-
-def test_in_short_a_group_has_a_line_unless_it_has_no_figures() -> None:
-    few = [{**ROW, "error": "0.3"}, {**ROW, "error": "", "memory_error": ""}]
-    many = [{**ROW, "n_gpus": str(8 * n), "error": "0.1", "memory_error": "-0.02"} for n in range(1, 11)]
-    none = [{**ROW, "error": ""}]
-    assert in_short({"many": many, "few": few, "none": none, "all": [*many, *few]}).splitlines()[2:] == [
-        "| many | 8 to 80 H100 | 10 | 10.0% | 100.0% | 100.0% | 10 | 2.0% |",
-        "| few | H100 | 1 | 30.0% | 0.0% | 100.0% | 0 |  |",
-        "| all | 8 to 80 H100 | 11 | 10.0% | 90.9% | 100.0% | 10 | 2.0% |",
-    ]

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from presim.capture.device_values.policies import Origin
 from presim.capture.device_values.triton import host_view
-from presim.capture.script.own_clock import now_ns
+from presim.capture.script.real_clock import now_ns
 from presim.trace.routing import distinct
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import torch
 from presim.capture.device_values.triton import answer_loss
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
-from presim.capture.script.own_clock import now_ns
+from presim.capture.script.real_clock import now_ns
 
 _NAMED_SO = re.compile("cross_?entropy", re.IGNORECASE)
 _SUM = ("sum", 2)  # a reduction, as it is written and as PyTorch numbers it

@@ -19,7 +19,7 @@ from presim.capture.adapters.triton_templates import compiled_template, template
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
-from presim.capture.script.own_clock import now_ns
+from presim.capture.script.real_clock import now_ns
 
 
 class TritonKernels:

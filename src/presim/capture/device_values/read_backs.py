@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from presim.capture.device_values.policies import Origin, for_hook
+from presim.capture.script.current_line import calling_line
 from presim.capture.script.hook import Hook, OnRead
-from presim.capture.script.whereabouts import calling_line
 from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}

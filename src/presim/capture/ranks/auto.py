@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from presim.capture.ranks.captured import PEERS, Captured, read_trace
-from presim.capture.ranks.kinds import Kinds
+from presim.capture.ranks.distinct_replicas import DistinctReplicas
+from presim.capture.ranks.launch_config import LaunchConfig, Wave
 from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
 from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, wide_sample
 from presim.capture.ranks.selection import Checks
-from presim.capture.ranks.setting import Setting, Wave
 from presim.capture.ranks.wave import run_wave, show_output
 from presim.errors import CaptureError
 from presim.trace import spans
@@ -53,7 +53,7 @@ class Found:
     notes: tuple[str, ...]
 
 
-def capture_differing(steps: int, checks: Checks, setting: Setting, progress: Progress) -> Found:
+def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> Found:
     """Run the ranks that may differ, and compare them.
 
     Raises:
@@ -70,7 +70,7 @@ def capture_differing(steps: int, checks: Checks, setting: Setting, progress: Pr
     return sampling.found()
 
 
-def _all_ranks(steps: int, setting: Setting, progress: Progress) -> Found:
+def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> Found:
     world = tuple(range(setting.cluster.world_size))
     wave = Wave(world, steps, hidden=frozenset(world[1:]))
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
@@ -91,7 +91,7 @@ def _merged(traces: Sequence[Trace]) -> Found:
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
         return Found(tuple(traces), {}, coverage, (_no_grid(ranks),))
-    kinds = Kinds(layout)
+    kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
         notes += _another_kind(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
@@ -102,10 +102,10 @@ def _merged(traces: Sequence[Trace]) -> Found:
 class _Sampling:
     """The replicas of a large world that were run, and which to run next."""
 
-    def __init__(self, steps: int, checks: Checks, setting: Setting, progress: Progress) -> None:
+    def __init__(self, steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
         self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
         self.world = setting.cluster.world_size
-        self.kinds = Kinds(Layout(self.world))
+        self.kinds = DistinctReplicas(Layout(self.world))
         self.is_regular = True  # the ranks that exchange messages form a grid, so that there are replicas of them
         self.reads: tuple[str, ...] = ()
         self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
@@ -120,7 +120,7 @@ class _Sampling:
         while True:
             ranks = together(groups)
             layout = self._layout(ranks)
-            self.kinds, self.is_regular = Kinds(layout or Layout(self.world)), layout is not None
+            self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
             numbers = self._next([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _SCOUTS)
@@ -240,7 +240,7 @@ class _Sampling:
         return Found(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
 
 
-def _another_kind(kinds: Kinds, number: int, different: str) -> list[str]:
+def _another_kind(kinds: DistinctReplicas, number: int, different: str) -> list[str]:
     """The note on a replica that differs from the first; none for one of a kind that is known."""
     return [f"{_listed(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from presim.capture.device_values.policies import OFF
-from presim.capture.ranks.setting import Setting
+from presim.capture.ranks.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
 from presim.capture.reading.log import read_log
 from presim.capture.script.control import Outcome
@@ -48,7 +48,7 @@ def read_outcome(directory: Path, code: int) -> Outcome:
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 
-def read_trace(captured: Captured, setting: Setting) -> Trace:
+def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     """What a rank asked of its device.
 
     Raises:
@@ -66,7 +66,7 @@ def _unfilled(size: int) -> list[str]:
     return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
 
 
-def _manifest(captured: Captured, setting: Setting) -> Manifest:
+def _manifest(captured: Captured, setting: LaunchConfig) -> Manifest:
     outcome, cluster, program = captured.outcome, setting.cluster, setting.program
     facts = outcome.facts
     steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)

@@ -1,20 +1,20 @@
 """The keys of a rendezvous store: what ranks set and wait for, with answers for the ranks that are not there.
 
-Where a rank waits for a key that only an absent rank would set, it is set (`presim.capture.ranks.presence`): to an NCCL
-unique id where the key is a communicator's, to ``1`` elsewhere.
+A key that only an absent rank would set is set here as soon as a rank waits for it (see
+`presim.capture.ranks.present_ranks`): to an NCCL unique id for a communicator, to ``1`` elsewhere.
 """
 
 from __future__ import annotations
 
 import threading
 
-from presim.capture.ranks.presence import Presence
+from presim.capture.ranks.present_ranks import PresentRanks
 
 
 class Keys:
     """Keys and values, guarded by one condition; ``presence`` answers for absent ranks."""
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: PresentRanks) -> None:
         self.presence = presence
         self.values: dict[str, bytes] = {}
         self.queues: dict[str, list[bytes]] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from presim.capture import ctrl_c
 from presim.capture.ranks.process import Process, Start, execute, has_ended_within
-from presim.capture.script.whereabouts import ask
+from presim.capture.script.current_line import ask
 from presim.errors import CaptureError, HangError
 
 _POLL_S = 0.2

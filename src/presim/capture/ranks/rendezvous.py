@@ -15,7 +15,7 @@ import struct
 import threading
 
 from presim.capture.ranks.keys import Keys
-from presim.capture.ranks.presence import Presence
+from presim.capture.ranks.present_ranks import PresentRanks
 
 VALIDATION = 0x3C85F7CE
 
@@ -189,7 +189,7 @@ class RendezvousServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 1024
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: PresentRanks) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.keys = Keys(presence)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -15,13 +15,13 @@ import msgspec
 from presim.capture.launchers.launch import Place
 from presim.capture.ranks.blocked import Blocked
 from presim.capture.ranks.captured import PEERS, STOPPED, Captured, read_outcome
-from presim.capture.ranks.presence import Presence
+from presim.capture.ranks.idle_processes import IdleProcesses
+from presim.capture.ranks.launch_config import LaunchConfig, Simulator, Wave
+from presim.capture.ranks.payload_mail import together, write_ranks
+from presim.capture.ranks.present_ranks import PresentRanks
 from presim.capture.ranks.process import Start
 from presim.capture.ranks.processes import Watch, supervise
-from presim.capture.ranks.quiet import Quiet
 from presim.capture.ranks.rendezvous import RendezvousServer
-from presim.capture.ranks.setting import Setting, Simulator, Wave
-from presim.capture.ranks.together import together, write_ranks
 from presim.capture.ranks.variables import environment
 from presim.capture.script.control import Control, Outcome
 from presim.errors import CaptureError
@@ -34,14 +34,16 @@ _OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
 
 
 @contextlib.contextmanager
-def run_wave(wave: Wave, setting: Setting, progress: Callable[[], None] = lambda: None) -> Iterator[list[Captured]]:
+def run_wave(
+    wave: Wave, setting: LaunchConfig, progress: Callable[[], None] = lambda: None
+) -> Iterator[list[Captured]]:
     """Run the ranks to their end; what they left lies in a temporary directory for as long as the context lasts.
 
     Raises:
         CaptureError: the limit has passed, a rank loops on a value that never changes, or does what is not supported.
     """
-    quiet = Quiet()
-    presence = Presence(wave.ranks, quiet)
+    quiet = IdleProcesses()
+    presence = PresentRanks(wave.ranks, quiet)
     with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(presence) as store:
         directory = Path(name)
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
@@ -61,7 +63,7 @@ class _Watch(Watch):
     """A wave's: tells those who have to know what its processes do."""
 
     def __init__(
-        self, wave: Wave, directory: Path, store: RendezvousServer, quiet: Quiet, progress: Callable[[], None]
+        self, wave: Wave, directory: Path, store: RendezvousServer, quiet: IdleProcesses, progress: Callable[[], None]
     ) -> None:
         self.wave, self.directory, self.store, self.quiet = wave, directory, store, quiet
         self.blocked = Blocked(directory / _EXCHANGE, store.keys.waiting.copy)
@@ -114,7 +116,7 @@ def _hidden(start: Start, files: contextlib.ExitStack) -> Start:
     return dataclasses.replace(start, stdout=stdout, stderr=stderr)
 
 
-def show_output(captured: Captured, setting: Setting) -> None:
+def show_output(captured: Captured, setting: LaunchConfig) -> None:
     """Print what a hidden rank printed, where ours goes."""
     for name, file in ((_STDOUT, setting.stdout or 1), (_STDERR, 2)):
         path = captured.directory / name
@@ -133,7 +135,7 @@ def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
         sys.stderr.write(f"rank {item.rank}:\n{''.join(texts)[-_OUTPUT_SHOWN:]}")
 
 
-def _start(rank: int, wave: Wave, setting: Setting, directory: Path, port: int) -> Start:
+def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: int) -> Start:
     own = directory / str(rank)
     own.mkdir()
     cluster, program = setting.cluster, setting.program

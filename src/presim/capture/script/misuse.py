@@ -6,8 +6,8 @@ goes on, and the result says what it did and where.
 
 from __future__ import annotations
 
+from presim.capture.script.current_line import calling_line
 from presim.capture.script.hook import Hook
-from presim.capture.script.whereabouts import calling_line
 
 _MOST = 20  # places
 

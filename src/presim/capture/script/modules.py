@@ -18,8 +18,8 @@ from torch.nn.modules import module as module_hooks
 
 from presim.capture.script.batch import Batch, tensors
 from presim.capture.script.hook import Hook
-from presim.capture.script.own_clock import now_ns
 from presim.capture.script.parameters import own_part
+from presim.capture.script.real_clock import now_ns
 from presim.trace.schema import Category
 
 _ROUNDS, _TIMED_CALLS = 5, 100

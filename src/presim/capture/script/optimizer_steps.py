@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 )
 
 from presim.capture.script.modules import ModuleScopes
-from presim.capture.script.own_clock import now_ns
+from presim.capture.script.real_clock import now_ns
 from presim.trace.schema import Category
 
 

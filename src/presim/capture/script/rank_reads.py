@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from presim.capture.ranks.sample import LOCAL_INDEX
 from presim.capture.script.after_import import when_imported
-from presim.capture.script.whereabouts import OURS, is_own
+from presim.capture.script.current_line import OURS, is_own
 
 _GLOBAL = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _VARIABLES = frozenset((*LOCAL_INDEX, *_GLOBAL))

@@ -2,7 +2,7 @@
 
 PyPI has Transformer Engine's core ready made, and its half for PyTorch (``transformer-engine-torch``) as source only:
 33 C++ files, each of which takes a compiler 20 seconds for PyTorch's headers alone. They are compiled joined, a part
-for each compiler that runs at a time (``joined.py``). It is built once per version of PyTorch, kept in the user's
+for each compiler that runs at a time (``unity_build.py``). It is built once per version of PyTorch, kept in the user's
 cache, and installed from there. No GPU and no CUDA toolkit are needed: CUDA's headers come from NVIDIA's packages,
 whose libraries (2.6 GB) are thrown away at once; presim's emulated libraries let the build import PyTorch.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
-from presim.capture.setup import joined
+from presim.capture.setup import unity_build
 from presim.capture.setup.environment import Torch, find_compiler, require_torch
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
@@ -60,7 +60,7 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
         _fetch_headers(headers)
         environment = _build_environment(headers, libraries, jobs)
         source = _fetch_source(Path(folder), version, environment)
-        joined.join(source / "csrc", parts=min(jobs, MOST_PARTS))
+        unity_build.join(source / "csrc", parts=min(jobs, MOST_PARTS))
         _pip(
             *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(source)),
             environment=environment,

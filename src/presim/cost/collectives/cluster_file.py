@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from presim.cost.collectives import public_tables, seen
+from presim.cost.collectives import profiler_traces, public_tables
 from presim.cost.collectives.cluster_text import constants_of, file_name, statistical_tables, text
 from presim.cost.collectives.fit import FABRIC, FEWEST, LINK, SWITCH, Fitted, Point, fit
+from presim.cost.collectives.log_checks import left_out, points_of, usable
 from presim.cost.collectives.nccl_tests import Log
 from presim.cost.collectives.statistical import (
     Parameters,
@@ -24,7 +25,6 @@ from presim.cost.collectives.statistical import (
     updated,
     with_stragglers,
 )
-from presim.cost.collectives.usable import left_out, points_of, usable
 from presim.errors import InputError
 from presim.files import write_file
 from presim.hardware import Cluster, choose_cluster
@@ -83,7 +83,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     """
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
-    found, left = seen.read(paths)
+    found, left = profiler_traces.read(paths)
     fits = [each for each in found if max(each.ranks) < cluster.world_size and each.kind in parameters.minimum]
     if not fits:
         raise InputError(_no_fit(found, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
@@ -107,7 +107,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     ]
 
 
-def _no_fit(found: Sequence[seen.Seen], gpus: int, nodes: int, kinds: Sequence[str], file: Path) -> str:
+def _no_fit(found: Sequence[profiler_traces.Seen], gpus: int, nodes: int, kinds: Sequence[str], file: Path) -> str:
     """Why none of a job's collectives can teach the file anything, and what to do."""
     highest = max((max(each.ranks) for each in found), default=-1)
     if highest >= gpus:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from presim.cost.collectives.constants import ExchangeConstants, exchange_constants
-from presim.cost.collectives.copying import copying_seconds
+from presim.cost.collectives.deepep_copies import copying_seconds
 from presim.cost.collectives.placement import Layout, Links
 from presim.cost.price import Origin, Price
 from presim.trace.collective import Collective, Routed

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from presim.capture.ranks.presence import UNIQUE_ID_BYTES, Presence, absent_rank_value
+from presim.capture.ranks.present_ranks import UNIQUE_ID_BYTES, PresentRanks, absent_rank_value
 from presim.capture.ranks.rendezvous import VALIDATION, Query, RendezvousServer
 from presim.capture.setup.shim import shim_libraries
 
@@ -70,7 +70,7 @@ def keys(*names: str) -> bytes:
 
 @contextlib.contextmanager
 def connected(*, alone: bool, clients: int = 1) -> Iterator[list[Client]]:
-    with RendezvousServer(Presence([0] if alone else [0, 1])) as server:
+    with RendezvousServer(PresentRanks([0] if alone else [0, 1])) as server:
         found = [Client(server.port) for _ in range(clients)]
         yield found
         for client in found:
@@ -216,7 +216,7 @@ def test_a_lone_rank_passes_every_barrier() -> None:
 
 
 def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
-    with RendezvousServer(Presence([0])) as server:
+    with RendezvousServer(PresentRanks([0])) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionResetError):
@@ -227,7 +227,7 @@ def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
 
 
 def test_many_ranks_may_add_at_once() -> None:
-    with RendezvousServer(Presence([0, 1])) as server:
+    with RendezvousServer(PresentRanks([0, 1])) as server:
         totals: list[int] = []
 
         def add() -> None:
@@ -285,7 +285,7 @@ def test_the_client_of_pytorch_agrees() -> None:
     import os
 
     variables = {**os.environ, "LD_PRELOAD": ":".join(str(path) for path in shim_libraries())}
-    with RendezvousServer(Presence([0])) as server:
+    with RendezvousServer(PresentRanks([0])) as server:
         command = [sys.executable, "-c", REAL_CLIENT, str(server.port)]
         ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout == "agreed\n", ended.stderr

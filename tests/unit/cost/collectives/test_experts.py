@@ -8,7 +8,7 @@ from presim import hardware
 from presim.cost.collectives.experts import NAME, moved
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.placement import layout_of
-from presim.cost.demand import demand
+from presim.cost.resource_demand import demand
 from presim.hardware import Cluster
 from presim.trace.collective import Collective, Routed
 from presim.trace.routing import distinct

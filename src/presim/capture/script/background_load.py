@@ -1,0 +1,33 @@
+"""How much of the machine other processes used while the script ran: beside them host time comes out longer."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_STATISTICS = Path("/proc/stat")
+_IDLE = (3, 4)  # places of idle and iowait among the times of all CPUs together, see proc_stat(5)
+_COUNTED = 8  # up to steal; what guests used is in user and nice already
+
+
+class BackgroundLoad:
+    """Counts from its creation on; this process's own threads are none."""
+
+    def __init__(self) -> None:
+        self._busy_s, self._own_s, self._at_s = _busy_s(), time.process_time(), time.monotonic()
+
+    def share(self) -> float:
+        """Of the time of all CPUs, what others used, 0 to 1; 0 where the system does not say."""
+        spent_s = (time.monotonic() - self._at_s) * (os.cpu_count() or 1)
+        others_s = _busy_s() - self._busy_s - (time.process_time() - self._own_s)
+        return round(min(max(others_s / spent_s, 0.0), 1.0), 2) if spent_s > 0 else 0.0
+
+
+def _busy_s() -> float:
+    """CPU time of everything on the machine."""
+    try:
+        times = [int(text) for text in _STATISTICS.read_text().split("\n", 1)[0].split()[1 : _COUNTED + 1]]
+    except (OSError, ValueError):
+        return 0.0
+    return (sum(times) - sum(times[place] for place in _IDLE if place < len(times))) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,32 @@
+"""Ctrl-C while the command line itself is imported, when there is nothing yet to end and nobody yet to catch it."""
+
+from __future__ import annotations
+
+import os
+import signal  # nor anything else that takes time: until then Ctrl-C is a traceback
+
+
+class EarlyInterrupt:
+    """Within, Ctrl-C ends the process as `presim.cli.main.run` would; where it is ignored or caught it stays so."""
+
+    def __enter__(self) -> None:
+        self._caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._caught:
+            self._caught = _handled_by(_leave)
+
+    def __exit__(self, *error: object) -> None:
+        if self._caught:
+            _handled_by(signal.default_int_handler)
+
+
+def _handled_by(handler: object) -> bool:
+    try:
+        signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+    except ValueError:  # not in the main thread, where it never comes
+        return False
+    return True
+
+
+def _leave(number: int, frame: object) -> None:
+    os.write(2, b"presim: interrupted\n")
+    os._exit(130)

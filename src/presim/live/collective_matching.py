@@ -1,0 +1,134 @@
+"""Which collectives of ranks that run meet, as they become known: the n-th call of each member on a communicator.
+
+`presim.engine.matching` decides the same from whole traces. Here a communicator is known by who stands for its members,
+position by position, and by the name that its ranks have for it. Where ranks that stand for each other's peers have
+communicators of their own, their names say nothing, and the n-th of one is taken for the n-th of the other. A rank that
+nobody stands for is taken to be at every meeting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.engine import loop
+from presim.engine.hang import describe_call
+from presim.engine.live import LiveEngine
+from presim.engine.ops import RankOps
+from presim.trace.representatives import Representatives
+from presim.trace.schema import Group, Trace
+from presim.trace.signatures import Collective, Signature
+
+_PAIRS = ("send", "recv", "send_recv")
+
+
+@dataclasses.dataclass(eq=False)
+class _Communicator:
+    """What some ranks that run call by names of their own."""
+
+    ranks: tuple[int, ...]  # as its first caller has them
+    name: str
+    voices: tuple[int, ...]  # by position: who stands for it; negative: nobody does
+    callers: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def members(self) -> int:
+        return len({voice for voice in self.voices if voice >= 0})
+
+    def is_that_of(self, rank: int, ranks: tuple[int, ...], name: str) -> bool:
+        """Whether a rank means this one."""
+        return self.name == name if self.ranks == ranks else rank not in self.callers
+
+
+class _Channel(NamedTuple):
+    """A sequence of rendezvous between the same ranks."""
+
+    identity: Hashable
+    members: int  # that run
+
+
+@dataclasses.dataclass
+class _Open:
+    """A rendezvous to which not all have come."""
+
+    number: int
+    missing: int
+    trace: Trace  # the piece of it with the first call
+    entry: int
+
+
+class CollectiveMatcher:
+    """The rendezvous of all ranks that run."""
+
+    def __init__(self, engine: LiveEngine, representatives: Representatives) -> None:
+        self._engine = engine
+        self._representatives = representatives
+        self._communicators: dict[tuple[int, ...], list[_Communicator]] = {}  # by voices
+        self._named: dict[tuple[int, tuple[int, ...], str], _Communicator] = {}  # by rank, its members, its name
+        self._calls: Counter[tuple[int, _Channel]] = Counter()
+        self._numbers: dict[tuple[_Channel, int], _Open] = {}
+
+    def unmet(self) -> list[str]:
+        """The first call of each rendezvous to which not all have come, in words, as they came."""
+        return [describe_call(each.trace, each.entry) for each in self._numbers.values()]
+
+    def of(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
+        """By op, the rendezvous it belongs to; -1: nobody else is there. ``names``: the ranks' own of each group."""
+        match = np.full(len(ops.code), -1, np.int64)
+        if len(self._representatives.captured) < 2:
+            return match
+        signatures, groups = ops.trace.signatures, ops.trace.manifest.groups
+        of_entry = ops.trace.columns["signature"][ops.entries]
+        for op in np.flatnonzero(ops.code == loop.MEET).tolist():
+            channel = self._channel(rank, signatures[int(of_entry[op])], groups, names)
+            if channel is not None:
+                match[op] = self._number(rank, channel, ops.trace, int(ops.entries[op]))
+        return match
+
+    def _number(self, rank: int, channel: _Channel, trace: Trace, entry: int) -> int:
+        call = self._calls[rank, channel]
+        self._calls[rank, channel] += 1
+        key = channel, call
+        if key not in self._numbers:
+            self._numbers[key] = _Open(self._engine.meeting(channel.members), channel.members, trace, entry)
+        meeting = self._numbers[key]
+        meeting.missing -= 1
+        if not meeting.missing:  # nobody asks for it any more
+            del self._numbers[key]
+        return meeting.number
+
+    def _channel(
+        self, rank: int, signature: Signature, groups: Sequence[Group], names: Sequence[str]
+    ) -> _Channel | None:
+        if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
+            return None
+        communicator = self._communicator(rank, groups[signature.group].ranks, names[signature.group])
+        if signature.kind not in _PAIRS:
+            return _Channel(communicator, communicator.members) if communicator.members > 1 else None
+        if not 0 <= signature.peer < len(communicator.voices):
+            return None
+        peer = communicator.voices[signature.peer]
+        if peer < 0 or peer == rank:
+            return None
+        if signature.kind == "send_recv":
+            return _Channel((communicator, "both", min(rank, peer), max(rank, peer)), 2)
+        ends = (rank, peer) if signature.kind == "send" else (peer, rank)
+        return _Channel((communicator, "from", *ends), 2)
+
+    def _communicator(self, rank: int, ranks: tuple[int, ...], name: str) -> _Communicator:
+        key = (rank, ranks, name)
+        if key not in self._named:
+            voices = tuple(self._representatives.of(ranks).tolist())
+            alike = self._communicators.setdefault(voices, [])
+            found = next((each for each in alike if each.is_that_of(rank, ranks, name)), None)
+            if found is None:
+                found = _Communicator(ranks, name, voices)
+                alike.append(found)
+            found.callers.add(rank)
+            self._named[key] = found
+        return self._named[key]

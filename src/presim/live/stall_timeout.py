@@ -1,0 +1,62 @@
+"""How long others wait for ranks that do nothing, and what is said then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from presim.errors import CaptureError, HangError
+
+_IDLE_S = 120.0  # neither a rank's process nor one that it started used any CPU
+_STUCK_S = 5.0
+_NAMED = 6  # calls in a message
+_LOOK_S = 1.0  # between two looks at a rank, which take a while
+
+
+class StallTimeout:
+    """Watches ranks by the CPU time that they use; ``spent``: of a rank's processes, in any unit."""
+
+    def __init__(self, spent: Callable[[int], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._spent = spent
+        self._clock = clock
+        self._seen: dict[int, tuple[int, float]] = {}  # rank -> CPU time, and since when
+        self._looked = 0.0
+        self._stuck_since: float | None = None
+
+    def wait_for(self, ranks: Collection[int]) -> None:
+        """Others wait for these, which wait for nobody that is known.
+
+        Raises:
+            CaptureError: one of them has done nothing for too long.
+        """
+        now = self._clock()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        self._seen = {rank: seen for rank, seen in self._seen.items() if rank in ranks}
+        for rank in ranks:
+            spent = self._spent(rank)
+            if self._seen.get(rank, (None, 0.0))[0] != spent:
+                self._seen[rank] = (spent, now)
+            elif now - self._seen[rank][1] > _IDLE_S:
+                raise CaptureError(
+                    f"rank {rank} has done nothing for {_IDLE_S:g} s while others wait for it on the live clock, and "
+                    "it waits for no rank: for a network, a file or a process, perhaps; run without --live"
+                )
+
+    def check_stuck(self, stuck: bool, unmet: Callable[[], Sequence[str]]) -> None:
+        """Everybody waits, or not; ``unmet``: calls that wait for ranks which have not come.
+
+        Raises:
+            CaptureError: it has been so for a while.
+        """
+        now = self._clock()
+        if not stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > _STUCK_S:
+            calls = unmet()
+            named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
+            where = f"they wait in {named}" if named else "run without --live to see where"
+            raise HangError(f"with a live clock every rank waits for another; {where}")

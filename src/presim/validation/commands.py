@@ -1,0 +1,156 @@
+"""Cases that name their own program: the columns ``command`` (a launch command) and ``job`` (a saved job)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import shlex
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from presim import verbs
+from presim.engine.options import Options
+from presim.errors import InputError, PresimError
+from presim.hardware.cluster import Cluster
+from presim.options import RunOptions
+from presim.pipeline import Evaluation, evaluate
+from presim.trace import store
+from presim.trace.coverage import RankCoverage
+from presim.trace.schema import Trace
+from presim.validation.cases import CannotBuildError, Case
+from presim.validation.gpus import gpu_of
+from presim.validation.runs import NotMineError, Run, Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The traces of a job, and what is known of the ranks that were not captured."""
+
+    traces: Sequence[Trace]
+    stands_for: Mapping[int, Sequence[int]]
+    coverage: RankCoverage
+    notes: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramRun:
+    """A command that is captured, or a job that was saved."""
+
+    cluster: Cluster
+    options: RunOptions
+    command: tuple[str, ...] = ()
+    saved: Path | None = None  # the job that is read in place of running a command
+    captures: Path | None = None  # folder that keeps what commands left
+
+    @property
+    def what(self) -> str:
+        """What fails when the program fails."""
+        return "command" if self.command else "saved job"
+
+    def on(self, cluster: Cluster) -> ProgramRun:
+        """The same program on another cluster; a saved job cannot be captured again and stays."""
+        return dataclasses.replace(self, cluster=cluster) if self.command else self
+
+    @functools.cached_property
+    def job(self) -> Job:
+        """The job: read where it is kept, else captured."""
+        kept = self.saved or self._kept()
+        if kept and (self.saved or (kept / store.JOB_FILE).exists()):
+            stored = store.load(kept)
+            manifest = stored.manifest
+            traces = [stored.traces[number] for number in sorted(stored.traces)]
+            return Job(traces, manifest.others(), manifest.coverage, manifest.notes)
+        found = verbs.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
+        if kept:
+            store.save(found.traces, kept, stands_for=found.stands_for, coverage=found.coverage, notes=found.notes)
+        return Job(found.traces, found.stands_for, found.coverage, found.notes)
+
+    def _kept(self) -> Path | None:
+        """Where the capture is kept: by command and cluster. Nobody can tell whether the program has changed since."""
+        if self.captures is None:
+            return None
+        gpu = self.cluster.gpu
+        parts = (
+            *self.command,
+            f"{gpu.id} {gpu.memory_bytes} {self.cluster.nodes} {self.cluster.gpus_per_node}",
+            f"{self.options.ranks} {self.options.steps} {' '.join(self.options.values)}",
+            str(Path.cwd()),
+        )
+        return self.captures / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+    def traces(self) -> Sequence[Trace]:
+        """The traces of the ranks that were captured."""
+        return self.job.traces
+
+    def stands_for(self) -> Mapping[int, Sequence[int]]:
+        """Captured rank -> the other ranks that do the same."""
+        return self.job.stands_for
+
+    def evaluate(self, traces: Sequence[Trace], options: Options | None) -> Evaluation:
+        """Price and simulate the traces, as ``presim run`` and ``presim simulate`` do."""
+        job = self.job
+        return evaluate(
+            traces, self.cluster, options, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes
+        )
+
+    def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
+        """Seconds of the step that stands for the run."""
+        return found.result.step_time_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """The provider of such cases, which presim itself brings."""
+
+    settings: Settings
+    sources_of_tests: Collection[str] = ()
+
+    def prepare(self, case: Case) -> Run:
+        """The run of a case.
+
+        Raises:
+            NotMineError: it names neither a command nor a saved job.
+            CannotBuildError: it names both, or no cluster that is known.
+        """
+        command, saved = case.text("command"), case.text("job")
+        if command and saved:
+            raise CannotBuildError("the case names both a command and a saved job: leave one cell empty")
+        if not command and not saved:
+            raise NotMineError("the case names neither a command nor a saved job")
+        options = _options(case, saved=bool(saved))
+        try:
+            if saved:
+                return ProgramRun(verbs.cluster_of_saved(saved, options), options, saved=Path(saved))
+            words = tuple(shlex.split(command))
+            return ProgramRun(verbs.cluster_of_command(words, options), options, words, captures=self.settings.captures)
+        except ValueError as error:
+            raise CannotBuildError(f"command = {command!r} cannot be read: {error}") from None
+        except InputError as error:
+            raise CannotBuildError(str(error)) from None
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _options(case: Case, *, saved: bool) -> RunOptions:
+    """What the cells say of the cluster and of the capture."""
+    gpu, cluster = case.said("gpu"), case.said("cluster") or None
+    try:
+        return RunOptions(
+            gpu=None if not gpu and (saved or cluster) else gpu if gpu.endswith(".toml") else gpu_of(case),
+            node=case.said("node") or None,
+            fabric=case.said("fabric") or None,
+            cluster=cluster,
+            nodes=case.count("nodes", 0) or None,
+            gpus_per_node=case.count("gpus_per_node", 0) or None,
+            world_size=case.count("n_gpus", 0) or None,
+            ranks=case.said("ranks") or "auto",
+            steps=case.count("steps", 3),
+            values=tuple(case.said("values").split()),
+        )
+    except CannotBuildError:
+        raise
+    except PresimError as error:
+        raise CannotBuildError(str(error)) from None
