@@ -105,6 +105,7 @@ class SearchKeywords(TypedDict, total=False):
     jobs: int | None
     budget: float | None
     study: str | None
+    prune: Sequence[str]
     dtype: str
 
 

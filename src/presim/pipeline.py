@@ -88,9 +88,10 @@ def evaluate(
     world_size = chosen.manifest.world_size
     by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
     looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     said = [
         *changes.sentences(before, len(simulated), len(captured)),
-        *coverage_sentences(world_size, looked_at),
+        *coverage_sentences(world_size, looked_at, stopped=stopped),
         *_of_ranks(simulated, representatives),
         *notes,
         *pace(ranks),

@@ -25,8 +25,8 @@ def coverage_figures(world_size: int, representatives: Representatives, found: R
     )
 
 
-def coverage_sentences(world_size: int, coverage: Coverage) -> list[str]:
-    """The same for a reader; nothing for a world of one rank."""
+def coverage_sentences(world_size: int, coverage: Coverage, *, stopped: bool = False) -> list[str]:
+    """The same for a reader; nothing for a world of one rank. ``stopped``: after the steps that were asked for."""
     if world_size == 1 or coverage.captured == world_size:
         return []
     parts = [f"{coverage.captured} captured"]
@@ -43,6 +43,11 @@ def coverage_sentences(world_size: int, coverage: Coverage) -> list[str]:
         found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may do as either.")
     if coverage.assumed:
         found.append(_if_wrong(coverage))
+    if coverage.compared and stopped:
+        found.append(
+            f"The script was stopped after step {coverage.steps}: what ranks do later was not compared, a barrier too "
+            "many for example. --steps 0 runs it to its end."
+        )
     return found
 
 

@@ -27,6 +27,8 @@ _PLAN = (  # option, field, type, help
     ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
     ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
     ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
+    ("--cp", "context", click.IntRange(1), "Ranks that have a part of each sequence."),
+    ("--cp-style", "context_style", click.Choice(("all-gather", "ulysses")), "How attention sees the other parts."),
     ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
     ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
     (
@@ -62,6 +64,13 @@ def _plan_options(function: Any) -> Any:
 @click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
 @_plan_options
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
+@click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Split along the sequence between --tp's layers.")
+@click.option(
+    "--vocabulary/--no-vocabulary",
+    "vocabulary_parallel",
+    default=None,
+    help="Split embedding, output layer and loss by words between --tp's ranks; --sp does.",
+)
 @click.option("--overlap/--no-overlap", "overlap", default=None, help="Of ddp and zero1: communicate while computing.")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)

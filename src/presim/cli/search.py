@@ -75,6 +75,9 @@ def _plan_options(function: Any) -> Any:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of samplers.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; default: one for each CPU.")
 @click.option("--budget", callback=_duration, metavar="TIME", help="Give the best so far after so long, e.g. 60s.")
+@click.option(
+    "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
+)
 @click.option("--study", metavar="FILE|URL", help="Keep finished trials, and go on from them.")
 @engine_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")

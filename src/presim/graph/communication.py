@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from presim.graph.rows import Rows
-from presim.graph.schema import Node
+from presim.graph.schema import Node, Operand
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Collective
 
 ALL_REDUCE = "comm::all_reduce"  # in place, on the stream of collectives
+ALL_GATHER = "comm::all_gather"  # as the reduce-scatter, from an input to an output
+ALL_TO_ALL = "comm::all_to_all"  # likewise
+REDUCE_SCATTER = "comm::reduce_scatter"
 WAIT = "comm::wait"  # the compute stream waits for what was begun on a value
 _STREAM = 1
 
 
+def whole(node: Node) -> Operand:
+    """The tensor whose bytes count: the larger one."""
+    return node.outputs[0] if node.operator == ALL_GATHER else node.inputs[0]
+
+
 def emit(rows: Rows, node: Node, elements: int, groups: dict[str, int]) -> None:
     """The entries of one such node, as PyTorch's NCCL process group makes them."""
-    operand = node.inputs[0]
+    operand = (node.outputs or node.inputs)[0]
     event = f"done {operand.value}"
     if node.operator == WAIT:
         rows.wait(event, 0)

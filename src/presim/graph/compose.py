@@ -10,7 +10,7 @@ from presim.graph.assemble import assemble
 from presim.graph.blocks import Blocks
 from presim.graph.hosts import HostTimes, host_times
 from presim.graph.orders import orders
-from presim.graph.passes import attention, optimizer, recompute, shared_root, tensor_parallel
+from presim.graph.passes import attention, context_parallel, optimizer, recompute, shared_root, tensor_parallel
 from presim.graph.passes.buckets import Ddp, Zero1
 from presim.graph.passes.data_parallel import DataParallel
 from presim.graph.passes.fsdp2 import Fsdp2
@@ -62,7 +62,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     job = _Job(graph, plan, cluster)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
-    notes = [_TENSOR_HOSTS] if plan.tensor > 1 else []
+    notes = [_TENSOR_HOSTS] if _style(plan) == "dtensor" else []
     if plan.data_style == "ddp":
         notes.append(_DDP_TYPE)
     if not count:
@@ -76,8 +76,10 @@ class _Job:
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
         self.plan, self.cluster = plan, cluster
         self.tables = Tables()
-        self.hosts = host_times(plan.style or ("dtensor" if plan.tensor > 1 else "eager"))
-        graph = attention.apply(tensor_parallel.apply(graph, plan.tensor), _backend(plan, cluster))
+        self.hosts = host_times(_style(plan))
+        split = tensor_parallel.apply(graph, plan.tensor, sequence=plan.sequence_parallel, vocabulary=plan.splits_words)
+        split = context_parallel.apply(split, plan.context, plan.context_style)
+        graph = attention.apply(split, _backend(plan, cluster))
         self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
         self.whole = self.graph.parameter_count()
         count = plan.pipeline * plan.virtual
@@ -87,7 +89,7 @@ class _Job:
         self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros)
         named = {group.name: index for index, group in enumerate(_groups(layout(plan, cluster.world_size)))}
         self.named = named
-        self.blocks = Blocks(self.graph, plan.micro_batch, plan.sequence, self.tables, self.hosts, named)
+        self.blocks = Blocks(self.graph, plan.micro_batch, plan.local_sequence, self.tables, self.hosts, named)
 
     def trace(self, stage: int, place: Layout) -> Trace:
         """The trace of the rank that has this stage."""
@@ -187,6 +189,12 @@ class _Job:
         )
 
 
+def _style(plan: Plan) -> str:
+    """Whose launch times: DTensor's where FSDP2 is joined with tensor parallelism, unless the plan says otherwise."""
+    is_torch = plan.data_style in ("fsdp2", "hsdp", "ddp")
+    return plan.style or ("dtensor" if plan.tensor > 1 and is_torch else "eager")
+
+
 def _backend(plan: Plan, cluster: Cluster) -> str:
     """PyTorch's first choice for causal attention in 16 bits."""
     if plan.attention != "auto":
@@ -195,7 +203,7 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
 
 
 def _groups(place: Layout) -> list[Group]:
-    named = [("data", place.data), ("tensor", place.tensor), ("pipeline", place.pipeline)]
+    named = [("data", place.data), ("tensor", place.tensor), ("context", place.context), ("pipeline", place.pipeline)]
     if place.shard:
         named += [("shard", place.shard), ("replicas", place.replicas)]
     if len(place.pipeline) > 1:

@@ -20,6 +20,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     micro_batch: int = 1  # samples of one forward pass
     global_batch: int = 0  # samples of a step of all ranks; 0: one micro-batch for each data-parallel rank
     tensor: int = 1  # tensor-parallel ranks; the others shard parameters and data between them by FSDP2
+    sequence_parallel: bool = False  # tensor-parallel ranks split what lies between their layers along the sequence
+    vocabulary_parallel: bool = False  # they split embedding, output layer and loss by words; so does sequence_parallel
+    context: int = 1  # ranks that have a part of each sequence
+    context_style: Literal["all-gather", "ulysses"] = "all-gather"  # how their attention sees the other parts
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
     schedule: Literal["", "gpipe", "1f1b", "interleaved"] = ""  # empty: 1f1b, interleaved where virtual
@@ -36,11 +40,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def data(self, world_size: int) -> int:
         """Data-parallel ranks."""
+        return world_size // (self.tensor * self.context * self.pipeline)
+
+    def sharing(self, world_size: int) -> int:
+        """Ranks that shard parameters or sum gradients: of other data, and of other parts of the same sequences."""
         return world_size // (self.tensor * self.pipeline)
 
     def micro_batches(self, world_size: int) -> int:
         """Micro-batches of a step of one rank."""
         return max(1, self.global_batch // (self.micro_batch * self.data(world_size)))
+
+    @property
+    def local_sequence(self) -> int:
+        """Tokens of a sample that a rank has between its split layers."""
+        return self.sequence // self.parts
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a sequence is split."""
+        return self.context * (self.tensor if self.sequence_parallel else 1)
+
+    @property
+    def splits_words(self) -> bool:
+        """Whether embedding, output layer and loss are split by words."""
+        return self.vocabulary_parallel or self.sequence_parallel
 
     @property
     def order(self) -> str:
@@ -51,13 +74,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Layout(msgspec.Struct, frozen=True):
     """Which ranks the first rank of a pipeline stage shares groups with.
 
-    Ranks are numbered tensor first, then data, then pipeline, as Megatron and torchtitan number them.
+    Ranks are numbered tensor first, then context, data and pipeline, as Megatron and torchtitan number them.
     """
 
     world_size: int
     rank: int
-    data: tuple[int, ...]
+    data: tuple[int, ...]  # those that context parallelism makes among them
     tensor: tuple[int, ...]
+    context: tuple[int, ...]
     pipeline: tuple[int, ...]
     shard: tuple[int, ...] = ()  # of hsdp
     replicas: tuple[int, ...] = ()  # likewise
@@ -109,6 +133,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
         first,
         data,
         tuple(range(first, first + plan.tensor)),
+        data[: plan.context],
         tuple(range(0, world_size, inside)),
         data[: plan.shard] if plan.shard else (),
         data[:: plan.shard] if plan.shard else (),
@@ -121,26 +146,43 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     Raises:
         InputError: what does not divide, with the equation and the nearest plans that do.
     """
-    for name in ("sequence", "micro_batch", "tensor", "pipeline", "virtual"):
+    for name in ("sequence", "micro_batch", "tensor", "context", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
-    for name, others in (("tensor", 1), ("pipeline", plan.tensor)):
+    degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
+    for name, others in degrees:
         degree = getattr(plan, name)
         if world_size % (degree * others):
             near = _near(degree, functools.partial(_divides, world_size, others))
-            product = f"{name} = {degree}" if others == 1 else f"{name} x tensor = {degree} x {others}"
+            product = f"{name} = {degree}" if others == 1 else f"{name} x others = {degree} x {others}"
             raise InputError(
                 f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
                 f"{world_size % (degree * others)}); degrees that do: {near}"
             )
+    _check_sequence(plan)
     _check_shard(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
     _check_stages(plan, blocks)
 
 
+def _check_sequence(plan: Plan) -> None:
+    if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
+        raise InputError(
+            f"context = {plan.context} is odd: parts from the beginning and the end of a sequence are shared out in "
+            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses"
+        )
+    if plan.sequence % plan.parts:
+        near = _near(plan.sequence // plan.parts, lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * plan.parts) for count in near.split(", "))
+        raise InputError(
+            f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
+            f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+        )
+
+
 def _check_shard(plan: Plan, world_size: int) -> None:
-    data = plan.data(world_size)
+    data = plan.sharing(world_size)
     if plan.data_style != "hsdp":
         if plan.shard:
             raise InputError(

@@ -78,6 +78,15 @@ def divide(size: Size, by: int) -> Size | None:
     return write(Polynomial(tuple((factor // by, i, j) for factor, i, j in terms)))
 
 
+def lengthen(size: Size, times: int) -> Size:
+    """A size where the sequence is so many times as long.
+
+    >>> lengthen("8*B*S+1", 4)
+    '32*B*S+1'
+    """
+    return write(Polynomial(tuple((factor * times**j, i, j) for factor, i, j in read(size).terms)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Witnesses:
     """Two primes that stand for batch and sequence while a model is traced: sizes tell which of them are in them."""

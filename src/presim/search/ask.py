@@ -40,6 +40,7 @@ class Asked:
     jobs: int | None = None  # None: one for each CPU
     budget: float | None = None  # seconds
     study: str | None = None
+    prune: Sequence[str] = ()  # rules; none: those that lose nothing
     dtype: str = "bfloat16"
 
 
@@ -138,6 +139,7 @@ def _request(
         jobs=asked.jobs or cores(),
         budget_s=asked.budget,
         study=asked.study,
+        prune=asked.prune,
     )
 
 

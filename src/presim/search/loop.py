@@ -18,7 +18,7 @@ from presim.search.study import ranked
 from presim.search.trial import Point, Trial, key
 from presim.search.workers import Workers
 
-ROUND = 32
+ROUND = 16
 Progress = Callable[[str], None]
 
 
@@ -54,6 +54,10 @@ class Pruner(Protocol):
 
     def told(self, trial: Trial) -> None:
         """Learn a trial."""
+        ...
+
+    def waits_for(self, point: Point) -> list[Point]:
+        """Points whose outcome may spare this one."""
         ...
 
     def pruned(self, number: int, point: Point) -> Trial | None:
@@ -134,14 +138,8 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
             pruner.told(screened)
     waiting = pruner.order(waiting)
     while waiting:
-        round_: list[tuple[int, Point]] = []
-        while waiting and len(round_) < ROUND:
-            number, point = waiting.pop(0)
-            pruned = pruner.pruned(number, point)
-            if pruned is None:
-                round_.append((number, point))
-            else:
-                trials[number] = pruned
+        round_, decided, waiting = _next_round(waiting, pruner)
+        trials |= {trial.number: trial for trial in decided}
         if evaluation.over:
             found = [Trial(number=number, point=point, fate="open") for number, point in round_]
         else:
@@ -150,3 +148,26 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
             trials[trial.number] = trial
             pruner.told(trial)
     return [trials[number] for number in sorted(trials)]
+
+
+def _next_round(
+    waiting: Sequence[tuple[int, Point]], pruner: Pruner
+) -> tuple[list[tuple[int, Point]], list[Trial], list[tuple[int, Point]]]:
+    """The points to evaluate next, those that rules decided, and the others."""
+    round_: list[tuple[int, Point]] = []
+    decided: list[Trial] = []
+    later: list[tuple[int, Point]] = []
+    asked: set[str] = set()
+    for place, (number, point) in enumerate(waiting):
+        if len(round_) == ROUND:
+            later += waiting[place:]
+            break
+        pruned = pruner.pruned(number, point)
+        if pruned is not None:
+            decided.append(pruned)
+        elif any(key(other) in asked for other in pruner.waits_for(point)):
+            later.append((number, point))
+        else:
+            round_.append((number, point))
+            asked.add(key(point))
+    return round_, decided, later

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from presim.errors import InputError
 from presim.search.trial import Figures, Trial
@@ -55,6 +56,11 @@ class Objective:
     of: Callable[[Figures, Work], float | None]
     said: Callable[[float], str]
     needs: tuple[str, ...] = ()  # fields of `Work`
+
+    @property
+    def direction(self) -> Literal["minimize", "maximize"]:
+        """As Optuna says it."""
+        return "maximize" if self.larger else "minimize"
 
     def loss(self, figures: Figures, work: Work) -> float:
         """Smaller is better; infinite where it is not known."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Sequence
 
+from presim.search.bounds import Bounds
+from presim.search.evaluator import Evaluator
 from presim.search.job import Job
-from presim.search.loop import Evaluation, Nothing, Progress, exhaustive
-from presim.search.prune import Keeps
+from presim.search.loop import Evaluation, Nothing, Progress, Pruner, exhaustive
+from presim.search.objectives import OBJECTIVES
+from presim.search.prune import LOSSY, Keeps, Prunes, rules_of
 from presim.search.request import Request
+from presim.search.sampler import sampled
+from presim.search.storage import opened
 from presim.search.study import Answer, front_of, overlapping, ranked
 from presim.search.trial import Trial
 from presim.search.why import importance, infeasible, loses_on
@@ -21,33 +28,80 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         InputError: the request cannot be met.
     """
     job = Job(graph=request.graph, command=list(request.command), options=dict(request.options))
-    with Workers(job, request.jobs) as workers:
-        evaluation = Evaluation(request, workers, Nothing(), progress)
-        trials = exhaustive(request, evaluation, Keeps())
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(opened(request)) if request.study else Nothing()
+        workers = stack.enter_context(Workers(job, request.jobs))
+        evaluation = Evaluation(request, workers, kept, progress)
+        search = exhaustive if request.strategy == "exhaustive" else sampled
+        trials = search(request, evaluation, pruner(request, job))
     return answer(request, trials)
+
+
+def pruner(request: Request, job: Job) -> Pruner:
+    """The rules of a request, which hold for plans; a command's knobs are its own."""
+    rules = rules_of(request.prune)
+    if request.command or not rules:
+        return Keeps()
+    return Prunes(
+        rules,
+        Bounds(Evaluator(job)),
+        request.objectives,
+        request.work,
+        request.constraints,
+        request.space.varied,
+    )
 
 
 def answer(request: Request, trials: Sequence[Trial]) -> Answer:
     """What the trials come to."""
+    request, said = _measurable(request, trials)
     objective, work = request.objectives[0], request.work
     best = ranked(trials, objective, work, request.constraints)
     front = front_of(best, request.objectives, work) if len(request.objectives) > 1 else best[:1]
     loses: dict[str, float] = {}
     if len(best) > 1 and best[0].figures and best[1].figures:
         loses = loses_on(best[0].figures, best[1].figures)
-    notes = [] if best else [infeasible(trials, request.constraints, work)]
+    notes = _notes(request, trials, bool(best))
     return Answer(
         subject=request.subject,
         objectives=[objective.name for objective in request.objectives],
         strategy=request.strategy,
         varied={name: list(values) for name, values in request.space.varied.items()},
         fixed=dict(request.space.fixed),
-        complete=all(trial.fate != "open" for trial in trials),
+        complete=request.strategy == "exhaustive" and all(trial.fate != "open" for trial in trials),
         trials=list(trials),
         best=[trial.number for trial in best],
         front=[trial.number for trial in front],
         undecided=[trial.number for trial in overlapping(best, objective, work)],
         importance=importance(trials, request.space.varied, objective, work),
         loses=loses,
-        notes=notes,
+        notes=[*said, *notes],
     )
+
+
+def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
+    """What a reader should know."""
+    notes = [] if is_feasible else [infeasible(trials, request.constraints, request.work)]
+    if request.strategy != "exhaustive" and len(trials) < len(request.space):
+        notes.append(
+            f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better one may be among "
+            "the others."
+        )
+    lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
+    if lossy and any(trial.rule in lossy for trial in trials):
+        notes.append(f"Pruned by rules that may lose the best plan: {', '.join(lossy)}.")
+    return notes
+
+
+def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:
+    """With the step time as objective where nobody knows the tokens of a step."""
+    priced = [trial.figures for trial in trials if trial.figures is not None]
+    objective = request.objectives[0]
+    if (
+        not priced
+        or objective.name == "step_time"
+        or any(objective.of(one, request.work) is not None for one in priced)
+    ):
+        return request, []
+    said = f"No trial has {objective.name}, as no tokens were seen: ranked by step time."
+    return dataclasses.replace(request, objectives=[OBJECTIVES["step_time"]]), [said]

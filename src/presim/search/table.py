@@ -22,6 +22,7 @@ from presim.units import GIB, percent, seconds, seconds_range, three_digits
 
 _SHOWN = 10
 _WIDTH = 130
+_SEEN = 0.005  # of all differences
 _COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "spare", "exposed", "limit")
 
 
@@ -49,7 +50,7 @@ def _fates(answer: Answer) -> Text:
     fit = sum(trial.fits for trial in answer.trials)
     listed = [f"{counts['priced']:,} priced ({fit:,} fit)"]
     listed += [f"{counts[fate]:,} {fate}" for fate in ("pruned", "illegal", "failed", "open") if counts[fate]]
-    whole = "" if answer.complete else "; the budget ended before all were reached"
+    whole = "; the budget ended before all were reached" if counts["open"] else ""
     return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{whole}", "dim")
 
 
@@ -116,7 +117,11 @@ def _why(answer: Answer) -> list[str]:
         lines.append(f"What matters (share of the variance that a knob explains by itself): {', '.join(mattering)}")
     if answer.loses and len(answer.best) > 1:
         second = answer.trial(answer.best[1])
-        parts = [f"{name} {'+' if value > 0 else '-'}{seconds(abs(value))}" for name, value in answer.loses.items()]
+        parts = [
+            f"{name} {'+' if value > 0 else '-'}{seconds(abs(value))}"
+            for name, value in answer.loses.items()
+            if abs(value) > _SEEN * sum(map(abs, answer.loses.values()))
+        ]
         lines.append(f"The second, {show(second.point, list(answer.varied))}, beside the first: {', '.join(parts)}")
     return lines
 

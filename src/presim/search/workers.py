@@ -28,6 +28,7 @@ class Workers:
     def __init__(self, job: Job, jobs: int) -> None:
         self._job = msgspec.msgpack.encode(job)
         self._jobs = jobs
+        self._stderr = subprocess.DEVNULL if job.command else None  # a script's last words come with its reply
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
@@ -95,7 +96,10 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "presim.search.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "presim.search.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
         )
         with self._lock:
             self._all.append(process)

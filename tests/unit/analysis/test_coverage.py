@@ -32,6 +32,17 @@ def test_where_every_rank_ran_nothing_is_assumed() -> None:
     ]
 
 
+def test_what_comes_after_the_last_captured_step_was_not_compared() -> None:
+    """The script of a user may have a barrier after its training loop."""
+    found = RankCoverage("every rank ran", "1:4:1", steps=3)
+    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)
+    assert coverage_sentences(4, figures, stopped=True) == [
+        "4 ranks: 1 captured, 3 compared over 3 steps and the same (every rank ran).",
+        "The script was stopped after step 3: what ranks do later was not compared, a barrier too many for example. "
+        "--steps 0 runs it to its end.",
+    ]
+
+
 def test_a_rank_that_is_its_whole_world_needs_no_sentence() -> None:
     assert coverage_sentences(1, coverage_figures(1, Representatives([0]), RankCoverage())) == []
 

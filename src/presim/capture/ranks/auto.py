@@ -19,7 +19,7 @@ from presim.capture.ranks.captured import PEERS, Captured, read_trace
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
 from presim.capture.ranks.launch_config import LaunchConfig, Wave
 from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
-from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, wide_sample
+from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
 from presim.capture.ranks.selection import Checks
 from presim.capture.ranks.wave import run_wave, show_output
 from presim.errors import CaptureError
@@ -35,7 +35,8 @@ _PROCESSES = 16  # that run at once, unless two replicas are more
 _PER_GAP = 1  # replicas to run at once between two that differ
 _LISTED = 8  # ranks that a sentence names
 _EVERY_RANK = "every rank ran"
-_FIRST_SAMPLE = "the second, the middle and the last rank ran beside rank 0"
+_FIRST_SAMPLE = "the last rank ran beside rank 0"
+_UNREAD = "nothing outside PyTorch reads the rank but to choose a device"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _WIDER = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
 _BETWEEN = "ranks between those that differ"
@@ -111,7 +112,7 @@ class _Sampling:
         self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
         self.notes: list[str] = []
         self.rules: dict[str, None] = {}
-        self._found_new = False  # the wave before showed a new kind
+        self._found_new = False  # a kind that is not known from ranks between others
         self._end_s = 0.0  # of the monotonic clock: no further wave begins after it
 
     def run_first(self) -> None:
@@ -156,7 +157,6 @@ class _Sampling:
     def _take(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
         """Compare the replicas that ran with those that are known."""
         by_rank = {item.rank: item for item in captured}
-        self._found_new = False
         for number in numbers:
             items = [by_rank[rank] for rank in self.kinds.ranks(number)]
             if failures := [item for item in items if item.failed]:
@@ -200,8 +200,13 @@ class _Sampling:
     def _choices(self) -> list[tuple[str, list[int]]]:
         """Ranks to look at with the rule that names them, most telling first."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
-        choices = [(_AXES, axis_sample(groups, self.world))]
-        if depends_on_rank(self.reads) or self.checks.count:
+        looks_far = depends_on_rank(self.reads) or bool(self.checks.count)
+        choices = []
+        if looks_far or not is_line(groups, self.world):
+            choices.append((_AXES, axis_sample(groups, self.world)))
+        elif self.checks.count is None:
+            self.rules[_UNREAD] = None
+        if looks_far:
             choices.append((_WIDER, wide_sample(groups, self.world)))
         between: list[int] = []
         if self.checks.count:
@@ -222,6 +227,7 @@ class _Sampling:
             left = [number for number in numbers if number and number not in kinds.kind and number not in self.failed]
             if left and room > 0:
                 self.rules[rule] = None
+                self._found_new &= rule != _BETWEEN
                 return left[:room]
         return []
 

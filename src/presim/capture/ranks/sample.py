@@ -18,8 +18,8 @@ _SEED = 0
 
 
 def first_sample(world_size: int) -> list[int]:
-    """Ranks to run beside rank 0 while the groups are not known: the last, the second, the one in the middle."""
-    return _distinct([world_size - 1, min(1, world_size - 1), world_size // 2])
+    """The rank to run beside rank 0 while the groups are not known: the last, where uneven shards end."""
+    return _distinct([world_size - 1])
 
 
 def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
@@ -31,6 +31,11 @@ def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
         if len(group) > 1 and group[0] == 0:
             found += [group[1], group[-1], group[len(group) // 2]]
     return _distinct(found)
+
+
+def is_line(groups: Sequence[Sequence[int]], world_size: int) -> bool:
+    """Whether the process groups give the job no more than one axis."""
+    return len(grid(groups, world_size)) < 2
 
 
 def wide_sample(groups: Sequence[Sequence[int]], world_size: int, randoms: int = 4) -> list[int]:

@@ -52,9 +52,10 @@ def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, i
     kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
     phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
     backward = np.append(np.flatnonzero(columns["phase"] == Phase.BACKWARD), len(phases))
+    next_backward = backward[np.searchsorted(backward, np.arange(len(phases)))].tolist()  # by entry
 
     def by_life(born: int, died: int) -> int:
-        outlived = int(backward[np.searchsorted(backward, born)]) < died
+        outlived = next_backward[born] < died
         over = outlived or died == len(phases) or phases[died] != phases[born]
         return _by_life(phases[born], over, operator_names.get(operators[born]))
 

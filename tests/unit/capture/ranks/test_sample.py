@@ -11,6 +11,7 @@ from presim.capture.ranks.sample import (
     depends_on_rank,
     first_sample,
     gap_sample,
+    is_line,
     wide_sample,
 )
 
@@ -18,8 +19,14 @@ TP = tuple(range(8))
 DP = tuple(range(0, 128, 8))
 
 
-def test_the_first_sample_has_the_last_the_second_and_the_middle_rank() -> None:
-    assert first_sample(1024) == [1023, 1, 512]
+def test_the_first_sample_is_the_last_rank() -> None:
+    assert first_sample(1024) == [1023]
+
+
+def test_one_group_of_all_is_a_line_and_a_mesh_is_none() -> None:
+    assert is_line([], 128)
+    assert is_line([tuple(range(128))], 128)
+    assert not is_line([TP, DP], 128)
 
 
 @given(st.integers(1, 20))

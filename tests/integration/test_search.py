@@ -1,0 +1,44 @@
+"""`presim search` over a command: the user's own script is captured for each value, what it refuses is in its words."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.cli.main import run
+from presim.errors import ExitCode
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+SCRIPT = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int)
+parser.add_argument("--batch", type=int)
+given = parser.parse_args()
+if given.width % 256:
+    raise SystemExit(f"width {given.width} is no multiple of 256")
+model = torch.nn.Linear(given.width, given.width).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.randn(given.batch, given.width, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_command_is_captured_for_each_value_and_a_second_search_finds_them_kept(tmp_path: Path) -> None:
+    script, ledger, answer = tmp_path / "train.py", tmp_path / "ledger.csv", tmp_path / "answer.json"
+    script.write_text(SCRIPT)
+    words = ["search", "--vary", "width=300,8192", "batch=2048", "--gpu", "h100-sxm", "--quiet", "--jobs", "1"]
+    words += ["--study", str(tmp_path / "study"), "--csv", str(ledger), "--json", str(answer)]
+    words += ["--", "python", str(script), "--width", "{width}", "--batch={batch}"]
+    assert run(words) == ExitCode.STANDS
+    first, second = csv.DictReader(ledger.read_text().splitlines())
+    assert (first["fate"], first["width"], first["source"]) == ("priced", "8192", "captured")
+    assert (second["fate"], second["words"]) == ("failed", "the script exited with 'width 300 is no multiple of 256'")
+    before = json.loads(answer.read_text())
+    script.write_text("raise SystemExit('nobody runs me again')")
+    assert run(words) == ExitCode.STANDS
+    assert json.loads(answer.read_text()) == before
