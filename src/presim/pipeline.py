@@ -40,6 +40,8 @@ class Evaluation:
     result: Result
     timelines: Mapping[int, Timeline]  # of every rank that was captured
     device: Device  # what the figures were held against
+    ranks: Mapping[int, PricedTrace]  # of every simulated rank
+    representatives: Representatives
 
 
 def evaluate(
@@ -99,7 +101,7 @@ def evaluate(
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives)
 
 
 def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presim.capture.run import Capture
     from presim.changes import Changes
     from presim.figures.comparison import Comparison
+    from presim.figures.explanation import Explanation
     from presim.figures.training import Projection
     from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
@@ -469,3 +470,42 @@ def compare_jobs(
         raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
     results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
     return compare(results)
+
+
+def explain_job(
+    directory: str | os.PathLike[str],
+    options: EvaluationOptions,
+    *,
+    model: str | None = None,
+    plan_file: str | None = None,
+    dtype: str = "bfloat16",
+    progress: Progress = lambda text: None,
+) -> Explanation:
+    """What limits a saved job, and what would help.
+
+    ``model``: what was trained, so that other plans can be composed; ``plan_file`` completes what its capture says.
+
+    Raises:
+        InputError: there is no job, it has no step time, or its plan is not known.
+    """
+    from presim.explain.explain import Planned, explain
+    from presim.graph.like import plan_of
+    from presim.graph.plan import read_plan
+    from presim.trace import store
+
+    planned = None
+    if model is not None:
+        job = store.load(directory)
+        plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
+        there = _as_captured(options, job.manifest)
+
+        def compose(plan: Plan) -> Result:
+            return compose_and_evaluate(model, plan, there, dtype=dtype).result
+
+        planned = Planned(plan, compose)
+
+    def simulate(changed: EvaluationOptions) -> Result:
+        return evaluate_saved(directory, changed).result
+
+    evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
+    return explain(directory, evaluation, cluster, options, simulate, planned, progress)

@@ -78,6 +78,15 @@ def test_grouped_products_take_the_sizes_that_were_drawn(capfd: pytest.CaptureFi
     assert {one.along for one in grouped(skewed)} == {"m", "k"}
 
 
+def test_draws_of_several_ranks_that_differ(capfd: pytest.CaptureFixture[str]) -> None:
+    """What ranks print is shown once, for the first draw."""
+    result = captured("zipf:1.0:5", draws=2, world_size=2).result
+    assert result.draws is not None
+    assert len(result.draws.step_times_s) == 2
+    assert [rank.rank for rank in result.ranks] == [0, 1]
+    assert set(counts(capfd.readouterr().err)) == {(rank, layer) for rank in (0, 1) for layer in range(LAYERS)}
+
+
 def test_percentiles_of_the_step_over_draws() -> None:
     """The first is the run without further draws; each seed gives other groups and another time."""
     alone, several = captured("zipf:1.0:5").result, captured("zipf:1.0:5", draws=3).result

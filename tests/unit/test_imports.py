@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "presim.cost.collectives.communicator_setup",
         "presim.hardware",
         "presim.engine.calls",
+        "presim.engine.matching",
         "presim.engine.timeline",
         "presim.figures",
         "presim.result",
@@ -62,6 +63,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "explain",
     "changes",
     "cli",
     "search",

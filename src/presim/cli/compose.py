@@ -47,7 +47,12 @@ _PLAN = (  # option, field, type, help
     ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
-    ("--optimizer", "optimizer", click.Choice(("none", "adamw")), "What updates parameters."),
+    (
+        "--optimizer",
+        "optimizer",
+        click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
+        "What updates parameters; AdamW with states as its parameters are, in bf16 or in 8 bits.",
+    ),
     ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
 )
 
@@ -63,6 +68,16 @@ def _plan_options(function: Any) -> Any:
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
 @_plan_options
+@click.option(
+    "--pass",
+    "passes",
+    multiple=True,
+    metavar="PASS",
+    help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, fp8-tensor, "
+    "fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; repeatable, in order.",
+)
+@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only so many blocks, from the first on.")
+@click.option("--cuda-graphs", is_flag=True, default=None, help="Launch by CUDA graphs: no host time between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
 @click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Split along the sequence between --tp's layers.")
 @click.option(
@@ -93,7 +108,7 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
     said = {name: options.pop(name) for name in fields if name in options}
-    said = {name: value for name, value in said.items() if value is not None}
+    said = {name: value for name, value in said.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
     if like is None:
         plan = read_plan(plan_file, said)

@@ -28,6 +28,8 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
     """
 
     def predict(*words: str, **limits: float) -> Result:
+        import msgspec
+
         from presim.gate import jobs
         from presim.gate.budgets import LIMITS, Budget
         from presim.gate.check import verdict
@@ -35,7 +37,7 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
 
         if unknown := sorted(set(limits) - set(LIMITS)):
             pytest.fail(f"no limit is called {unknown[0]}; there are {', '.join(LIMITS)}", pytrace=False)
-        budget = Budget(name=request.node.name, run=words, **limits)
+        budget = msgspec.convert({"name": request.node.name, "run": words, **limits}, Budget)
         result, failure = jobs.predict(budget, Path(request.path).parent)
         judged = verdict(budget, result, failure, None)
         if not judged.passed or result is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from presim.errors import InputError
 from presim.graph import stages
@@ -20,6 +21,7 @@ from presim.graph.plan import Layout, Plan, check, layout
 from presim.graph.rows import PRIORITIES, Rows, Tables
 from presim.graph.schedule import Do, Run
 from presim.graph.schema import OperatorGraph
+from presim.graph.transforms import quantisation, registry
 from presim.graph.units import Unit, units
 from presim.hardware.cluster import Cluster
 from presim.trace.schema import Category, Group, Manifest, Phase, Trace
@@ -62,7 +64,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     job = _Job(graph, plan, cluster)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
-    notes = [_TENSOR_HOSTS] if _style(plan) == "dtensor" else []
+    notes = [*([_TENSOR_HOSTS] if _style(plan) == "dtensor" else []), *job.notes]
     if plan.data_style == "ddp":
         notes.append(_DDP_TYPE)
     if not count:
@@ -76,10 +78,12 @@ class _Job:
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
         self.plan, self.cluster = plan, cluster
         self.tables = Tables()
-        self.hosts = host_times(_style(plan))
+        self.hosts = host_times(_style(plan), plan.cuda_graphs)
         split = tensor_parallel.apply(graph, plan.tensor, sequence=plan.sequence_parallel, vocabulary=plan.splits_words)
         split = context_parallel.apply(split, plan.context, plan.context_style)
         graph = attention.apply(split, _backend(plan, cluster))
+        quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
+        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
         self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
         self.whole = self.graph.parameter_count()
         count = plan.pipeline * plan.virtual
@@ -110,8 +114,8 @@ class _Job:
         held_units = units(self.graph, runs if plan.pipeline > 1 else None)
         backward = [run for one in reversed(own) for run in pipeline.backward_runs(one)]
         data = self._data(held_units, backward, place)
-        again = (lambda some: recompute.apply(some, self.graph)) if plan.recompute == "full" else tuple
-        schedule = pipeline.apply(self.orders[stage], data, again)
+        again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        schedule = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
         groups = _groups(place)
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if groups[self.named[name]].size > 1]
         held = data.held()
@@ -120,7 +124,7 @@ class _Job:
         for first in (True, False):
             end = optimizer.end_of_step(
                 held,
-                adamw=plan.optimizer == "adamw",
+                optimizer=plan.optimizer,
                 clip=plan.clip,
                 first=first,
                 update=data.update(),
@@ -199,7 +203,7 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
     """PyTorch's first choice for causal attention in 16 bits."""
     if plan.attention != "auto":
         return plan.attention
-    return "cudnn" if cluster.gpu.compute_major >= 9 else "flash"
+    return "cudnn" if cluster.gpu.vendor == "nvidia" and cluster.gpu.compute_major >= 9 else "flash"
 
 
 def _groups(place: Layout) -> list[Group]:

@@ -8,6 +8,7 @@ because models look at them. This module runs in a process of its own: ``python 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -94,6 +95,9 @@ def _attention(
         if attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -1e9)
         attn_mask = attn_mask.expand(shape)
+        if attn_mask.requires_grad:  # only the memory-efficient kernels have its gradient
+            efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+            return efficient(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
     call = torch.ops.aten._scaled_dot_product_cudnn_attention
     result: torch.Tensor = call(query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale)[0]
     return result
@@ -224,7 +228,7 @@ def _attributes(
         found["plain"] = int(_same_layout(inputs[-1], target))
     for position, argument in enumerate(function._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
-        if argument.name in _IGNORED:
+        if argument.name in _IGNORED or (argument.name == "stride" and "conv" not in name):
             continue
         if (
             isinstance(value, bool)
@@ -300,16 +304,26 @@ def _from_factory(spec: str, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
-    """Cut the outermost module lists of equal blocks to ``keep`` of them at most; returns these lists."""
+    """Cut equal blocks that follow each other in the outermost module lists to ``keep`` at most; returns all blocks."""
     cut: list[Repeats] = []
     for name, module in list(model.named_modules()):
         if not isinstance(module, torch.nn.ModuleList) or len(module) < 2:
             continue
         if any(name.startswith(outer.name + ".") for outer in cut):
             continue
-        if len({_structure(block) for block in module}) == 1:
-            cut.append(Repeats(name, len(module), min(keep, len(module))))
-            del module[keep:]
+        structures = [_structure(block) for block in module]
+        if len(set(structures)) == len(structures):
+            continue
+        kept: list[torch.nn.Module] = []
+        start = 0
+        for _, run in itertools.groupby(structures):
+            count = len(list(run))
+            traced = min(keep, count)
+            cut.append(Repeats(name, count, traced, len(kept)))
+            kept += module[start : start + traced]
+            start += count
+        del module[:]
+        module.extend(kept)
     return cut
 
 
@@ -327,14 +341,27 @@ def _structure(module: torch.nn.Module) -> str:
     return "\n".join(lines)
 
 
-def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, torch.Tensor]:
-    tokens = torch.empty((batch, sequence), dtype=torch.int64, device="meta")
+def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, Any]:
+    """What the model is called with: token ids, labels, images as its signature and its config have them."""
     import inspect
 
     accepted = inspect.signature(model.forward).parameters
-    given = {"input_ids": tokens} if "input_ids" in accepted else {next(iter(accepted)): tokens}
+    config = getattr(model, "config", None)
+    images: Any = getattr(config, "vision_config", None) or config
+    given: dict[str, Any] = {}
+    if "pixel_values" in accepted and hasattr(images, "image_size"):
+        sides = (images.image_size,) * 2 if isinstance(images.image_size, int) else images.image_size
+        dtype = next(model.parameters()).dtype
+        given["pixel_values"] = torch.empty((batch, images.num_channels, *sides), dtype=dtype, device="meta")
+    if "input_ids" in accepted or not given:
+        positions = getattr(getattr(config, "text_config", None), "max_position_embeddings", sequence)
+        tokens = torch.empty((batch, min(sequence, positions)), dtype=torch.int64, device="meta")
+        given["input_ids" if "input_ids" in accepted else next(iter(accepted))] = tokens
     if "labels" in accepted:
-        given["labels"] = torch.empty_like(tokens)
+        shape = given["input_ids"].shape if "input_ids" in given else (batch,)
+        given["labels"] = torch.empty(shape, dtype=torch.int64, device="meta")
+    if "return_loss" in accepted:
+        given["return_loss"] = True
     return given
 
 
@@ -362,7 +389,8 @@ def record(
         recorder.register(buffer, "buffer", name)
     inputs = _inputs(model, batch, sequence)
     for name, value in inputs.items():
-        recorder.register(value, "input", name)
+        if isinstance(value, torch.Tensor):
+            recorder.register(value, "input", name)
     handles += scopes.install()
     try:
         with torch.device("meta"), AsOnDevice(), recorder:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from presim.errors import InputError
+from presim.graph.passes.updates import Choice
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,9 +34,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     recompute: Literal["none", "full"] = "none"  # of each repeated block
-    optimizer: Literal["none", "adamw"] = "adamw"
+    optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
+    passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
+    recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
+    cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
     style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:

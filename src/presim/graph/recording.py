@@ -45,11 +45,12 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Repeats(msgspec.Struct, frozen=True, array_like=True):
-    """A module list of equal blocks that was cut short to be traced."""
+    """Equal blocks of a module list, one after the other, that were cut short to be traced."""
 
     name: str  # of the module list
-    count: int  # blocks it has
+    count: int  # blocks there are
     traced: int  # blocks that were traced
+    first: int = 0  # number of the first of them in the list as it was traced
 
 
 class Recording(msgspec.Struct, frozen=True):

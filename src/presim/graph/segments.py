@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from presim.graph.recording import Call, Recording, Tensor
+from presim.graph.recording import Call, Recording, Repeats, Tensor
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.graph.sizes import Size, Witnesses, product
 from presim.trace.dtypes import dtype_bytes
@@ -80,7 +80,7 @@ def _is_sum(call: Call) -> bool:
 
 
 def _runs(recording: Recording) -> list[_Run]:
-    lists = [repeat.name for repeat in recording.repeats]
+    lists = list(dict.fromkeys(repeat.name for repeat in recording.repeats))
     runs: list[_Run] = []
     for call in recording.calls:
         block = _block_of(call.scope, lists)
@@ -216,17 +216,17 @@ class _Builder:
     def _segment(self, index: int) -> Segment:
         group = self._groups[index]
         run = self._runs[group[0]]
-        repeat = next((one for one in self._recording.repeats if run.block and one.name == run.block[0]), None)
+        repeat = self._repeat(run.block)
         blocks = sorted(number for g in group if (block := self._runs[g].block) for number in block[1:])
         count = len(group)
-        if repeat and repeat.traced // 2 in blocks:
+        if repeat and repeat.first + repeat.traced // 2 in blocks:
             count += repeat.count - repeat.traced
         return Segment(
             name=f"{repeat.name}.*" if repeat else "",
             backward=run.backward,
             values=tuple(self._value(group, place) for place in range(len(run.storages))),
             nodes=tuple(self._node(call, run, self._place[group[0]]) for call in run.calls),
-            first=self._first_block(blocks[0], repeat) if repeat else 0,
+            first=self._number(blocks[0], repeat) if repeat else 0,
             count=count,
             twin=self._twin(run) if run.backward else -1,
             gradients={
@@ -240,11 +240,18 @@ class _Builder:
         """The run that uses a gradient's storage last."""
         return max(index for index, run in enumerate(self._runs) if storage in self._place[index] and run.calls)
 
-    def _first_block(self, block: int, repeat: object) -> int:
-        """Its number in the whole model, of which the middle was cut."""
-        name, total, traced = repeat.name, repeat.count, repeat.traced  # type: ignore[attr-defined]
-        del name
-        return block if block <= traced // 2 else block + total - traced
+    def _repeat(self, block: _Block) -> Repeats | None:
+        """The equal blocks that a traced block is one of."""
+        for one in self._recording.repeats if block else ():
+            if block and one.name == block[0] and one.first <= block[1] < one.first + one.traced:
+                return one
+        return None
+
+    def _number(self, block: int, repeat: Repeats) -> int:
+        """A traced block's number in the whole model, of which the middle of equal blocks was cut."""
+        before = (one for one in self._recording.repeats if one.name == repeat.name and one.first < repeat.first)
+        past = repeat.count - repeat.traced if block > repeat.first + repeat.traced // 2 else 0
+        return block + sum(one.count - one.traced for one in before) + past
 
     def _twin(self, run: _Run) -> int:
         if run.block is None:
@@ -288,9 +295,9 @@ class _Builder:
     def _bytes(self, storage: int) -> Size:
         """A storage's size, from the tensor that fills it where there is one."""
         number, first = self._recording.storages[storage].bytes, self._filling.get(storage)
-        return (
-            self._size(number) if first is None else product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
-        )
+        if first is None:
+            return self._witnesses.describe_padded(number)
+        return product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
 
     def _carried(self, group: list[int], storage: int) -> int:
         """Place + 1 of a storage in the block before, where that got it from elsewhere and wrote to it; else 0."""
@@ -315,7 +322,20 @@ class _Builder:
         )
 
     def _operand(self, tensor: Tensor, place: dict[int, int]) -> Operand:
-        return Operand(place[tensor.storage], self._shape(tensor.shape), tensor.dtype, self._shape(tensor.stride))
+        stride = self._shapes.setdefault(self._strides(tensor), len(self._shapes))
+        return Operand(place[tensor.storage], self._shape(tensor.shape), tensor.dtype, stride)
+
+    def _strides(self, tensor: Tensor) -> tuple[Size, ...]:
+        """Where dimensions lie inside each other without gaps, the product of the sizes within; else as numbers are."""
+        found: dict[int, Size] = {}
+        end = 0  # of the dimension before, in memory
+        size: Size = 0  # the same as a size
+        for dim in sorted(range(len(tensor.shape)), key=lambda dim: (tensor.stride[dim], -dim)):
+            step = tensor.stride[dim]
+            found[dim] = size if end and step == end else self._size(step)
+            if step and tensor.shape[dim] > 1:
+                end, size = step * tensor.shape[dim], product([found[dim], self._size(tensor.shape[dim])])
+        return tuple(found[dim] for dim in range(len(tensor.shape)))
 
     def _shape(self, shape: tuple[int, ...]) -> int:
         return self._shapes.setdefault(tuple(self._size(size) for size in shape), len(self._shapes))
@@ -326,7 +346,7 @@ class _Builder:
         return self._sizes[number]
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        lists = [repeat.name for repeat in self._recording.repeats]
+        lists = list(dict.fromkeys(repeat.name for repeat in self._recording.repeats))
         segment_of: dict[_Block, tuple[int, bool]] = {}
         for segment, group in enumerate(self._groups):
             for position, index in enumerate(group):

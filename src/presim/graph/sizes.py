@@ -106,6 +106,16 @@ class Witnesses:
                     return f"{product}{offset:+d}"
         return number
 
+    def describe_padded(self, number: int) -> Size:
+        """The same for memory whose rows may be padded: a product of both, and a number beside the sequence."""
+        whole, left = self._product(number), number // (self.batch * self.sequence)
+        if whole is not None and number == left * self.batch * self.sequence:
+            for beside in range(1, _NEAREST + 1):
+                rows = self.sequence + beside
+                if left % rows == 0:
+                    return product([left // rows, "B", "S", f"S+{beside}"])
+        return self.describe(number)
+
     def _product(self, number: int) -> str | None:
         names = []
         for name, prime in (("B", self.batch), ("S", self.sequence)):
@@ -117,8 +127,9 @@ class Witnesses:
         return "*".join(([str(number)] if number != 1 else []) + names)
 
 
-# Primes, so that no size of a model is a multiple by chance; the sequence is longer than usual sliding windows.
-CANDIDATES = ((1013, 5197), (1019, 5209), (1021, 5227), (1031, 5231))
+# Primes, so that no size of a model is a multiple by chance; sequences are longer than usual sliding windows, and one
+# short of a multiple of 64, so that what kernels pad is the same for each of them.
+CANDIDATES = ((1013, 5503), (1019, 6079), (1021, 6143), (1031, 6271), (1033, 6911), (1039, 7039))
 
 
 def choose_witnesses(constants: Iterable[int]) -> tuple[Witnesses, Witnesses]:
@@ -127,11 +138,13 @@ def choose_witnesses(constants: Iterable[int]) -> tuple[Witnesses, Witnesses]:
     Raises:
         ValueError: nearly each of them does.
     """
-    known = [constant for constant in set(constants) if constant]
+    known = {constant for constant in constants if constant}
+    near = {each for one in known for factor in (1, 2, 3, 4) for each in (one * factor, one // factor)}
     usable = [
         Witnesses(batch, sequence)
         for batch, sequence in CANDIDATES
         if all(constant % batch and constant % sequence for constant in known)
+        and not any(abs(one - round(one / sequence) * sequence) <= _NEAREST for one in near if one > sequence // 2)
     ]
     if len(usable) < 2:
         raise ValueError(f"each of {CANDIDATES} divides a size of the model")

@@ -25,6 +25,7 @@ from presim.graph.schema import VERSION, OperatorGraph
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
+_TRACER = 2  # counts changes of what is traced: graphs in the cache are of one tracer
 
 
 def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
@@ -39,7 +40,13 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     if config is None:
         return take(model, dtype)
     torch = find_torch()
-    said = (str(VERSION), dtype, torch.version if torch else "", hashlib.sha256(config.read_bytes()).hexdigest())
+    said = (
+        str(VERSION),
+        str(_TRACER),
+        dtype,
+        torch.version if torch else "",
+        hashlib.sha256(config.read_bytes()).hexdigest(),
+    )
     kept = Path(platformdirs.user_cache_dir("presim")) / "graphs" / hashlib.sha256("\n".join(said).encode()).hexdigest()
     if kept.is_file():
         return store.load(kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from presim.capture.reading.classify import memory_family
 from presim.capture.reading.operators import Operand as Seen
@@ -19,6 +20,7 @@ from presim.graph.sizes import read
 from presim.trace.signatures import (
     Attention,
     Copy,
+    Elementwise,
     Gemm,
     GroupedGemm,
     Normalization,
@@ -54,6 +56,8 @@ def works(node: Node, sizes: Sizes) -> list[Work]:
     inputs = [sizes.seen(operand) for operand in node.inputs]
     outputs = [sizes.seen(operand) for operand in node.outputs]
     make = _MADE.get(node.operator)
+    if node.operator.startswith(("fused::", "quantise::")):
+        return [moving(node.operator, inputs, outputs)]
     if make is not None:
         return make(node, inputs, outputs)
     if node.operator in _NOTHING or not (inputs or outputs):
@@ -81,6 +85,18 @@ def bound(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
     )
 
 
+def moving(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
+    """A kernel that reads and writes each of its tensors once."""
+    largest = max((*inputs, *outputs), key=lambda operand: operand.elements)
+    return name, Elementwise(
+        bytes_read=sum(operand.bytes for operand in inputs),
+        bytes_written=sum(operand.bytes for operand in outputs),
+        elements=largest.elements,
+        dtype=largest.dtype,
+        operator=name,
+    )
+
+
 def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     a, b = inputs[-2:] if len(inputs) > 2 else inputs
     out = outputs[0]
@@ -97,14 +113,15 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         layout=layout,
         epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
         accumulate=bias and len(inputs[0].shape) > 1,
+        scaling=str(node.attributes.get("scaling", "")),
     )
     return [(node.operator, gemm)]
 
 
-def _attention(direction: str) -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
+def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
     def make(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         query, key, value = inputs[1:4] if direction == "backward" else inputs[:3]
-        backend = str(node.attributes.get("backend", "cudnn"))
+        backend = str(node.attributes.get("backend", usual))
         signature = Attention(
             direction=direction,  # type: ignore[arg-type]
             batch=query.shape[0],
@@ -117,6 +134,7 @@ def _attention(direction: str) -> Callable[[Node, list[Seen], list[Seen]], list[
             causal=bool(node.attributes.get("is_causal", 0)),
             dtype=query.dtype,
             backend=backend,
+            window=int(str(node.attributes.get("window", 0))),
         )
         return [(f"aten::_{backend}_attention_{direction}", signature)]
 
@@ -173,7 +191,8 @@ def _grouped(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         m, n, k = a.shape[0], b.shape[-1], a.shape[-1]
     else:  # the weights' gradient: tokens are summed over
         m, n, k = a.shape[0] * groups, b.shape[-1], max(1, a.shape[-1] // groups)
-    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype))]
+    along: Literal["m", "k"] = "m" if len(b.shape) == 3 else "k"
+    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype, along=along))]
 
 
 def _read_back(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
@@ -189,6 +208,8 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::_grouped_mm": _grouped,
     "aten::_scaled_dot_product_cudnn_attention": _attention("forward"),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention("backward"),
+    "aten::_scaled_dot_product_efficient_attention": _attention("forward", "efficient"),
+    "aten::_scaled_dot_product_efficient_attention_backward": _attention("backward", "efficient"),
     "aten::_to_copy": _cast,
     "aten::clone": _cast,
     "aten::copy_": _copied,

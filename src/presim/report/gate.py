@@ -84,4 +84,5 @@ def junit(gate: Gate) -> bytes:
         if said:
             ElementTree.SubElement(case, "failure", message=said)
     ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"

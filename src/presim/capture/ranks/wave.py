@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -120,7 +121,7 @@ def show_output(captured: Captured, setting: LaunchConfig) -> None:
     """Print what a hidden rank printed, where ours goes."""
     for name, file in ((_STDOUT, setting.stdout or 1), (_STDERR, 2)):
         path = captured.directory / name
-        if path.exists() and not setting.is_quiet:
+        if path.exists() and not setting.is_quiet and file != subprocess.DEVNULL:
             with path.open("rb") as source, open(file, "wb", closefd=False) as target:
                 shutil.copyfileobj(source, target)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from presim.graph.blocks import rounded
 from presim.graph.hosts import HostTimes
+from presim.graph.passes.updates import UPDATES, Update
 from presim.graph.rows import Rows, Tables
 from presim.graph.schedule import Do, Key
 from presim.trace.dtypes import dtype_bytes
@@ -55,7 +56,7 @@ def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str
 def end_of_step(
     held: list[Held],
     *,
-    adamw: bool,
+    optimizer: str,
     clip: bool,
     first: bool,
     groups: list[int],
@@ -72,9 +73,10 @@ def end_of_step(
     actions = []
     if clip and held:
         actions.append(_clip(held, groups, stages, tables, hosts))
-    if adamw and held:
-        actions += [_states(held, tables, hosts)] if first else []
-        actions += [_adamw(held, tables, hosts), *update]
+    if optimizer in UPDATES and held:
+        kind = UPDATES[optimizer]
+        actions += [_states(held, kind, tables, hosts)] if first else []
+        actions += [_update(held, kind, tables, hosts), *update]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
     rows.phase = Phase.OTHER
@@ -87,14 +89,14 @@ def end_of_step(
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def _states(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
-    """Both moments and the step counters of AdamW, in fp32; they stay."""
+def _states(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
+    """States and step counters, which are in fp32; they stay."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     keys: dict[str, Key] = {}
     for one in held:
         for elements in one.shards:
-            moment = elements * dtype_bytes(one.dtype)
-            for size in (_FP32, moment, moment):
+            counter = (_FP32,) if kind.counts else ()
+            for size in (*counter, *kind.state_bytes(elements, dtype_bytes(one.dtype))):
                 slot = str(len(keys))
                 rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
                 keys[slot] = ("state", slot)
@@ -152,13 +154,13 @@ def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
     rows.wait(f"reduced {name}", 0)
 
 
-def _adamw(held: list[Held], tables: Tables, hosts: HostTimes) -> Do:
+def _update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
-    tensors = sum(one.tensors for one in held)
+    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
     steps = tensors * _FP32
-    rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
+    if kind.counts:
+        rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
     for numbers, share in _launches(held):
-        size = numbers * dtype_bytes(held[0].dtype)
-        update = Optimizer(4 * size, 3 * size, numbers, held[0].dtype, share, "aten::_fused_adamw_")
-        rows.work("aten::_fused_adamw_", update)
+        taken, given = kind.traffic(numbers, dtype_bytes(dtype))
+        rows.work(kind.operator, Optimizer(taken, given, numbers, dtype, share, kind.operator))
     return Do(rows.template(), ())

@@ -1,0 +1,44 @@
+"""``presim explain``: what limits a saved job, and what would help."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from presim.cli.options import cluster_options, engine_options
+
+
+@click.command("explain")
+@click.argument("directory", metavar="DIR")
+@cluster_options
+@engine_options
+@click.option("--model", metavar="MODEL", help="What was trained, as `presim compose` takes it; composes other plans.")
+@click.option("--plan", "plan_file", metavar="FILE", help="TOML file with what the capture does not say of its plan.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+def command(
+    directory: str, model: str | None, plan_file: str | None, json_file: str | None, quiet: bool, **options: Any
+) -> None:
+    """Say what limits the job in DIR, which `presim run --save` made, and what would help.
+
+    Every candidate is simulated. They are listed by what they bring, with the options that show it again. With --model,
+    plans one step away from the captured one are composed, too.
+    """
+    from presim.cli.progress import progress
+    from presim.files import check_writable, write_file
+    from presim.options import EvaluationOptions
+    from presim.report import explanation as report
+    from presim.verbs import explain_job
+
+    if json_file is not None and json_file != "-":
+        check_writable(json_file)
+    with progress(quiet) as say:
+        answer = explain_job(directory, EvaluationOptions(**options), model=model, plan_file=plan_file, progress=say)
+    if json_file == "-":
+        sys.stdout.buffer.write(report.encode(answer))
+    elif json_file:
+        write_file(json_file, report.encode(answer))
+    if not quiet and json_file != "-":
+        report.write(answer)

@@ -1,0 +1,126 @@
+"""What could be changed: of a saved job by options of its simulation, of a plan by its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import msgspec
+
+from presim.graph.plan import Plan
+from presim.hardware.cluster import Cluster
+from presim.options import EvaluationOptions
+from presim.result import Result
+
+_WORTH = 0.02  # of the step: what takes less is no candidate
+_POINTWISE = ("elementwise", "normalization", "reduction", "softmax", "copy", "index", "optimizer")
+_NARROW = {"bfloat16": "float8_e4m3fn", "float16": "float8_e4m3fn"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A change of the simulation."""
+
+    what: str
+    how: str
+    kind: str  # bound or change
+    options: str  # as `presim simulate` has them
+    changed: EvaluationOptions
+
+
+def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
+    """What a saved job could be simulated with, where the part concerned is worth it."""
+    time, step_s = result.time, result.step_time_s or 1.0
+    if time.host_bound_s + time.idle_s > _WORTH * step_s:
+        change = dataclasses.replace(options, host_time=False)
+        yield Candidate("no host time", "CUDA graphs for the whole step", "bound", "--host-time 0", change)
+        factor = result_host_factor(options, cluster) / 2
+        change = dataclasses.replace(options, host_factor=factor)
+        how = "torch.compile, fewer and larger kernels, or faster cores"
+        yield Candidate("half the host time", how, "change", f"--host-factor {factor:g}", change)
+    yield from _wires(result, cluster, options)
+    yield from _kernels(result, cluster, options)
+    if time.contention_s > _WORTH * step_s:
+        change = dataclasses.replace(options, contention=False)
+        how = "fewer SMs for communication, copy engines, another order"
+        yield Candidate("no contention of kernels with communication", how, "bound", "--no-contention", change)
+
+
+def result_host_factor(options: EvaluationOptions, cluster: Cluster) -> float:
+    """The factor of host time that is in force."""
+    from presim.hardware.host import TYPICAL_FACTOR
+
+    return options.host_factor or cluster.node.host_factor or TYPICAL_FACTOR
+
+
+def _wires(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
+    if result.time.exposed_communication_s <= _WORTH * (result.step_time_s or 1.0):
+        return
+    free = [f"{kind}=0.001" for kind in sorted({row.kind for row in result.collectives if row.exposed_s > 0})]
+    change = dataclasses.replace(options, scale_op=(*options.scale_op, *free))
+    words = " ".join(f"--scale-op {one}" for one in free)
+    yield Candidate("communication for nothing", "perfect overlap, or none needed", "bound", words, change)
+    wires = [("inter", "network between nodes")] if cluster.nodes > 1 else []
+    if cluster.gpu.nvlink_bytes_per_s and cluster.gpus_per_node > 1 and cluster.node.interconnect != "pcie":
+        wires.append(("intra", "NVLink"))
+    for wire, words in wires:
+        change = dataclasses.replace(options, bandwidth=(*options.bandwidth, f"{wire}=2"))
+        yield Candidate(
+            f"twice the bandwidth of the {words}", "other hardware", "change", f"--bandwidth {wire}=2", change
+        )
+
+
+def _kernels(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
+    step_s = result.step_time_s or 1.0
+    for family in result.families:
+        if family.name in _POINTWISE and family.critical_s > _WORTH * step_s:
+            change = dataclasses.replace(options, scale_op=(*options.scale_op, f"{family.name}=0.5"))
+            how = "fused kernels (torch.compile, Triton, Transformer Engine) that move half the bytes"
+            yield Candidate(f"half the time of {family.name}", how, "change", f"--scale-op {family.name}=0.5", change)
+    products = sum(family.critical_s for family in result.families if family.name in ("gemm", "grouped_gemm"))
+    dtype = result.flops.dtype
+    wide, narrow = cluster.gpu.peak(dtype), cluster.gpu.peak(_NARROW.get(dtype, ""))
+    if wide and narrow and narrow > wide and products > _WORTH * step_s:
+        there = [family.name for family in result.families if family.name in ("gemm", "grouped_gemm")]
+        factors = [f"{name}={wide / narrow:.3g}" for name in there]
+        change = dataclasses.replace(options, scale_op=(*options.scale_op, *factors))
+        words = " ".join(f"--scale-op {one}" for one in factors)
+        how = "FP8 for all products; casts, scales and products that stay wide take from it"
+        yield Candidate("products at the rate of FP8", how, "bound", words, change)
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbour:
+    """A plan that differs in one thing."""
+
+    what: str
+    plan: Plan
+
+
+def of_plan(plan: Plan, cluster: Cluster) -> Iterator[Neighbour]:
+    """Plans one step away; whether they can be is for `presim.graph.compose` to say."""
+    fields: list[tuple[str, dict[str, object]]] = []
+    for name, words in (
+        ("micro_batch", "micro-batch"),
+        ("tensor", "tensor-parallel ranks"),
+        ("pipeline", "pipeline stages"),
+        ("virtual", "stages of each rank"),
+    ):
+        value = getattr(plan, name)
+        if name == "virtual" and plan.pipeline == 1:
+            continue
+        fields.append((f"twice the {words} ({2 * value})", {name: 2 * value}))
+        if value > 1 and value % 2 == 0:
+            fields.append((f"half the {words} ({value // 2})", {name: value // 2}))
+    other = {"none": "full", "full": "none"}
+    if plan.recompute in other:
+        word = "no recomputation" if plan.recompute == "full" else "recomputation of all blocks"
+        fields.append((word, {"recompute": other[plan.recompute]}))
+    if plan.data_style == "fsdp2":
+        word = "keep parameters after a block's forward" if plan.reshard else "free parameters after a block's forward"
+        fields.append((word, {"reshard": not plan.reshard}))
+    for style in ("fsdp2", "ddp", "zero1"):
+        if style != plan.data_style and plan.data(cluster.world_size) > 1:
+            fields.append((f"data parallelism by {style}", {"data_style": style, "shard": 0}))
+    for what, changed in fields:
+        yield Neighbour(what, msgspec.structs.replace(plan, **changed))

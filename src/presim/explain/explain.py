@@ -1,0 +1,132 @@
+"""Explains a saved job: limits, critical path, and candidates in the order of what they bring."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from presim.analysis.critical_path import critical_path
+from presim.errors import InputError
+from presim.explain.candidates import of_job, of_plan
+from presim.figures.explanation import SCHEMA_VERSION, Explanation, Gain
+from presim.graph.plan import Plan
+from presim.hardware.cluster import Cluster
+from presim.options import EvaluationOptions
+from presim.pipeline import Evaluation
+from presim.result import Result
+
+Simulate = Callable[[EvaluationOptions], Result]
+Compose = Callable[[Plan], Result]
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A model's plan, and who composes others."""
+
+    plan: Plan
+    compose: Compose
+
+
+def explain(
+    job: str | os.PathLike[str],
+    evaluation: Evaluation,
+    cluster: Cluster,
+    options: EvaluationOptions,
+    simulate: Simulate,
+    planned: Planned | None = None,
+    progress: Progress = lambda text: None,
+) -> Explanation:
+    """What limits the job and what would help.
+
+    Raises:
+        InputError: the job has no step time.
+    """
+    result = evaluation.result
+    if result.step_time_s is None:
+        raise InputError(f"{os.fspath(job)} has no step time to explain: it ended as {result.exit}; capture it again")
+    gains = []
+    for candidate in of_job(result, cluster, options):
+        progress(f"simulating {candidate.what}")
+        after = simulate(candidate.changed)
+        gains.append(gain(result, after, candidate.what, candidate.how, candidate.kind, candidate.options))
+    composed, plans, refused = _plans(planned, cluster, progress) if planned else (None, [], [])
+    return Explanation(
+        schema_version=SCHEMA_VERSION,
+        job=os.fspath(job),
+        script=result.job.script,
+        cluster=f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}",
+        step_time_s=result.step_time_s,
+        limits=result.limits,
+        critical_path=critical_path(
+            [priced.trace for priced in evaluation.ranks.values()],
+            evaluation.timelines,
+            evaluation.representatives,
+            launch_latency_ns=evaluation.device.launch_latency_ns,
+        ),
+        gains=_best_first(gains),
+        composed_step_time_s=composed,
+        plans=_best_first(plans),
+        refused=refused,
+    )
+
+
+def _plans(planned: Planned, cluster: Cluster, progress: Progress) -> tuple[float | None, list[Gain], list[str]]:
+    before = planned.compose(planned.plan)
+    found, refused = [], []
+    for neighbour in of_plan(planned.plan, cluster):
+        progress(f"composing {neighbour.what}")
+        try:
+            after = planned.compose(neighbour.plan)
+        except InputError as error:
+            refused.append(f"{neighbour.what}: {error}")
+            continue
+        if after.step_time_s is None or before.step_time_s is None:
+            refused.append(f"{neighbour.what}: {after.memory.verdict or after.error}")
+            continue
+        fields = _changed(planned.plan, neighbour.plan)
+        found.append(gain(before, after, neighbour.what, "another plan", "change", fields))
+    return before.step_time_s, found, refused
+
+
+def gain(before: Result, after: Result, what: str, how: str, kind: str, options: str) -> Gain:
+    """What a change brings."""
+    old, new = before.step_time_s or 0.0, after.step_time_s or 0.0
+    ends = sorted(
+        (old - new) * (end or old) / old if old else 0.0 for end in (before.step_time_low_s, before.step_time_high_s)
+    )
+    rates = before.throughput.tokens_per_s, after.throughput.tokens_per_s
+    return Gain(
+        what=what,
+        how=how,
+        kind=kind,
+        options=options,
+        step_time_s=new,
+        gain_s=old - new,
+        gain_low_s=ends[0],
+        gain_high_s=ends[1],
+        throughput_ratio=rates[1] / rates[0] if rates[0] and rates[1] else None,
+        memory_change_bytes=after.memory.peak_reserved_bytes - before.memory.peak_reserved_bytes,
+        fits=after.memory.fits,
+    )
+
+
+def _best_first(gains: list[Gain]) -> list[Gain]:
+    """What does not fit comes last."""
+
+    def order(item: Gain) -> tuple[bool, float]:
+        ratio = item.throughput_ratio
+        whole = item.step_time_s + item.gain_s
+        return item.fits is False, -(ratio if ratio is not None else whole / max(item.step_time_s, 1e-12))
+
+    return sorted(gains, key=order)
+
+
+def _changed(before: Plan, after: Plan) -> str:
+    names = [field.name for field in msgspec.structs.fields(Plan)]
+    return ", ".join(
+        f"{name} = {getattr(after, name)}" for name in names if getattr(after, name) != getattr(before, name)
+    )

@@ -1,0 +1,160 @@
+"""Fused kernels: neighbouring memory-bound operators become one, which moves each tensor once.
+
+A fused operator reads what lies outside of it and writes what is used outside of it. Products, attention, copies,
+communication and indexing stay as they are, so FLOPs are conserved and bytes do not grow. What the backward pass needs
+of a forward kernel's inner values stays written, as the fused kernels of eager frameworks write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment
+from presim.graph.sizes import read
+
+PREFIX = "fused::"
+_ROTARY = ("aten::mul", "aten::neg", "aten::cat", "aten::add", "aten::add_", "aten::clone", "aten::slice_backward")
+_ACTIVATION = ("silu", "gelu", "relu", "sigmoid", "tanh", "mul")
+_LOSS = ("log_softmax", "nll_loss", "_to_copy")
+_APART = (  # never fused: indexing, scans, joins, what the host reads, what only gives memory
+    "aten::embedding", "aten::gather", "aten::scatter", "aten::index", "aten::sort", "aten::topk", "aten::cumsum",
+    "aten::cat", "aten::stack", "aten::histc", "aten::_local_scalar_dense", "aten::empty", "aten::new_empty",
+    "aten::copy_", "aten::native_dropout", "aten::arange", "aten::convolution", "aten::slice_backward",
+    "aten::select_backward", "aten::constant_pad_nd", "aten::set_",
+)  # fmt: skip
+_WITH_FLOPS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_grouped_mm", "aten::_scaled")
+
+
+def norm(graph: OperatorGraph) -> OperatorGraph:
+    """One kernel for each direction of a normalization module (RMSNorm, LayerNorm)."""
+    return fuse(graph, "norm", lambda node: _bounded(node) and "norm" in _module(node))
+
+
+def rotary(graph: OperatorGraph) -> OperatorGraph:
+    """One kernel for each run of rotary embedding's operators in attention modules."""
+    return fuse(graph, "rotary", lambda node: node.operator in _ROTARY and "attn" in _module(node))
+
+
+def activation(graph: OperatorGraph) -> OperatorGraph:
+    """One kernel for an activation and its gate (SwiGLU, GeGLU), and for its gradient."""
+    return fuse(graph, "activation", lambda node: _bounded(node) and _any(_ACTIVATION, node) and "mlp" in node.scope)
+
+
+def cross_entropy(graph: OperatorGraph) -> OperatorGraph:
+    """One kernel for the cast of logits, their softmax and the loss; one for the gradient."""
+    return fuse(graph, "cross_entropy", lambda node: _any(_LOSS, node) and not node.scope)
+
+
+def pointwise(graph: OperatorGraph) -> OperatorGraph:
+    """As a compiler of pointwise kernels would: neighbours over the same number of elements, reductions among them."""
+    return fuse(graph, "pointwise", _bounded, same_size=True)
+
+
+def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, same_size: bool = False) -> OperatorGraph:
+    """The graph with each run of neighbours that belong fused into ``fused::name``.
+
+    ``same_size``: only neighbours with the same largest tensor. Views lie in between without parting a run.
+    """
+    used = _used_elsewhere(graph)
+    batch, sequence = graph.traced["batch"], graph.traced["sequence"]
+    elements = []
+    for shape in graph.shapes:
+        whole = 1
+        for size in shape:
+            whole *= read(size)(batch, sequence)
+        elements.append(whole)
+
+    def largest(node: Node) -> int:
+        return max((elements[one.shape] for one in (*node.inputs, *node.outputs)), default=0)
+
+    segments = []
+    for index, segment in enumerate(graph.segments):
+        nodes: list[Node] = []
+        run: list[Node] = []
+        for node in segment.nodes:
+            fits = not run or not same_size or largest(node) == largest(run[0])
+            if (run and node.view) or (belongs(node) and fits):
+                run.append(node)
+            else:
+                nodes += _closed(run, segment, name, nodes, used[index], elements)
+                run = [node] if belongs(node) else []
+                nodes += [] if run else [node]
+        nodes += _closed(run, segment, name, nodes, used[index], elements)
+        segments.append(msgspec.structs.replace(segment, nodes=tuple(_alive(nodes, segment, used[index]))))
+    return msgspec.structs.replace(graph, segments=tuple(segments))
+
+
+def _closed(
+    run: list[Node], segment: Segment, name: str, before: list[Node], used: set[int], elements: list[int]
+) -> list[Node]:
+    """A run as one node and the views behind it; as it is, where there is nothing to fuse."""
+    work = [node for node in run if not node.view]
+    if len(work) < 2:
+        return run
+    after = _later(segment, work[-1])
+    made: dict[int, Operand] = {}
+    taken: dict[int, Operand] = {}
+    for node in work:
+        written = {node.inputs[place].value for place in node.written}
+        for operand in node.inputs:
+            if operand.value not in made:
+                _largest(taken, operand, elements)
+            if operand.value in written:
+                _largest(made, operand, elements)
+        for operand in node.outputs:
+            _largest(made, operand, elements)
+    outputs = tuple(operand for value, operand in made.items() if value in used or value in after)
+    views = [node for node in run if node.view]
+    fused = Node(f"{PREFIX}{name}", work[0].scope, tuple(taken.values()), outputs)
+    return [fused, *views]
+
+
+def _later(segment: Segment, last: Node) -> set[int]:
+    """Values that the nodes behind one use."""
+    place = max(index for index, node in enumerate(segment.nodes) if node is last)
+    return {one.value for node in segment.nodes[place + 1 :] if not node.view for one in node.inputs}
+
+
+def _alive(nodes: Iterable[Node], segment: Segment, used: set[int]) -> list[Node]:
+    """Without views of values that nobody makes any more."""
+    made = {one.value for node in nodes if not node.view for one in (*node.inputs, *node.outputs)} | used
+    own = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
+    return [
+        node
+        for node in nodes
+        if not (node.view and any(one.value in own - made for one in (*node.inputs, *node.outputs)))
+    ]
+
+
+def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
+    """For each segment, values that others use, that blocks hand on, that are gradients, or that were there before."""
+    used = [set(segment.gradients.values()) for segment in graph.segments]
+    for index, segment in enumerate(graph.segments):
+        for place, value in enumerate(segment.values):
+            if value.origin is not Origin.OWN:
+                used[index].add(place)
+            if value.origin in (Origin.SEGMENT, Origin.CARRY):
+                used[value.segment].add(value.index)
+            if value.origin is Origin.CARRY:
+                used[index].add(value.again)
+    return used
+
+
+def _largest(found: dict[int, Operand], operand: Operand, elements: list[int]) -> None:
+    before = found.get(operand.value)
+    if before is None or elements[operand.shape] > elements[before.shape]:
+        found[operand.value] = operand
+
+
+def _bounded(node: Node) -> bool:
+    return not node.view and not node.operator.startswith(("comm::", PREFIX, *_WITH_FLOPS, *_APART))
+
+
+def _any(words: Iterable[str], node: Node) -> bool:
+    return not node.view and any(word in node.operator for word in words)
+
+
+def _module(node: Node) -> str:
+    return node.scope.rstrip(".").rpartition(".")[2]

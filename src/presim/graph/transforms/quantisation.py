@@ -1,0 +1,100 @@
+"""Products in FP8 or FP4: both operands are cast, the product multiplies narrow numbers and gives the model's type.
+
+Parameters stay as they are: they are cast anew for each product, as torchao's float8 training does. A scale of the
+whole tensor takes one more kernel, which finds the largest value; finer scales are found while casting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from presim.errors import InputError
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.graph.sizes import Size, divide, product
+from presim.trace.dtypes import dtype_bytes
+
+CAST, LARGEST = "quantise::cast", "quantise::largest"
+_PRODUCTS = ("aten::mm", "aten::addmm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How operands are narrowed."""
+
+    dtype: str
+    scaling: str  # as `Gemm.scaling`
+    halves: bool = False  # two numbers lie in a byte
+    largest: bool = False  # the scale needs a pass of its own
+    needs: str = "float8_e4m3fn"  # a type whose products the GPU must know
+
+
+FORMATS = {
+    "fp8-tensor": Format("float8_e4m3fn", "", largest=True),
+    "fp8-row": Format("float8_e4m3fn", "outer"),
+    "fp8-block": Format("float8_e4m3fn", "block"),
+    "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs got both together
+    "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True, needs="float4_e2m1fn_x2"),
+}
+
+
+def quantise(graph: OperatorGraph, format: Format) -> OperatorGraph:
+    """The graph with the products of linear layers in repeated blocks in a narrow type."""
+    shapes = {shape: index for index, shape in enumerate(graph.shapes)}
+    segments = tuple(_segment(segment, graph, format, shapes) for segment in graph.segments)
+    return msgspec.structs.replace(graph, segments=segments, shapes=tuple(shapes))
+
+
+def passes() -> dict[str, Callable[[OperatorGraph], OperatorGraph]]:
+    """Every format as a pass."""
+    return {name: functools.partial(quantise, format=format) for name, format in FORMATS.items()}
+
+
+def check(names: Sequence[str], gpu: str, peak: Callable[[str], float | None]) -> None:
+    """Raise where a GPU cannot multiply in a pass' type; ``peak``: its rate for a type.
+
+    Raises:
+        InputError: with the passes that it can run.
+    """
+    for name in names:
+        if name in FORMATS and not peak(FORMATS[name].needs):
+            fit = ", ".join(other for other, format in FORMATS.items() if peak(format.needs))
+            raise InputError(
+                f"{gpu} has no matrix units for {name}; use {fit or 'no quantisation'}, or choose another --gpu"
+            )
+
+
+def _segment(segment: Segment, graph: OperatorGraph, format: Format, shapes: dict[tuple[Size, ...], int]) -> Segment:
+    if not segment.name:
+        return segment
+    values, nodes = list(segment.values), []
+    for node in segment.nodes:
+        if node.operator not in _PRODUCTS or node.inputs[-1].dtype not in ("bfloat16", "float16"):
+            nodes.append(node)
+            continue
+        narrow = []
+        for operand in node.inputs[-2:]:
+            size = product([*graph.shapes[operand.shape], dtype_bytes(format.dtype)])
+            values.append(Value(Origin.OWN, _half(size) if format.halves else size))
+            cast = Operand(len(values) - 1, operand.shape, format.dtype, operand.stride)
+            if format.largest:
+                values.append(Value(Origin.OWN, 4))
+                scalar = shapes.setdefault((), len(shapes))
+                largest = Operand(len(values) - 1, scalar, "float32", scalar)
+                nodes += [Node(LARGEST, node.scope, (operand,), (largest,))]
+                nodes += [Node(CAST, node.scope, (operand, largest), (cast,))]
+            else:
+                nodes.append(Node(CAST, node.scope, (operand,), (cast,)))
+            narrow.append(cast)
+        attributes = {**node.attributes, "scaling": format.scaling}
+        inputs = (*node.inputs[:-2], *narrow)
+        nodes.append(msgspec.structs.replace(node, inputs=inputs, attributes=attributes))
+    return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
+
+
+def _half(size: Size) -> Size:
+    halved = divide(size, 2)
+    return size if halved is None else halved

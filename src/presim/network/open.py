@@ -1,0 +1,82 @@
+"""Opens a network: a cluster's file with a ``[network]`` table, or a topology that another tool has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from presim.errors import InputError
+from presim.hardware import choose_cluster
+from presim.network import foreign
+from presim.network.describe import topology_of
+from presim.network.topology import Topology
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def open_network(path: str | Path) -> Topology:
+    """The topology in a file, by its name and content.
+
+    Raises:
+        InputError: it cannot be read, or is in no form that is known.
+    """
+    file = Path(path)
+    if file.suffix == ".toml":
+        cluster = choose_cluster(cluster=file)
+        return topology_of(cluster, cluster.network)
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}; name a text file") from error
+    reader = _reader(file, text)
+    try:
+        return reader(text)
+    except (ValueError, KeyError, IndexError) as error:
+        raise InputError(
+            f"{file}: {error}; it looks like a topology of {reader.__name__} and cannot be read as one, so compare it "
+            "with that tool's examples"
+        ) from error
+
+
+def _reader(file: Path, text: str) -> foreign.Reader:
+    if file.suffix in (".yml", ".yaml") or "npus_count" in text:
+        return foreign.astra_sim
+    if text.lstrip().startswith("<"):
+        return foreign.nccl
+    if re.search(r"^\s*GPU0\s", text, re.MULTILINE):
+        return foreign.nvidia_smi
+    if re.search(r"^tiers\s+\d", text, re.MULTILINE | re.IGNORECASE):
+        return foreign.htsim
+    if re.match(r"\s*\d+ \d+ \d+ \d+ \d+ \S+", text):
+        return foreign.simai
+    raise InputError(
+        f"{file} is no topology that presim knows: there are cluster files (.toml), ASTRA-sim (.yml), htsim (.topo), "
+        "SimAI, NCCL (.xml) and `nvidia-smi topo -m`"
+    )
+
+
+def bytes_of(text: str) -> int:
+    """A size with its unit.
+
+    >>> bytes_of("64MiB"), bytes_of("1GB")
+    (67108864, 1000000000)
+    """
+    match = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.lower())
+    if match is None or match[2] not in _UNITS:
+        raise InputError(f"{text!r} is no size; write it like 64MiB or 1GB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def ranks_of(text: str) -> tuple[int, ...]:
+    """Ranks and ranges.
+
+    >>> ranks_of("0-3,8"), ranks_of("0-24:8")
+    ((0, 1, 2, 3, 8), (0, 8, 16, 24))
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", part.strip())
+        if match is None:
+            raise InputError(f"{part!r} names no ranks; write them like 0-63, 0-56:8 or 0,8,16")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,64 @@
+"""`presim network`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from presim.cli.main import cli
+
+CLUSTER = """
+gpu = "h100-sxm"
+nodes = 4
+
+[network]
+leaf_nodes = 2
+oversubscription = 4.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def called(*args: object) -> str:
+    result = CliRunner().invoke(cli, ["network", *map(str, args)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_it_says_what_there_is(file: Path) -> None:
+    assert json.loads(called(file, "--json")) == {"gpus": 32, "vertices": 71, "links": 196}
+
+
+def test_the_links_to_blame_come_first(file: Path) -> None:
+    """An all-to-all fills the uplinks of the leaves."""
+    answer = json.loads(called(file, "--collective", "all_to_all", "--json"))
+    blamed = answer["busiest_links"][0]
+    assert "leaf" in blamed["link"]
+    assert blamed["utilisation"] == pytest.approx(1, abs=0.01)
+    assert (
+        answer["seconds"]
+        > json.loads(called(file, "--collective", "all_to_all", "--ranks", "0-15", "--json"))["seconds"]
+    )
+    assert "100.0% of   200.0 GB/s  leaf0 -> spine0" in called(file, "--collective", "all_to_all")
+
+
+def test_groups_that_exchange_together_are_counted(file: Path) -> None:
+    text = called(file, "--collective", "all_reduce", "--ranks", "0-24:8", "--together", "--bytes", "64MiB")
+    assert "8 groups of 4 ranks at once" in text
+    assert "of 8 groups)" in text
+
+
+def test_it_draws(file: Path, tmp_path: Path) -> None:
+    called(file, "--plot", tmp_path / "net.svg")
+    drawn = (tmp_path / "net.svg").read_text()
+    assert drawn.startswith("<svg")
+    assert drawn.count("<circle") == 71
+    assert drawn.count("<line") == 98

@@ -1,0 +1,96 @@
+"""`presim explain`: each candidate is simulated, and what is listed can be shown again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from presim.cli import main
+from presim.explain.candidates import of_job, of_plan
+from presim.explain.explain import gain
+from presim.graph.plan import Plan
+from presim.hardware.choose import choose_cluster
+from presim.options import EvaluationOptions
+from presim.pipeline import evaluate
+from presim.trace import store
+from support import workloads
+
+CLUSTER = choose_cluster(gpu="h100-sxm", world_size=128)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("explain") / "job"
+    store.save([workloads.llama_8b(steps=2, layers=3)], directory)
+    return directory
+
+
+def called(capsysbinary: pytest.CaptureFixture[bytes], *args: object) -> tuple[int, str, str]:
+    code = main.run([str(arg) for arg in args])
+    out, err = capsysbinary.readouterr()
+    return code, out.decode(), err.decode()
+
+
+def test_the_options_of_a_candidate_show_its_step_time(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """What is listed is what `presim simulate` says with these options."""
+    code, out, _ = called(capsysbinary, "explain", saved, "--json", "-")
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["gains"]
+    for row in answer["gains"][:3]:
+        _, simulated, _ = called(capsysbinary, "simulate", saved, "-q", "--json", "-", *shlex.split(row["options"]))
+        assert json.loads(simulated)["step_time_s"] == row["step_time_s"]
+        assert row["step_time_s"] + row["gain_s"] == pytest.approx(answer["step_time_s"])
+    rates = [row["throughput_ratio"] for row in answer["gains"]]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_the_critical_path_covers_the_step(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    _, out, _ = called(capsysbinary, "explain", saved, "--json", "-")
+    answer = json.loads(out)
+    path = answer["critical_path"]
+    assert sum(piece["seconds"] for piece in path["by_kind"]) == pytest.approx(path["length_s"])
+    assert path["length_s"] == pytest.approx(answer["step_time_s"], rel=0.05)
+
+
+def test_what_takes_nothing_is_no_candidate() -> None:
+    """A job whose host and network take no time is not told to hurry them."""
+    result = evaluate(workloads.llama_8b(steps=2, layers=3), CLUSTER).result
+    time = msgspec.structs.replace(
+        result.time, host_bound_s=0.0, idle_s=0.0, exposed_communication_s=0.0, contention_s=0.0
+    )
+    quiet = msgspec.structs.replace(result, time=time)
+    assert not [
+        one.what
+        for one in of_job(quiet, CLUSTER, EvaluationOptions())
+        if "host" in one.what or "bandwidth" in one.what or "contention" in one.what
+    ]
+
+
+def test_neighbours_of_a_plan_differ_in_one_thing() -> None:
+    plan = Plan(sequence=4096, micro_batch=2, tensor=2)
+    changed = [neighbour.plan for neighbour in of_plan(plan, CLUSTER)]
+    assert plan not in changed
+    assert {each.tensor for each in changed} == {1, 2, 4}
+    assert {each.micro_batch for each in changed} == {1, 2, 4}
+    assert {each.recompute for each in changed} == {"none", "full"}
+
+
+def test_a_slower_change_has_a_negative_gain() -> None:
+    result = evaluate(workloads.llama_8b(steps=2, layers=3), CLUSTER).result
+    slower = msgspec.structs.replace(result, step_time_s=2 * (result.step_time_s or 0))
+    row = gain(result, slower, "a", "b", "change", "")
+    assert row.gain_s == pytest.approx(-(result.step_time_s or 0))
+    assert row.gain_low_s <= row.gain_s <= row.gain_high_s
+
+
+def test_a_folder_that_is_no_job_is_said_in_a_sentence(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    code, out, err = called(capsysbinary, "explain", tmp_path)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1

@@ -1,0 +1,123 @@
+"""Topologies in the forms of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.network.exchange import Exchange, run
+from presim.network.open import bytes_of, open_network, ranks_of
+
+ASTRA = """
+topology: [ FullyConnected, Switch ]
+npus_count: [ 4, 2 ]
+bandwidth: [ 300.0, 50.0 ]  # GB/s
+latency: [ 500.0, 1000.0 ]  # ns
+"""
+SIMAI = """6 2 0 2 5 A100
+4 5
+0 4 200Gbps 0.0005ms 0
+1 4 200Gbps 0.0005ms 0
+2 5 200Gbps 0.0005ms 0
+3 5 200Gbps 0.0005ms 0
+4 5 100Gbps 0.0005ms 0
+"""
+HTSIM = """
+Nodes 16
+Tiers 2
+Podsize 16
+Tier 0
+Downlink_speed_Gbps 200
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 4
+Downlink_Latency_ns 1000
+"""
+SMI = """
+\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity
+GPU0\t X \tNV4\tSYS\tSYS\t0-15
+GPU1\tNV4\t X \tSYS\tSYS\t0-15
+GPU2\tSYS\tSYS\t X \tNV4\t16-31
+GPU3\tSYS\tSYS\tNV4\t X \t16-31
+"""
+NCCL = """<system version="1">
+  <cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+    <pci busid="0000:02:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="0" rank="0"><nvlink target="0000:90" count="12" tclass="0x068000"/></gpu></pci>
+    <pci busid="0000:03:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="1" rank="1"><nvlink target="0000:90" count="12" tclass="0x068000"/></gpu></pci>
+  </pci></cpu>
+</system>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gpus", "pair", "GBps"),
+    [
+        ("two.yml", ASTRA, 8, (0, 1), 100),
+        ("two.yml", ASTRA, 8, (0, 4), 50),
+        ("simai", SIMAI, 4, (0, 2), 12.5),
+        ("tree.topo", HTSIM, 16, (0, 15), 25),
+        ("smi.txt", SMI, 4, (0, 1), 100),
+        ("smi.txt", SMI, 4, (0, 2), 15),
+        ("topo.xml", NCCL, 2, (0, 1), 300),
+    ],
+)
+def test_a_message_has_the_bandwidth_of_its_path(
+    tmp_path: Path, name: str, text: str, gpus: int, pair: tuple[int, int], GBps: float
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    topology = open_network(path)
+    assert topology.gpus == gpus
+    outcome = run(topology, [Exchange("send", 10**9, pair)])
+    assert outcome.shared is not None
+    assert outcome.shared.seconds == pytest.approx(1 / GBps)
+
+
+def test_a_fat_tree_of_htsim_has_full_bisection(tmp_path: Path) -> None:
+    """Every host of one half sends to one of the other half at its port's speed, if paths do not collide."""
+    path = tmp_path / "tree.topo"
+    path.write_text(HTSIM)
+    topology = open_network(path)
+    up = [link for link in range(topology.links) if topology.names[int(topology.target[link])].startswith("tier1")]
+    assert topology.bandwidth_Bps[up].sum() == pytest.approx(16 * 25e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "hello", "is no topology that presim knows: there are cluster files"),
+        ("a.yml", "topology: [Ring]", "'npus_count'; it looks like a topology of astra_sim and cannot be read as one"),
+        ("a.yml", ASTRA.replace("[ 4, 2 ]", "[ 4 ]"), "2 dimensions have 1 counts, 2 bandwidths and 2 latencies"),
+        ("a.yml", ASTRA.replace("Switch", "Star"), "ASTRA-sim's topology 'Star' is none of Ring"),
+        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link leads from 4 to 9, and there are 6 vertices"),
+        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "7 links are announced and 5 are there"),
+        ("a.xml", "<system", "this is no XML"),
+        ("a.txt", SMI.replace("SYS", "XYZ"), "GPU0 reaches GPU2 by 'XYZ', which is none of NV#"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, text: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_network(path)
+
+
+def test_a_pair_that_cannot_reach_each_other_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "simai"
+    path.write_text(SIMAI.replace("6 2 0 2 5 A100", "6 2 0 2 4 A100"))
+    with pytest.raises(InputError, match=r"gpu0 cannot reach gpu2 in .* add a link between their parts"):
+        run(open_network(path), [Exchange("send", 1, (0, 2))])
+
+
+@pytest.mark.parametrize(("call", "text"), [(bytes_of, "1 parsec"), (ranks_of, "0..3")])
+def test_a_size_or_ranks_that_are_none_are_refused(call: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InputError, match=r"is no size|names no ranks"):
+        call(text)
