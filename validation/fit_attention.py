@@ -3,7 +3,7 @@
     python validation/fit_attention.py GPU PRECISION [papers/cudnn.csv]
 
 e.g. ``gb300 bfloat16``; the constants that it prints are those of `[attention.…]` in
-`src/presim/cost/analytic/efficiency.toml`, rounded. The shapes of Kimi K2 are held out. A few seconds.
+`src/presim/calibration/operators.toml`, rounded. The shapes of Kimi K2 are held out. A few seconds.
 """
 
 from __future__ import annotations

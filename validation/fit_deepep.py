@@ -2,7 +2,7 @@
 
     python validation/fit_deepep.py [papers/deepep.csv]
 
-The constants that it prints are `[exchange.deepep]` in `src/presim/cost/collectives/efficiency.toml`, rounded. A source
+The constants that it prints are `[exchange.deepep]` in `src/presim/calibration/collectives.toml`, rounded. A source
 counts as much as another for each kind of exchange, however many rows it has. Ten seconds.
 """
 

@@ -1,6 +1,6 @@
 """Measure the table by which host time is freed of what else a machine did, from captures of many programs.
 
-    python validation/known_stretches.py FOLDER... [--out src/presim/trace/known_stretches.parquet]
+    python validation/known_stretches.py FOLDER... [--out src/presim/calibration/known_stretches.parquet]
 
 Each FOLDER holds kept captures (`presim validate --captures`). The logarithm of a stretch's median time in a capture
 is taken as that of the stretch plus that of the capture's pace; medians of the one and the other, in turn, until they

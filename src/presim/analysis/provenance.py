@@ -9,28 +9,25 @@ import re
 import numpy as np
 
 from presim.analysis.breakdown import Breakdown, Instant
+from presim.calibration import value
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.calls import CallCosts
 from presim.result import Provenance, Share
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Signature, family
 
-# What a study of four A100 or H100 found for compute beside communication is 18.9 % on average and 40.0 % at most
-# (arXiv 2507.03114); NCCL's users report single kernels that take 1.8 times as long (NVIDIA/nccl issue 1428).
-CONTENTION_UNCERTAINTY = 0.6
-HOST_UNCERTAINTY = 0.4  # of a second in which the device waits for the host
+CONTENTION_UNCERTAINTY = value("interval.contention")
+HOST_UNCERTAINTY = value("interval.host_bound")  # of a second in which the device waits for the host
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How doubts become an interval, so that it holds on published runs (docs/decisions/intervals.md)."""
+    """How uncertainties become an interval (docs/decisions/intervals.md); `presim.calibration` says what each means."""
 
-    together: float = 0.25  # of the prices' own doubt: shapes of one class are wrong each for itself, for most of it
-    clusters: float = 0.08  # of the step, by which two clusters of one description differ
-    experts: float = (
-        0.12  # of the step, where tokens go to other ranks' experts: how many to each, and how they get there
-    )
-    host_slower: float = 1.4  # the target's host may need so many times the CPU time that is expected of it
+    together: float = value("interval.prices_together")
+    clusters: float = value("interval.clusters")
+    experts: float = value("interval.experts")
+    host_slower: float = value("interval.host_slower")
 
 
 SPREAD = Spread()

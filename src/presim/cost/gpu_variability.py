@@ -14,13 +14,12 @@ import statistics
 
 import msgspec
 
+from presim.calibration import value
 from presim.cost.price import Price
 from presim.trace.signatures import Attention, Convolution, Gemm, GroupedGemm, Signature
 
-# Relative spread of arithmetic between GPUs of one model. Published runs of one configuration on more and more nodes
-# (llm-foundry, 8 to 512 GPUs) ask for 2 to 4 %.
-SPREAD = 0.03
-_CALIBRATED = 8  # ranks of the runs that products were calibrated with: the slowest of so many is in the prices
+SPREAD = value("gpu.arithmetic_spread")
+_CALIBRATED = round(value("gpu.calibrated_ranks"))
 
 
 def slowdown(ranks: int) -> float:

@@ -10,19 +10,20 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.calibration import value
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Copy, Gemm, Signature
 
 
 @dataclasses.dataclass(frozen=True)
 class CallCosts:
-    """CPU time of a real call by its kind, ns. Where each is from: docs/decisions/host-factor.md."""
+    """CPU time of a real call by its kind, ns; `presim.calibration` has the source of each."""
 
-    launch: int = 2_000  # of a kernel, and of what is none of the others; a memset
-    product: int = 10_000  # of matrices, by cuBLAS or cuBLASLt: choosing a kernel and launching it
-    transfer: int = 6_000  # a copy that cudaMemcpyAsync makes
-    collective: int = 4_000  # of NCCL: putting it into the queue and launching it
-    event: int = 500  # recording one, making a stream wait for one
+    launch: int = round(value("host.call.launch_ns"))  # a kernel, a memset, and any other call
+    product: int = round(value("host.call.product_ns"))
+    transfer: int = round(value("host.call.transfer_ns"))
+    collective: int = round(value("host.call.collective_ns"))
+    event: int = round(value("host.call.event_ns"))
 
     def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:

@@ -12,9 +12,11 @@ reference host.
 
 from __future__ import annotations
 
-TYPICAL_FACTOR = 1.7
-ORDINARY = 1.3  # time as it comes, over what is left of it without disturbances: on a quiet machine
-REFERENCE_PROBE_NS = 545_000
+from presim.calibration import value
+
+TYPICAL_FACTOR = value("host.server_factor")
+ORDINARY = value("host.ordinary_disturbance")
+REFERENCE_PROBE_NS = round(value("host.reference_probe_ns"))
 _LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different
 
 

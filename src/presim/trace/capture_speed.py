@@ -48,7 +48,7 @@ def reference_ns() -> dict[str, float]:
     """The median time of known stretches, by `key`."""
     import pyarrow.parquet as pq
 
-    with resources.as_file(resources.files("presim.trace").joinpath("known_stretches.parquet")) as path:
+    with resources.as_file(resources.files("presim.calibration").joinpath("known_stretches.parquet")) as path:
         table = pq.ParquetFile(path).read()  # `read_table` imports pandas where it is installed
     return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 

@@ -1,13 +1,13 @@
-"""The calibrated figures of `efficiency.toml`, typed; and which of them stand in for hardware nobody measured."""
+"""The constants of `calibration/operators.toml`, typed, and which of them stand in for hardware nobody measured."""
 
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Any, TypeVar
 
 import msgspec
+
+from presim import calibration
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ BORROWED = 2.0  # widens the uncertainty of constants borrowed from another gene
 @functools.cache
 def table() -> dict[str, Any]:
     """The whole file as nested dicts."""
-    return tomllib.loads(resources.files("presim.cost.analytic").joinpath("efficiency.toml").read_text())
+    return calibration.read("operators.toml")
 
 
 def is_measured(generation: str) -> bool:
@@ -124,4 +124,4 @@ def find(kind: type[T], section: str, generation: str, names: tuple[str, ...]) -
             if found is not None:
                 factor = 1.0 if (nearest, name) == (generation, names[0]) else BORROWED
                 return msgspec.convert(found, kind), factor
-    raise KeyError(f"efficiency.toml has no [{section}] for {generation} and any of {', '.join(names)}")
+    raise KeyError(f"calibration/operators.toml has no [{section}] for {generation} and any of {', '.join(names)}")

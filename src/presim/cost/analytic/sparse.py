@@ -1,7 +1,7 @@
 """Products with sparse matrices by cuSPARSE: memory-bound, at the pace at which rows of the dense operand are gathered.
 
 No public table of cuSPARSE's times is behind these prices. The rates are those of kernels that gather rows by index
-(`memory_bound.*.index` of efficiency.toml), and the doubt says so. Where the non-zeros lie is data: they are taken to
+(`memory_bound.*.index` of operators.toml), and the doubt says so. Where the non-zeros lie is data: they are taken to
 be scattered evenly, which is the worst case for the cache and the best for the balance between rows.
 """
 

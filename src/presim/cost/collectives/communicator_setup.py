@@ -3,15 +3,7 @@
 Between the ends of an interval lies a factor of ten and more: topology detection, registration of memory and the host
 decide, none of which a trace shows. The figure given is the geometric mean of the ends.
 
-=============== ============= ===============================================================================
-creation        0.2 to 3 s    "Init timings" that NCCL prints, less ``bootstrap``, in which a process waits for those
-                              that come later: two dozen public logs of 2 to 32 ranks, NCCL 2.19 to 2.28, among them
-                              0.37 (2 ranks, NVIDIA's documentation of NCCL_DEBUG), 0.59 (8, nccl-tests issue 273),
-                              0.85 (8 H100, nccl issue 534), 0.86 (16, nccl issue 1412), 2.8 (8 B200, nccl issue 1646)
-... each rank   up to 37 ms   2.5 minutes for some thousands of GPUs (taken as 4,096; nccl issue 1156)
-connecting      0.02 to 1 s   rings, trees or the pairs of an all-to-all: ``connections`` of the same logs
-a peer's link   0.01 to 0.7 s 10 to 100 ms for the first sends (nccl issue 415), 700 ms on two H100 (nccl issue 1487)
-=============== ============= ===============================================================================
+`presim.calibration` (nccl.*) has the sources.
 """
 
 from __future__ import annotations
@@ -19,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-_CREATION_S = (0.2, 3.0)
-_RANK_S = 150 / 4096
-_CONNECTION_S = (0.02, 1.0)
-_PEER_S = (0.01, 0.7)
+from presim.calibration import interval, value
+
+_CREATION_S = interval("nccl.creation_s")
+_RANK_S = value("nccl.creation_minutes_at_4096_ranks") * 60 / 4096
+_CONNECTION_S = interval("nccl.connection_s")
+_PEER_S = interval("nccl.peer_s")
 
 
 @dataclasses.dataclass(frozen=True)

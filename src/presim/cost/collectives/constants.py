@@ -1,16 +1,15 @@
-"""The calibrated figures of `collectives/efficiency.toml`, typed."""
+"""The constants of `calibration/collectives.toml`, typed."""
 
 from __future__ import annotations
 
 import functools
 import math
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from presim import calibration
 from presim.cost.analytic.constants import Calibration
 from presim.errors import InputError
 
@@ -76,7 +75,7 @@ class ExchangeConstants(Calibration, frozen=True, kw_only=True):
 @functools.cache
 def table() -> dict[str, Any]:
     """The whole file as nested dicts."""
-    return tomllib.loads(resources.files("presim.cost.collectives").joinpath("efficiency.toml").read_text())
+    return calibration.read("collectives.toml")
 
 
 def link_constants(generation: str, nvlink: bool, own: Mapping[str, Any] | None = None) -> LinkConstants:
