@@ -15,6 +15,7 @@ from presim.capture.adapters.triton_work import Kernel, Launch
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.hook import Hook
 
+_FROM_CACHES = 8  # times that a kernel loads its tensors: caches deliver about so much faster than memory
 _MOST_READ = 1 << 16  # bytes of one tensor whose values decide how often loops run
 
 
@@ -67,6 +68,8 @@ class LaunchWork:
                 f"Loops of the Triton kernel {name} depend on values that are not computed: {guess}.": None
                 for guess in launch.guesses
             }
+            if remark := _served_by_caches(name, launch):
+                self.guesses[remark] = None
         return self._texts[key]
 
     def _kernel(self, compiled: Any) -> Kernel | None:
@@ -83,6 +86,16 @@ class LaunchWork:
             return None
         flat = torch.as_strided(tensor, (size // tensor.element_size(),), (1,))
         return tuple(triton_values.host_view(flat).tolist())
+
+
+def _served_by_caches(name: str, launch: Launch) -> str:
+    """What a reader should know of a kernel that loads the same again and again; empty for products."""
+    if any(launch.products.values()) or launch.rounds <= _FROM_CACHES:
+        return ""
+    return (
+        f"The Triton kernel {name} loads its tensors {launch.rounds:.0f} times. Only memory and instructions are "
+        "priced: it may take longer where caches limit it."
+    )
 
 
 def _read(code: str, compiled: Any) -> Kernel | None:

@@ -34,6 +34,11 @@ class Launch:
     longest: float  # work of the program that has most, over the mean
     guesses: tuple[str, ...]  # what had to be assumed, as sentences without the kernel's name
 
+    @property
+    def rounds(self) -> float:
+        """How often it loads what it takes from memory once; caches serve the others."""
+        return self.loaded / max(sum(self.read.values()), 1)
+
 
 class Kernel:
     """A compiled kernel: its code is read once, and evaluated for each launch.

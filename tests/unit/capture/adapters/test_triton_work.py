@@ -41,6 +41,7 @@ def test_a_product_has_its_flops_and_each_matrix_once_from_memory() -> None:
     assert found.read == {"a": BF16 * 8192**2, "b": BF16 * 8192**2}
     assert found.written == {"c": BF16 * 8192**2}
     assert found.loaded == BF16 * 8192**3 // 256 + BF16 * 8192**3 // 128  # what the caches serve, too
+    assert found.rounds == (8192 / 256 + 8192 / 128) / 2
     assert (found.programs, found.longest, found.guesses) == (2048, 1.0, ())
 
 
