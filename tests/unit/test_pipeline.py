@@ -73,6 +73,6 @@ def test_a_busy_machine_whose_cost_was_divided_out_makes_no_wait_shorter(slower:
 def test_a_machine_that_was_slower_because_of_others_makes_no_difference_and_is_named() -> None:
     quiet, busy = evaluated(products([1.0] * 200), "h100-sxm"), evaluated(products([2.5] * 200), "h100-sxm")
     assert busy.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=1e-3)
-    assert any("took 2.5 times as long as on a machine alone" in note for note in busy.result.notes)
+    assert any("took 2.5 times as long as on an idle machine" in note for note in busy.result.notes)
     assert not any("Other processes" in note for note in busy.result.notes)
     assert not any("machine alone" in note for note in quiet.result.notes)
