@@ -67,7 +67,7 @@ class Evaluator:
     def chain(self, cluster: Cluster) -> Chain:
         """Prices for a cluster's GPU, remembered between points."""
         from presim.cost.chain import Chain
-        from presim.search.price_cache import remembering
+        from presim.cost.price_cache import remembering
 
         name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
         if name not in self._chains:
