@@ -73,8 +73,9 @@ def _plan_options(function: Any) -> Any:
     "passes",
     multiple=True,
     metavar="PASS",
-    help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, fp8-tensor, "
-    "fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; repeatable, in order.",
+    help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, "
+    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; "
+    "repeatable, in order.",
 )
 @click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only so many blocks, from the first on.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Launch by CUDA graphs: no host time between kernels.")

@@ -110,6 +110,10 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.option("--detailed", is_flag=True, help="With each request's times in the JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
+@click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, help="Of --listen: simulated over real time."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
@@ -121,10 +125,14 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     from presim.serving import metrics, record
     from presim.serving.deployment import predict
 
-    outputs = {name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet")}
+    outputs = {
+        name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed")
+    }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
     deployment = _deployment(model, gpu, node, fabric, options)
+    if outputs["listen"] is not None:
+        return _listen(deployment, outputs["listen"], outputs["speed"])
     workload = _workload(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
     if outputs["html"]:
@@ -142,6 +150,22 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
         Console(highlight=False).print(record.screen(prediction))
     return int(ExitCode.STANDS)
+
+
+def _listen(deployment: Deployment, port: int, speed: float) -> int:
+    """An endpoint, until it is interrupted."""
+    import asyncio
+
+    from presim.serving.http import Server
+
+    async def run() -> None:
+        server = Server(deployment.fleet(), deployment.engine.model.name, speed)
+        listening = await server.serve("127.0.0.1", port)
+        click.echo(f"Simulated engines at http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", err=True)
+        await listening.serve_forever()
+
+    asyncio.run(run())
+    return 0
 
 
 def _check(outputs: dict[str, Any]) -> None:

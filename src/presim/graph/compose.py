@@ -43,6 +43,10 @@ _DDP_TYPE = (
     "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
 )
 _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
+_EVEN_EXPERTS = (
+    "Tokens are spread evenly over experts; for another distribution capture the program with `presim run --values "
+    "routing=zipf`."
+)
 _WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
 
 
@@ -73,6 +77,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
     notes = [*([_TENSOR_HOSTS] if _style(plan) == "dtensor" else []), *job.notes]
+    if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
+        notes.append(_EVEN_EXPERTS)
     if plan.data_style == "ddp":
         notes.append(_DDP_TYPE)
     if not count:

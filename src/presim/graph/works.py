@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from presim.capture.reading.classify import memory_family
 from presim.capture.reading.operators import Operand as Seen
@@ -191,8 +190,7 @@ def _grouped(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         m, n, k = a.shape[0], b.shape[-1], a.shape[-1]
     else:  # the weights' gradient: tokens are summed over
         m, n, k = a.shape[0] * groups, b.shape[-1], max(1, a.shape[-1] // groups)
-    along: Literal["m", "k"] = "m" if len(b.shape) == 3 else "k"
-    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype, along=along))]
+    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype))]
 
 
 def _read_back(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:

@@ -22,6 +22,7 @@ from presim.graph.compose import compose
 from presim.graph.plan import Plan
 from presim.graph.schema import OperatorGraph, Origin
 from presim.graph.transforms import fusion, registry
+from presim.pipeline import evaluate
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Gemm
@@ -97,6 +98,20 @@ def test_some_blocks_are_recomputed() -> None:
     )
     assert none < two < four
     assert four - two == two - none
+
+
+@pytest.mark.parametrize("before", [(), ("fuse-norm", "fuse-activation")], ids=str)
+def test_selective_recomputation_keeps_products_and_saves_memory(before: tuple[str, ...]) -> None:
+    """No product or exchange runs again; the peak lies between those of all and of nothing recomputed."""
+    plain, selective, full = trace(*before), trace(*before, "recompute-selective"), trace(*before, recompute="full")
+    assert work(selective) == work(plain)
+    assert len(selective) > len(plain)
+    peaks = [
+        evaluate(one, CLUSTER, composed=True).result.memory.peak_allocated_bytes for one in (full, selective, plain)
+    ]
+    assert peaks[0] < peaks[1] < peaks[2]
+    once = registry.apply(llama(), (*before, "recompute-selective"), 1, 512)[0]
+    assert registry.apply(once, ("recompute-selective",), 1, 512)[0] == once
 
 
 def test_cuda_graphs_take_no_host_time() -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
-from presim.graph.transforms import fusion, quantisation
+from presim.graph.transforms import fusion, quantisation, selective
 from presim.graph.transforms.check import check
 from presim.graph.works import Sizes, works
 
@@ -27,6 +27,7 @@ _OWN: dict[str, Pass] = {
     "fuse-activation": fusion.activation,
     "fuse-cross-entropy": fusion.cross_entropy,
     "fuse-pointwise": fusion.pointwise,
+    "recompute-selective": selective.recompute,
     **quantisation.passes(),
 }
 

@@ -1,0 +1,82 @@
+"""What operator graphs cost: to take one, to read one, and to compose, price and simulate a plan with one.
+
+    python benchmarks/graphs.py
+
+Llama 3.1 405B is taken, kept and read; plans of Llama 3.1 70B on 1,024 GPUs are composed twice, the second time with
+everything imported and compiled. Times are CPU time. A graph has to have the model's parameters before it counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from presim.cli.script import sentences
+from presim.graph import store
+from presim.graph.compose import compose
+from presim.graph.plan import Plan
+from presim.graph.take import take
+from presim.hardware.choose import choose_cluster
+from presim.pipeline import evaluate
+
+PARAMETERS = 405_853_388_800
+RESULT = Path(__file__).parent / "results" / "graphs.md"
+_READING = "import sys; from presim.graph import store; store.load(sys.argv[1]); assert 'torch' not in sys.modules"
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """CPU time of an action, of processes that it waits for too."""
+    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    action()
+    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime for a, b in zip(before, after))
+
+
+def main() -> None:
+    """Write the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "graph")
+        graphs = []
+        rows.append(("Take Llama 3.1 405B, CPU time", f"{seconds(lambda: graphs.append(take('llama3-405b'))):.1f} s"))
+        assert graphs[0].parameter_count() == PARAMETERS
+        store.save(graphs[0], path)
+        rows.append(("Its file", f"{path.stat().st_size / 1e3:.0f} kB"))
+        best = min(_cpu(lambda: store.load(path)) for _ in range(20))
+        rows.append(("Read it, best of 20", f"{best * 1e3:.2f} ms"))
+        process = seconds(lambda: subprocess.run([sys.executable, "-c", _READING, str(path)], check=True))
+        rows.append(("Read it in a fresh process, which never imports torch", f"{process:.2f} s"))
+    graph = take("llama3-70b")
+    cluster = choose_cluster(gpu="h100-sxm", world_size=1024)
+    for attempt in ("first", "second"):
+        sequence = {"first": 8192, "second": 4096}[attempt]
+        spent = _cpu(lambda sequence=sequence: _predict(graph, sequence, cluster))  # type: ignore[misc]
+        rows.append((f"Compose, price and simulate Llama 3.1 70B on 1,024 H100, {attempt} plan", f"{spent:.2f} s"))
+    table = "\n".join(f"| {what} | {value} |" for what, value in rows)
+    page = f"# Operator graphs\n\nWritten by `benchmarks/graphs.py`.\n\n| | |\n|---|---|\n{table}\n"
+    RESULT.write_text(page)
+    print(page)
+
+
+def _predict(graph, sequence, cluster) -> None:  # type: ignore[no-untyped-def]
+    job = compose(graph, Plan(sequence=sequence, recompute="full"), cluster)
+    result = evaluate(job.traces, cluster, stands_for=job.stands_for, composed=True).result
+    assert result.step_time_s
+
+
+def _cpu(action: Callable[[], object]) -> float:
+    before = time.process_time()
+    action()
+    return time.process_time() - before
+
+
+if __name__ == "__main__":
+    with sentences():
+        main()

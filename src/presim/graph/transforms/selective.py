@@ -1,0 +1,116 @@
+"""Selective recomputation: of what backward needs, only the outputs of some operators are kept; the rest is made again.
+
+As ``torch.utils.checkpoint`` with a selective policy: by default outputs of products, attention, communication and
+random numbers stay in memory, and memory-bound operators of a block run once more when its backward pass begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+
+_KEPT = (
+    "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_grouped_mm", "aten::_scaled", "aten::convolution",
+    "aten::native_dropout", "comm::",
+)  # fmt: skip
+
+
+def keeps(node: Node) -> bool:
+    """Whether an operator is too dear to run again."""
+    return node.operator.startswith(_KEPT)
+
+
+def recompute(graph: OperatorGraph, kept: Callable[[Node], bool] = keeps) -> OperatorGraph:
+    """The graph in which backward passes of blocks begin with what is made again; ``kept`` operators run once."""
+    segments = tuple(
+        _Again(graph.segments[segment.twin], segment, kept).segment()
+        if segment.backward and segment.twin >= 0 and segment.name
+        else segment
+        for segment in graph.segments
+    )
+    return msgspec.structs.replace(graph, segments=segments)
+
+
+class _Again:
+    """One backward segment being rewritten."""
+
+    def __init__(self, forward: Segment, backward: Segment, kept: Callable[[Node], bool]) -> None:
+        self._forward, self._backward = forward, backward
+        self._makers: dict[int, list[int]] = {}  # value of the forward segment -> nodes that write it
+        stays: set[int] = set()
+        for place, node in enumerate(forward.nodes):
+            if node.view and not node.operator.startswith("comm::"):
+                continue
+            written = {node.inputs[position].value for position in node.written}
+            written |= {operand.value for operand in node.outputs}
+            if node.operator.startswith("comm::"):
+                written |= {operand.value for operand in node.inputs}
+            for index in written:
+                self._makers.setdefault(index, []).append(place)
+                if kept(node):
+                    stays.add(index)
+        self._cheap = {
+            index
+            for index, value in enumerate(forward.values)
+            if value.origin is Origin.OWN and index in self._makers and index not in stays
+        }
+        self._values = list(backward.values)
+        self._place = {
+            value.index: place
+            for place, value in enumerate(backward.values)
+            if value.origin is Origin.SEGMENT and value.segment == backward.twin
+        }
+
+    def segment(self) -> Segment:
+        """The backward segment, with what it makes again at its beginning."""
+        needed = self._needed()
+        places = sorted({place for index in needed for place in self._makers[index]})
+        for index in needed:
+            self._set(index, Value(Origin.OWN, self._forward.values[index].bytes))
+        again = tuple(self._moved(self._forward.nodes[place]) for place in places)
+        return msgspec.structs.replace(
+            self._backward, values=tuple(self._values), nodes=(*again, *self._backward.nodes)
+        )
+
+    def _needed(self) -> set[int]:
+        """Values of the forward segment that are made again: what backward uses, and what these are made from."""
+        needed: set[int] = set()
+        waiting = [index for index in self._place if index in self._cheap]
+        while waiting:
+            index = waiting.pop()
+            if index in needed:
+                continue
+            needed.add(index)
+            for place in self._makers[index]:
+                node = self._forward.nodes[place]
+                touched = (*node.inputs, *node.outputs)
+                waiting += [one.value for one in touched if one.value in self._cheap]
+        return needed
+
+    def _moved(self, node: Node) -> Node:
+        return msgspec.structs.replace(
+            node,
+            inputs=tuple(self._operand(operand) for operand in node.inputs),
+            outputs=tuple(self._operand(operand) for operand in node.outputs),
+        )
+
+    def _operand(self, operand: Operand) -> Operand:
+        if operand.value not in self._place:
+            value = self._forward.values[operand.value]
+            outside = value.origin in (Origin.PARAMETER, Origin.BUFFER, Origin.INPUT)
+            self._set(
+                operand.value,
+                value if outside else Value(Origin.SEGMENT, value.bytes, "", self._backward.twin, operand.value),
+            )
+        return msgspec.structs.replace(operand, value=self._place[operand.value])
+
+    def _set(self, index: int, value: Value) -> None:
+        """What a value of the forward segment is in the backward segment."""
+        if index in self._place:
+            self._values[self._place[index]] = value
+        else:
+            self._place[index] = len(self._values)
+            self._values.append(value)
