@@ -42,6 +42,7 @@ class Evaluation:
     device: Device  # what the figures were held against
     ranks: Mapping[int, PricedTrace]  # of every simulated rank
     representatives: Representatives
+    options: Options  # of the engine, with the factor of the hosts
 
 
 def evaluate(
@@ -57,6 +58,8 @@ def evaluate(
     chain: Callable[[Trace], Chain] | None = None,
     composed: bool = False,
     changes: Changes | None = None,
+    prepared: Prepared | None = None,
+    pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
@@ -64,10 +67,12 @@ def evaluate(
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
     presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
-    ``changes``: what is to be otherwise than it was captured or is described.
+    ``changes``: what is to be otherwise than it was captured or is described. ``prepared``: what `prepare`
+    returned, for callers that evaluate a job again. ``pricer``: prices a trace, in place of ``prices`` and ``chain``.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    captured, undisturbed, slowdown = (given_traces, True, None) if composed else _quietened(given_traces, rank)
+    prepared = prepared or prepare(given_traces, rank=rank, composed=composed)
+    captured, undisturbed, slowdown = prepared.traces, prepared.undisturbed, prepared.slowdown
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     changes, given = changes or Changes(), options or Options()
@@ -76,7 +81,10 @@ def evaluate(
     before, cluster = cluster, changes.cluster(cluster)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     priced = {
-        trace.manifest.rank: changes.prices(price_trace(trace, cluster, chain and chain(trace), prices=prices), cluster)
+        trace.manifest.rank: changes.prices(
+            pricer(trace, cluster) if pricer else price_trace(trace, cluster, chain and chain(trace), prices=prices),
+            cluster,
+        )
         for trace in simulated
     }
     representatives = Representatives(list(priced), spoken_for)
@@ -101,15 +109,27 @@ def evaluate(
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device, priced, representatives)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options)
 
 
-def _quietened(traces: list[Trace], rank: int | None) -> tuple[list[Trace], bool, float | None]:
-    """The traces as of a machine alone, whether what recurs told them from it, and how much the rank's was slowed."""
-    by_themselves = [on_idle_machine(trace) for trace in traces]
-    captured = without_host_noise(by_themselves)
-    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, by_themselves))
-    return captured, undisturbed, slowdown_between(_choose(traces, rank), _choose(by_themselves, rank))
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A job's traces with host times as on an idle machine."""
+
+    traces: list[Trace]
+    undisturbed: bool  # whether host noise was removed
+    slowdown: float | None  # how much longer the reported rank's host time was before; None: too little is known
+
+
+def prepare(traces: Sequence[Trace], *, rank: int | None = None, composed: bool = False) -> Prepared:
+    """Remove what the capturing machine did to host times; ``rank`` and ``composed`` as in `evaluate`."""
+    given = list(traces)
+    if composed:
+        return Prepared(given, True, None)
+    idle = [on_idle_machine(trace) for trace in given]
+    captured = without_host_noise(idle)
+    undisturbed = any(mine is not theirs for mine, theirs in zip(captured, idle))
+    return Prepared(captured, undisturbed, slowdown_between(_choose(given, rank), _choose(idle, rank)))
 
 
 def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:

@@ -41,7 +41,7 @@ class InProcess:
         self._answer, self._backwards = answer, backwards
         self.asked: list[Point] = []
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[tuple[int, Reply]]:
+    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
         """All replies."""
         places = range(len(points))
         for place in reversed(places) if self._backwards else places:

@@ -73,6 +73,7 @@ CLIENTS = {
     "options",
     "verbs",
     "api",
+    "job",
     "__init__",
     "__main__",
 }  # they call the flow from outside
@@ -170,4 +171,5 @@ def test_third_party_imports_are_those_declared() -> None:
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
     optional |= {"pytest"}  # in its plug-in, which it loads itself
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
+    used = {{"google": "protobuf"}.get(name, name) for name in used}
     assert used - set(sys.stdlib_module_names) - {"presim", "torch"} == declared | optional

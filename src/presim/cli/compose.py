@@ -34,7 +34,7 @@ _PLAN = (  # option, field, type, help
     (
         "--schedule",
         "schedule",
-        click.Choice(("gpipe", "1f1b", "interleaved")),
+        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble")),
         "Order of a pipeline's passes; 1f1b, or interleaved with --vpp, unless given.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks of each stage, e.g. 7,8,8,7; as equal as can be unless given."),

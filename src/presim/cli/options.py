@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -134,6 +135,7 @@ def output_options(function: _Function) -> _Function:
             named("--html", help="Write the report as a page that needs nothing else."),
             named("--perfetto", help="Write the timeline, for ui.perfetto.dev."),
             named("--memory-snapshot", help="Write memory, for pytorch.org/memory_viz."),
+            click.option("--chakra", metavar="DIR", help="Write Chakra execution traces, for ASTRA-sim."),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
         )
     ):
@@ -149,6 +151,7 @@ class Outputs:
     html: str | None = None
     perfetto: str | None = None
     memory_snapshot: str | None = None
+    chakra: str | None = None
     quiet: bool = False
 
     @classmethod
@@ -162,12 +165,14 @@ class Outputs:
         ``job``: the folder of a saved trace, which has to outlive this.
         """
         from presim.errors import InputError
-        from presim.files import check_writable
+        from presim.files import check_folder, check_writable
         from presim.trace.store import owns
 
         paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
         named = [path for path in paths if path is not None and path != "-"]
         meant = [os.path.realpath(path) for path in named]
+        if self.chakra is not None:
+            check_folder(Path(self.chakra))
         for path in named:
             check_writable(path)
             if meant.count(os.path.realpath(path)) > 1:
@@ -185,6 +190,8 @@ class Outputs:
             from presim.report import memory_snapshot
 
             memory_snapshot.write(evaluation.priced.trace, evaluation.timeline, self.memory_snapshot)
+        if self.chakra:
+            self._deliver_chakra(evaluation, self.chakra)
         if self.html:
             from presim.report import html
 
@@ -195,6 +202,13 @@ class Outputs:
             from presim.report import terminal
 
             terminal.write(evaluation.result)
+
+    def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:
+        from presim.engine.ops import host_ns
+        from presim.report import chakra
+
+        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
+        chakra.write(evaluation.ranks, host, evaluation.representatives, folder)
 
     def _deliver_json(self, evaluation: Evaluation, path: str) -> None:
         from presim.report import json

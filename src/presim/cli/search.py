@@ -19,6 +19,9 @@ _PLAN = (  # option, field, help: values of one knob; several vary it
     ("--vpp", "virtual", "Stages of a rank."),
     ("--cp", "context", "Context-parallel ranks."),
     ("--ep", "expert", "Expert-parallel ranks."),
+    ("--schedule", "schedule", "Order of a pipeline's passes."),
+    ("--dp-style", "data_style", "What data-parallel ranks share."),
+    ("--shard", "shard", "Of hsdp: neighbouring ranks that shard parameters."),
     ("--recompute", "recompute", "Activations that are computed again."),
     ("--reshard", "reshard", "FSDP2: whether parameters of a block are freed after its forward pass."),
     ("--optimizer", "optimizer", "What updates parameters."),
@@ -82,6 +85,7 @@ def _plan_options(function: Any) -> Any:
 @engine_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the ledger as CSV.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts that needs nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no table.")
 def command(words: tuple[str, ...], **options: Any) -> int:
     """Find the best plan for training MODEL, or the best arguments of a COMMAND.
@@ -94,8 +98,8 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     from presim.search.study import encode
     from presim.search.table import csv_text, write
 
-    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "quiet")}
-    for path in (outputs["json_file"], outputs["csv_file"]):
+    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "quiet")}
+    for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
         if path and path != "-":
             check_writable(path)
     request = _request(words, click.get_current_context().obj or [], options)
@@ -104,6 +108,10 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         answer = run(request, say)
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_text(answer, request.work).encode())
+    if outputs["html_file"]:
+        from presim.search.page import render
+
+        write_file(outputs["html_file"], render(answer, request.work).encode())
     if outputs["json_file"] == "-":
         sys.stdout.buffer.write(encode(answer))
     elif outputs["json_file"]:

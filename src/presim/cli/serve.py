@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from presim.serving.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
-_ENGINE = (
+ENGINE = (
     click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
     click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
     click.option(
@@ -78,6 +78,7 @@ _FLEET = (
         show_default=True,
         help="Who gets a request.",
     ),
+    click.option("--overheads", type=click.Path(path_type=Path), help="What `presim calibrate` found."),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
     click.option(
         "--slo-percentile", type=click.FloatRange(0, 100), default=99.0, show_default=True, help="That keeps it."
@@ -88,7 +89,9 @@ _FLEET = (
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
+def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
+    """All options of some groups, in their order."""
+
     def add(function: _Function) -> _Function:
         for option in reversed([one for group in groups for one in group]):
             function = option(function)
@@ -102,11 +105,15 @@ def _options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
 @click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
-@_options(_ENGINE, _LOAD, _FLEET)
+@add_options(ENGINE, _LOAD, _FLEET)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="With each request's times in the JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
+@click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, help="Of --listen: simulated over real time."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
@@ -118,10 +125,14 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     from presim.serving import metrics, record
     from presim.serving.deployment import predict
 
-    outputs = {name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet")}
+    outputs = {
+        name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed")
+    }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
     deployment = _deployment(model, gpu, node, fabric, options)
+    if outputs["listen"] is not None:
+        return _listen(deployment, outputs["listen"], outputs["speed"])
     workload = _workload(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
     if outputs["html"]:
@@ -133,12 +144,28 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        _deliver(record.encode(prediction, each=outputs["detailed"]), outputs["json_file"])
+        deliver(record.encode(prediction, each=outputs["detailed"]), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
         from rich.console import Console
 
         Console(highlight=False).print(record.screen(prediction))
     return int(ExitCode.STANDS)
+
+
+def _listen(deployment: Deployment, port: int, speed: float) -> int:
+    """An endpoint, until it is interrupted."""
+    import asyncio
+
+    from presim.serving.http import Server
+
+    async def run() -> None:
+        server = Server(deployment.fleet(), deployment.engine.model.name, speed)
+        listening = await server.serve("127.0.0.1", port)
+        click.echo(f"Simulated engines at http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", err=True)
+        await listening.serve_forever()
+
+    asyncio.run(run())
+    return 0
 
 
 def _check(outputs: dict[str, Any]) -> None:
@@ -149,7 +176,8 @@ def _check(outputs: dict[str, Any]) -> None:
             check_writable(outputs[name])
 
 
-def _deliver(content: bytes, path: str) -> None:
+def deliver(content: bytes, path: str) -> None:
+    """Write to a file, or to standard output where it is -."""
     import sys
 
     from presim.files import write_file
@@ -164,6 +192,7 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     import dataclasses
 
     from presim.hardware.choose import choose_cluster
+    from presim.serving import overheads
     from presim.serving.deployment import Deployment
     from presim.serving.model import find
     from presim.serving.plan import Plan
@@ -174,8 +203,10 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     shape = find(model)
     plan.check(shape)
 
+    over = overheads.read(options["overheads"]) if options["overheads"] else None
+
     def engine(one: Plan) -> Any:
-        return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus))
+        return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
 
     first = options["prefill_replicas"]
     prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None

@@ -50,10 +50,10 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
 @click.option("--no-contention", is_flag=True, help="Let kernels and collectives that overlap not slow each other.")
 @click.option(
     "--kind",
-    type=click.Choice(["runs", "collectives", "operators"]),
+    type=click.Choice(["runs", "collectives", "operators", "serving"]),
     default="runs",
     show_default=True,
-    help="What a row is: a run of training, or one time of a collective or of an operator.",
+    help="What a row is: a run of training or of serving, or one time of a collective or of an operator.",
 )
 @click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
 def command(
@@ -78,6 +78,8 @@ def command(
     """
     out = out or Path(f"{table.stem}.predicted.csv")
     _check_writable(table, out, report, captures)
+    if kind == "serving":
+        return _serving(table, out, report, only, limit)
     if kind != "runs":
         return _single_times(kind, table, out, report)
     from presim.engine.options import Options
@@ -161,4 +163,27 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
     for reason, count in Counter(row["reason"] for row in rows if row["reason"]).most_common():
         click.echo(f"  not predicted, {count}: {reason}")
+    return 0
+
+
+def _serving(table: Path, out: Path, report: Path | None, only: str | None, limit: int | None) -> int:
+    import re
+
+    from presim.cli.progress import progress
+    from presim.files import write_file
+    from presim.validation import serving
+
+    rows = serving.read(table)
+    if only:
+        names = ("id", "framework", "model", "gpu", "mode")
+        rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
+    with progress() as say:
+        rows = serving.predict(rows[:limit], say)
+    if rows:
+        serving.write(rows, out)
+    if report:
+        write_file(report, serving.report(rows).encode())
+    click.echo(f"{out}: {len(rows)} rows")
+    for figure, (error, goal) in serving.summary(rows).items():
+        click.echo(f"  {figure}: median error {error:.1%} of complete rows, the goal is {goal:.0%}")
     return 0

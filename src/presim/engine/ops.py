@@ -74,7 +74,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     resources = np.array([*map(_resource, trace.signatures), loop.COMPUTE], np.int64)
     is_pair = np.array([*map(_is_pair, trace.signatures), False], np.int64)
     joins = _joins(code, following, serial, is_pair[signature])
-    host_cum_ns = np.cumsum(_host_ns(trace, options))
+    host_cum_ns = np.cumsum(host_ns(trace, options))
     return RankOps(
         trace=trace,
         entries=entries,
@@ -94,8 +94,8 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     )
 
 
-def _host_ns(trace: Trace, options: Options) -> Ints:
-    """Host time of each entry on the target."""
+def host_ns(trace: Trace, options: Options) -> Ints:
+    """CPU time before each entry on the cluster's hosts."""
     factor = options.host_factor_of(trace.manifest)
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * factor).astype(np.int64)
     slept = np.where(trace.columns["kind"] == Kind.HOST_WAIT, trace.columns["value"], 0)

@@ -52,6 +52,7 @@ class Blocks:
         self._used = [_first_and_last_use(segment) for segment in graph.segments]
         self._needed = {index: _needed_again(graph, index) for index in range(len(graph.segments))}
         self._templates: dict[object, Template] = {}
+        self._within: dict[object, tuple[Key | None, ...]] = {}
 
     def exact_bytes(self, segment: int, index: int) -> int:
         """Bytes of a value, before the allocator rounds them up."""
@@ -81,9 +82,16 @@ class Blocks:
         return placed
 
     def _keys(self, run: Run) -> tuple[Key | None, ...]:
-        return tuple(
-            value_key(self._graph, run, index) for index in range(len(self._graph.segments[run.segment].values))
-        )
+        """What each value means; what it means within a micro-batch is looked up once (half of composing's time)."""
+        name = (run.segment, run.block, run.again, run.chunk)
+        known = self._within.get(name)
+        if known is None:
+            first = Run(run.segment, run.block, 0, run.again, run.chunk)
+            count = len(self._graph.segments[run.segment].values)
+            known = self._within[name] = tuple(value_key(self._graph, first, index) for index in range(count))
+        if not run.micro:
+            return known
+        return tuple(key and (run.micro, *key[1:]) for key in known)
 
     def _placed(
         self,

@@ -11,7 +11,15 @@ from presim.graph.assemble import assemble
 from presim.graph.blocks import Blocks
 from presim.graph.hosts import HostTimes, host_times
 from presim.graph.orders import orders
-from presim.graph.passes import attention, context_parallel, optimizer, recompute, shared_root, tensor_parallel
+from presim.graph.passes import (
+    attention,
+    context_parallel,
+    optimizer,
+    recompute,
+    shared_root,
+    tensor_parallel,
+    zero_bubble,
+)
 from presim.graph.passes.buckets import Ddp, Zero1
 from presim.graph.passes.data_parallel import DataParallel
 from presim.graph.passes.fsdp2 import Fsdp2
@@ -90,7 +98,8 @@ class _Job:
         graph = attention.apply(split, _backend(plan, cluster))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
         graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
-        self.graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
+        graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
+        self.graph = zero_bubble.apply(graph) if plan.order == "zero-bubble" and plan.pipeline > 1 else graph
         self.whole = self.graph.parameter_count()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
@@ -113,12 +122,13 @@ class _Job:
             tables,
             hosts,
             group=self.named["pipeline"],
+            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,  # chunks share names of gradients
             pairs=(len(self.named) - 2, len(self.named) - 1),
         )
         own = range(stage, len(self.stages), plan.pipeline)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
         held_units = units(self.graph, runs if plan.pipeline > 1 else None)
-        backward = [run for one in reversed(own) for run in pipeline.backward_runs(one)]
+        backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
         schedule = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
@@ -126,23 +136,23 @@ class _Job:
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if groups[self.named[name]].size > 1]
         held = data.held()
         kept = pipeline.held(self.micros)
-        steps = []
-        for first in (True, False):
-            end = optimizer.end_of_step(
-                held,
-                optimizer=plan.optimizer,
-                clip=plan.clip,
-                first=first,
-                update=data.update(),
-                groups=clipped,
-                stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
-                tables=tables,
-                hosts=hosts,
-            )
-            steps.append(self.blocks.place((*schedule, *end, *data.after_update()), kept))
-        setup = self.blocks.place(
-            (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
+        end = optimizer.end_of_step(
+            held,
+            optimizer=plan.optimizer,
+            clip=plan.clip,
+            groups=clipped,
+            stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+            update=data.update(),
+            tables=tables,
+            hosts=hosts,
         )
+        step = self.blocks.place((*schedule, *end, *data.after_update()), kept)
+        before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
+        made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)))
+        computed, updated = step[:before], step[before:]
+        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
+        steps = [computed, made, updated, computed, updated]
+        setup = self.blocks.place(at_first)
         local = sum(unit.elements for unit in held_units)
         return assemble(setup, steps, tables, self._manifest(place, groups, local), self.graph.root)
 

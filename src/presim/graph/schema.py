@@ -74,6 +74,7 @@ class Segment(msgspec.Struct, frozen=True):
     first: int = 0  # number of the first block in its module list
     count: int = 1
     twin: int = -1  # of a backward segment: the forward segment it belongs to
+    weights: bool = False  # the part of a backward segment that makes gradients of parameters, where it is apart
     shared: bool = False  # every stage of a pipeline runs it for itself: positions, masks
     gradients: dict[str, int] = {}  # parameter -> value, of the gradients that are complete when the segment ends
 

@@ -32,6 +32,7 @@ class Stage:
 
     forward: tuple[tuple[int, int], ...]  # (segment, block), in order
     backward: tuple[tuple[int, int], ...]
+    weights: tuple[tuple[int, int], ...] = ()  # gradients of weights, where they are apart
     came: tuple[Crossing, ...] = ()  # activations from the stage before
     gradients: tuple[Crossing, ...] = ()  # from the stage after
 
@@ -58,13 +59,14 @@ def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
     home = _homes(graph, sizes)
     stages = []
     for stage in range(len(sizes)):
-        passes: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        passes: tuple[list[tuple[int, int]], ...] = ([], [], [])
         for index, segment in enumerate(graph.segments):
             if segment.shared:
                 continue
             order = range(segment.count - 1, -1, -1) if segment.backward else range(segment.count)
-            passes[segment.backward].extend((index, block) for block in order if home[index, block] == stage)
-        stages.append(Stage(tuple(passes[0]), tuple(passes[1])))
+            own = ((index, block) for block in order if home[index, block] == stage)
+            passes[segment.backward + segment.weights].extend(own)
+        stages.append(Stage(tuple(passes[0]), tuple(passes[1]), tuple(passes[2])))
     crossing = _crossing(graph, stages, home)
     return [
         dataclasses.replace(
@@ -113,7 +115,7 @@ def _crossing(
     """What crosses -> the stage that makes it, and the last that uses it."""
     found: dict[Crossing, tuple[int, int]] = {}
     for place, stage in enumerate(stages):
-        for segment, block in (*stage.forward, *stage.backward):
+        for segment, block in (*stage.forward, *stage.backward, *stage.weights):
             whole = graph.segments[segment]
             for index, value in enumerate(whole.values):
                 if value.origin not in (Origin.SEGMENT, Origin.CARRY) or whole.twin == value.segment:

@@ -48,12 +48,15 @@ def _relayed(topology: Topology, begins: Ints, ends: Ints) -> Ints:
 
 def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
     order = np.argsort(ends, kind="stable")
-    paths = np.full((len(begins), min(_MOST_HOPS, len(topology.names))), -1, np.int64)
     work = len(begins) * 8 + len(np.unique(ends)) * topology.links
-    walked = np.full_like(paths, -1)
-    stuck = int(fast(_walk, work)(*_adjacency(topology), begins[order], ends[order], topology.seed, walked))
+    begins, ends = begins[order], ends[order]
+    for hops in (_USUAL_HOPS, _MOST_HOPS):
+        walked = np.full((len(begins), min(hops, len(topology.names))), -1, np.int64)
+        stuck = int(fast(_walk, work)(*_adjacency(topology), begins, ends, topology.seed, walked))
+        if stuck < 0:
+            break
     if stuck >= 0:
-        one, other = int(begins[order][stuck]), int(ends[order][stuck])
+        one, other = int(begins[stuck]), int(ends[stuck])
         raise InputError(
             f"{topology.names[one]} cannot reach {topology.names[other]} in {walked.shape[1]} hops; add a link between "
             "their parts of the network"

@@ -13,6 +13,7 @@ from presim.errors import CaptureError, InputError, PresimError
 from presim.search.job import Job, Reply
 from presim.search.knobs import CLUSTER, plan_of
 from presim.search.trial import Figures, Point, Value, said
+from presim.units import gib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,7 @@ class Evaluator:
     def chain(self, cluster: Cluster) -> Chain:
         """Prices for a cluster's GPU, remembered between points."""
         from presim.cost.chain import Chain
-        from presim.search.price_cache import remembering
+        from presim.cost.price_cache import remembering
 
         name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
         if name not in self._chains:
@@ -82,12 +83,22 @@ class Evaluator:
         return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
 
     def _composed(self, point: Point) -> Reply:
+        chosen, cluster = plan(point), self.cluster(point)
+        micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
+        if "few_micro_batches" in self._job.prune and micros > 2 * few:
+            batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
+            found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
+            if found.fits is False:
+                words = f"with {few} of its {micros} micro-batches it already lacks {gib(-found.headroom_bytes)}"
+                return Reply(fate="pruned", figures=found, rule="few_micro_batches", words=words)
+        return Reply(fate="priced", figures=self._simulated(chosen, cluster))
+
+    def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
         from presim.engine.options import Options
         from presim.graph.compose import compose
         from presim.pipeline import evaluate
 
-        cluster, options = self.cluster(point), self._job.options
-        chosen = plan(point)
+        options = self._job.options
         job = compose(self.graph(), chosen, cluster)
         engine = Options.of(
             host_factor=options.get("host_factor"),
@@ -108,7 +119,7 @@ class Evaluator:
             chain=chain,
             composed=True,
         )
-        return Reply(fate="priced", figures=figures(found.result, "composed"))
+        return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:
         from subprocess import DEVNULL

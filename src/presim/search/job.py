@@ -23,4 +23,5 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     fate: Fate
     figures: Figures | None = None
+    rule: str = ""  # that pruned it while it was evaluated
     words: str = ""

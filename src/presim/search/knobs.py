@@ -22,6 +22,7 @@ SHORT = {
     "vpp": "virtual",
     "cp": "context",
     "ep": "expert",
+    "dp-style": "data_style",
     "gbs": "global_batch",
     "global-batch": "global_batch",
 }
@@ -54,13 +55,15 @@ def _degrees(most: int) -> list[Value]:
 # training itself (optimizer, clipping, sequence) is not the search's to choose.
 FREE: Mapping[str, Callable[[Extent], list[Value]]] = {
     "tensor": lambda extent: _degrees(extent.domain),
-    "pipeline": lambda extent: _degrees(min(extent.layers, extent.world, 16)),
-    "virtual": lambda extent: _degrees(min(extent.layers, 4)),
+    "pipeline": lambda extent: _degrees(min(extent.layers, extent.world, 16) if extent.global_batch else 1),
+    "virtual": lambda extent: _degrees(min(extent.layers, 4) if extent.global_batch else 1),
     "context": lambda extent: _degrees(min(extent.domain, 8)),
     "expert": lambda extent: _degrees(min(extent.experts, extent.world)),
     "micro_batch": lambda extent: _degrees(min(extent.global_batch or 8, 8)),
     "recompute": lambda extent: _choices("recompute"),
     "reshard": lambda extent: [True, False],
+    "data_style": lambda extent: ["fsdp2", "hsdp", "zero1"],  # DDP has no fp32 master weights: another training
+    "shard": lambda extent: [0, extent.domain],
 }
 
 
@@ -110,7 +113,8 @@ def read_value(name: str, text: str) -> Value:
             listed = ", ".join(map(_word, choices))
             raise InputError(f"{short(name)} = {text!r} is none of {listed}; correct --vary")
         return next(choice for choice in choices if _word(choice) == text.lower())
-    return _whole(name, text) if _is_int(hint) else guess(text) if not _is_text(hint) else text
+    least = 0 if getattr(Plan(sequence=1), name) == 0 else 1
+    return _whole(name, text, least) if _is_int(hint) else guess(text) if not _is_text(hint) else text
 
 
 def guess(text: str) -> Value:
@@ -127,13 +131,13 @@ def guess(text: str) -> Value:
     return text
 
 
-def _whole(name: str, text: str) -> int:
+def _whole(name: str, text: str, least: int = 1) -> int:
     try:
         number = int(text)
     except ValueError as error:
         raise InputError(f"{short(name)} = {text!r} must be a whole number; correct it") from error
-    if number < 1:
-        raise InputError(f"{short(name)} = {number} must be at least 1; correct it")
+    if number < least:
+        raise InputError(f"{short(name)} = {number} must be at least {least}; correct it")
     return number
 
 

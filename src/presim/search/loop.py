@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from presim.graph.stages import blocks
 from presim.search.evaluator import Evaluator
 from presim.search.job import Job, Reply
 from presim.search.legal import illegal
@@ -70,7 +71,8 @@ class Evaluation:
 
     def __init__(self, request: Request, workers: Workers, kept: Kept, progress: Progress) -> None:
         self._request, self._workers, self._kept, self._progress = request, workers, kept, progress
-        self._evaluator = Evaluator(Job(options=dict(request.options)))
+        self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
+        self._blocks = blocks(self._evaluator.graph()) if request.graph else 0
         self._ends = None if request.budget_s is None else time.monotonic() + request.budget_s
         self.trials: dict[str, Trial] = {}
 
@@ -82,7 +84,7 @@ class Evaluation:
     def screened(self, number: int, point: Point) -> Trial | None:
         """A point that needs no evaluation: it is illegal, or known from before."""
         if not self._request.command:
-            words = illegal(point, self._evaluator.cluster(point))
+            words = illegal(point, self._evaluator.cluster(point), self._blocks)
             if words:
                 return Trial(number=number, point=point, fate="illegal", words=words)
         known = self._kept.find(point)
@@ -91,18 +93,18 @@ class Evaluation:
     def run(self, round_: Sequence[tuple[int, Point]]) -> list[Trial]:
         """The trials of a round; those that the budget does not allow stay open."""
         found: dict[int, Trial] = {}
-        for place, reply in self._workers.evaluate([point for _, point in round_]):
+        for place, reply in self._workers.evaluate([point for _, point in round_], self._ends):
             number, point = round_[place]
             found[place] = self._finished(number, point, reply)
-            if self.over:
-                break
         return [
             found.get(place) or Trial(number=number, point=point, fate="open")
             for place, (number, point) in enumerate(round_)
         ]
 
     def _finished(self, number: int, point: Point, reply: Reply) -> Trial:
-        trial = Trial(number=number, point=point, fate=reply.fate, figures=reply.figures, words=reply.words)
+        trial = Trial(
+            number=number, point=point, fate=reply.fate, figures=reply.figures, rule=reply.rule, words=reply.words
+        )
         self._kept.add(trial)
         self.trials[key(point)] = trial
         self._progress(self._state())

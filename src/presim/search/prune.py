@@ -19,12 +19,14 @@ from presim.search.why import show
 from presim.units import gib, seconds
 
 LOSSLESS = {
+    "same_plan": "It differs only in a knob that does nothing there.",
     "memory_bound": "Its states and activations alone do not fit.",
     "time_bound": "Its kernels alone take longer than the best plan so far at the upper end of its interval.",
     "recompute_memory": "With recomputation it does not fit: without it neither (Maya's first rule).",
     "sequence_memory": "With sequence parallelism it does not fit: without it neither (Maya's second rule).",
     "larger_micro_batch": "With a smaller micro-batch it does not fit: with a larger one neither.",
     "needless_recompute": "It fits without recomputation, which only takes time.",
+    "few_micro_batches": "Composed with a few of its micro-batches it does not fit.",
     "more_micro_batches": "It fits with fewer, larger micro-batches and no pipeline, and its kernels are no faster "
     "(Maya's fourth rule).",
 }
@@ -32,6 +34,7 @@ LOSSY = {
     "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
     "optimizer step outweighs its communication).",
 }
+_SCOUTED = (0.15, 0.3, 0.5, 0.7)  # of a GPU's memory
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
 
@@ -98,7 +101,20 @@ class Prunes:
             batch = point.get("micro_batch", 1)
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
-        return sorted(points, key=promise)
+        ordered = sorted(points, key=promise)
+        scouts = [ordered[place] for place in self._scouts(ordered)]
+        return [*scouts, *(one for one in ordered if one not in scouts)]
+
+    def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
+        """The most promising points that need little memory: one is soon found that others can be compared with."""
+        found: list[int] = []
+        for share in _SCOUTED:
+            for place, (_, point) in enumerate(ordered):
+                bound = self._bound_of(point)
+                if bound and bound.memory_bytes <= share * bound.capacity_bytes and place not in found:
+                    found.append(place)
+                    break
+        return found
 
     def told(self, trial: Trial) -> None:
         """Learn a trial; the best one that keeps all constraints is what bounds are compared with."""
@@ -126,6 +142,8 @@ class Prunes:
     def pruned(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that cannot be best, with its rule and witness."""
         for rule in self.rules:
+            if rule == "few_micro_batches":  # `Evaluator` applies it
+                continue
             found = getattr(self, f"_{rule}")(point)
             if found is not None:
                 witness, words = found
@@ -143,6 +161,13 @@ class Prunes:
             except InputError:  # it says so itself when it is composed
                 self._bound[name] = None
         return self._bound[name]
+
+    def _same_plan(self, point: Point) -> tuple[Point, str] | None:
+        """FSDP2 frees parameters after a forward pass or not; in a pipeline, and in other styles, it has no say."""
+        matters = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
+        if matters or point.get("reshard", True) is True or True not in self.values.get("reshard", ()):
+            return None
+        return {**point, "reshard": True}, "reshard does nothing here"
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)

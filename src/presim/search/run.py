@@ -27,7 +27,12 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     Raises:
         InputError: the request cannot be met.
     """
-    job = Job(graph=request.graph, command=list(request.command), options=dict(request.options))
+    job = Job(
+        graph=request.graph,
+        command=list(request.command),
+        options=dict(request.options),
+        prune=list(rules_of(request.prune)),
+    )
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(opened(request)) if request.study else Nothing()
         workers = stack.enter_context(Workers(job, request.jobs))

@@ -66,16 +66,23 @@ def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) ->
     counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     sentence = f"no plan of {len(trials)} is feasible: {counted}"
     if nearest is not None:
+        plan = show(nearest[1], _varying(trials))
         return (
-            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {show(nearest[1])}. "
+            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {plan}. "
             "Use more GPUs, recompute, or a smaller micro-batch"
         )
     first = next((trial.words for trial in trials if trial.words), "")
     return f"{sentence}; the first: {first}" if first else sentence
 
 
+def _varying(trials: Sequence[Trial]) -> list[str]:
+    """Knobs that have several values."""
+    names = trials[0].point if trials else ()
+    return [name for name in names if len({said(trial.point[name]) for trial in trials}) > 1]
+
+
 def _reason(trial: Trial, broken: str) -> str:
-    if trial.figures is not None:
+    if trial.figures is not None and broken:
         kind = broken.partition(":")[0]
         return "do not fit their GPU" if kind == "memory" else f"break the limit on {kind}"
     if trial.fate == "pruned":

@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
@@ -47,8 +48,8 @@ class Workers:
                 if stream is not None:
                     stream.close()
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, each with the place of its point; leaving the loop early starts no further ones."""
+    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
         pending: queue.SimpleQueue[tuple[int, Point]] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
         for place, point in enumerate(points):
@@ -62,7 +63,10 @@ class Workers:
             thread.start()
         try:
             for _ in points:
-                yield done.get()
+                left = None if ends is None else max(0.0, ends - time.monotonic())
+                yield done.get(timeout=left)
+        except queue.Empty:
+            return
         finally:
             stop.set()
 
@@ -79,6 +83,8 @@ class Workers:
             except queue.Empty:
                 break
             reply = _ask(process, point)
+            if reply is None and stop.is_set():
+                break
             if reply is None:
                 code = process.wait()
                 ended = f"signal {-code}" if code < 0 else f"exit code {code}"

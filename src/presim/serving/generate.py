@@ -26,11 +26,14 @@ class Lengths:
     least: int = 1
     most: int = 1 << 20
     drawn_from: tuple[int, ...] = ()
+    lowest: float = 1.0  # below 1: evenly between this part of the mean and the mean, as random-range-ratio
 
     def draw(self, rng: Generator, count: int) -> Ints:
         """So many lengths."""
         if self.drawn_from:
             return rng.choice(np.array(self.drawn_from, np.int64), count)
+        if self.lowest < 1:
+            return rng.integers(max(int(self.lowest * self.mean), 1), int(self.mean) + 1, count)
         if not self.spread:
             return np.full(count, round(self.mean), np.int64)
         sigma = np.sqrt(np.log1p(self.spread**2))

@@ -16,7 +16,6 @@ from presim.trace.signatures import (
     Normalization,
     Signature,
     Softmax,
-    Sort,
 )
 
 _HALF = "bfloat16"
@@ -33,15 +32,16 @@ class Reduce:
 Work = Signature | Reduce
 
 
-def product(m: int, n: int, k: int, weights: str, batch: int = 1) -> list[Work]:
-    """A linear layer; with 8-bit and 4-bit products its input is quantised first."""
+def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) -> list[Work]:
+    """A linear layer; ``quantises``: its input is quantised by a kernel of its own, and not by the one before it."""
     dtype = DTYPES[weights]
     if dtype == _HALF:
-        return [Gemm(m, n, k, batch, _HALF, layout="NT")]
+        return [Gemm(m, n, k, 1, _HALF, layout="NT")]
     size = 1.0 if dtype.startswith("float8") else 0.5
     quantise = Elementwise(2 * m * k, int(m * k * size), m * k, _HALF, operator="quantise")
     scaling = "block" if weights in ("fp8-block", "fp4") else "outer"
-    return [quantise, Gemm(m, n, k, batch, dtype, out_dtype=_HALF, layout="NT", scaling=scaling)]
+    gemm = Gemm(m, n, k, 1, dtype, out_dtype=_HALF, layout="NT", scaling=scaling)
+    return [quantise, gemm] if quantises else [gemm]
 
 
 def _norm(tokens: int, width: int) -> Normalization:
@@ -69,7 +69,7 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
         *product(tokens, width, model.hidden, plan.weights),
         rope,
         store,
-        *product(tokens, model.hidden, heads * model.head_dim, plan.weights),
+        *product(tokens, model.hidden, heads * model.head_dim, plan.weights, quantises=True),
     ]
 
 
@@ -84,7 +84,7 @@ def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     works += [Gemm(tokens, latent.rank, latent.nope, heads, _HALF)]
     works += [_elementwise(4 * tokens * heads * latent.rope, 2 * tokens * heads * latent.rope, "rotary")]
     works += [Gemm(tokens, latent.value, latent.rank, heads, _HALF)]
-    return [*works, *product(tokens, model.hidden, heads * latent.value, plan.weights)]
+    return [*works, *product(tokens, model.hidden, heads * latent.value, plan.weights, quantises=True)]
 
 
 def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -> list[Work]:
@@ -111,7 +111,7 @@ def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
     works: list[Work] = [
         Gemm(tokens, of.count, model.hidden, 1, _HALF, layout="NT"),
         Softmax(logits, logits, tokens * of.count, "float32", operator="topk", row=of.count),
-        Sort(8 * rows, 8 * rows, rows, "int32", operator="align"),
+        _elementwise(8 * rows, 8 * rows, "align"),
     ]
     if dtype != _HALF:
         works.append(_elementwise(2 * seen * model.hidden, seen * model.hidden, "quantise"))

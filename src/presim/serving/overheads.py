@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
+from presim.errors import InputError
 from presim.hardware import Cluster
 
 
@@ -18,15 +21,46 @@ class Overheads:
     host_sequence_us: float = 4.0
     back_us: float = 300.0
     back_sequence_us: float = 6.0
-    # HTTP and tokenization before the engine's queue, detokenization and HTTP behind it: round values.
-    input_us: float = 2000.0
-    output_us: float = 500.0
+    # HTTP and tokenization before the engine's queue, detokenization and HTTP behind it. Together the median of what
+    # TTFT of published runs of vLLM and TensorRT-LLM at up to 16 requests in flight has beside its steps
+    # (aiconfigurator 095f58a, silicon_sample, 1,024 to 8,192 tokens: 6 to 46 ms).
+    input_us: float = 24_000.0
+    output_us: float = 1000.0
     # Between two kernels of a CUDA graph. Prices are of kernels timed one by one, their own launch within.
     kernel_gap_us: float = 0.0
     # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
     launch_us: float = 6.0
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's defaults"
+
+
+# Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
+# (gemm, moe of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of
+# blocks, by DeepGEMM or TensorRT-LLM, and experts of vLLM and TensorRT-LLM, tokens spread evenly or by a power law
+_SLOWER = {
+    ("hopper", "product", "fp8-block"): 1.35,
+    ("blackwell", "product", "fp8-block"): 1.3,
+    ("blackwell", "product", "fp4"): 1.08,
+    ("hopper", "experts", "bf16"): 1.2,
+    ("hopper", "experts", "fp8"): 1.35,
+    ("hopper", "experts", "fp8-block"): 1.3,
+    ("blackwell", "experts", "fp8-block"): 1.4,
+}
+
+
+def read(path: Path) -> Overheads:
+    """Overheads that a calibration wrote, over presim's defaults."""
+    try:
+        said = json.loads(path.read_text())
+        known = {field.name for field in dataclasses.fields(Overheads)}
+        return Overheads(**{key: value for key, value in said["overheads"].items() if key in known})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} holds no overheads ({error}); `presim calibrate` writes such a file") from error
+
+
+def slower(cluster: Cluster, kind: str, weights: str) -> float:
+    """What an engine's kernel takes over presim's price."""
+    return _SLOWER.get((cluster.gpu.architecture, kind, weights), 1.0)
 
 
 # Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and of the two-shot kernel. Lines

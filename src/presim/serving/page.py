@@ -71,8 +71,8 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
     arrivals = np.sort(served.sent[served.sent >= 0]) / 1e9
     ends = np.sort(served.last[served.finished]) / 1e9
     counted: list[Line] = [
-        ("sent", arrivals, np.arange(len(arrivals)) + 1.0),
-        ("finished", ends, np.arange(len(ends)) + 1.0),
+        ("sent", arrivals, np.arange(1.0, len(arrivals) + 1)),
+        ("finished", ends, np.arange(1.0, len(ends) + 1)),
     ]
     return [*found, ("Requests sent and finished", draw([_thin(line) for line in counted], "s", "requests"))]
 

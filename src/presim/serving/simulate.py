@@ -49,9 +49,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
     """Serve a workload. ``record`` keeps each step's schedule; uncompiled is the same, slowly."""
     from presim.serving.fast import loop
 
-    _check(workload, fleet)
-    program = _program(workload, fleet, record)
-    columns = _state(workload, fleet, program, record)
+    program, columns = start(workload, fleet, record=record)
     if compiled:
         from presim.serving.fast.compiled import compiled_run
 
@@ -79,6 +77,20 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
 
 
 _PER_REQUEST = ("sent", "queued", "scheduled", "first", "last", "status", "replica", "preemptions", "hits")
+
+
+def start(
+    workload: Workload, fleet: Fleet, *, record: bool, longest: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The loop's arrays before its first event. ``longest``: tokens of a request at most, where more come later."""
+    _check(workload, fleet)
+    program = _program(workload, fleet, record, longest)
+    return program, _state(workload, fleet, program, record)
+
+
+def request_columns() -> list[tuple[str, int]]:
+    """Columns that have an entry for each request, with what stands in them at first."""
+    return [(name, -1 if name in _NONE else 0) for name in _REQUEST_COLUMNS]
 
 
 def _drain(columns: dict[str, Any], kept: dict[str, list[Ints]], before: int) -> int:
@@ -140,7 +152,7 @@ def _hash_places(limits: Limits) -> int:
     return 1 << max(4, (2 * limits.num_gpu_blocks - 1).bit_length()) if limits.enable_prefix_caching else 2
 
 
-def _program(workload: Workload, fleet: Fleet, record: bool) -> dict[str, Any]:
+def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None = None) -> dict[str, Any]:
     replicas = fleet.replicas
     tables: list[StepTimes] = list({id(replica.times): replica.times for replica in replicas}.values())
     places = {id(times): place for place, times in enumerate(tables)}
@@ -151,7 +163,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool) -> dict[str, Any]:
     whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
     limits = [replica.limits for replica in replicas]
-    longest = int((workload.prompt + workload.output).max()) if len(workload) else 1
+    longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
     columns: dict[str, Any] = {
         "whole": whole,
         "knobs": [knob for replica in replicas for knob in _knobs(replica, places[id(replica.times)])],

@@ -19,10 +19,10 @@ from presim.serving import layers
 from presim.serving.engine import GRID, Limits, StepTimes
 from presim.serving.memory import MemoryPlan, lay_out
 from presim.serving.model import Model
-from presim.serving.overheads import Overheads, all_reduce_ns
+from presim.serving.overheads import Overheads, all_reduce_ns, slower
 from presim.serving.plan import Plan, graph_sizes
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Signature
+from presim.trace.signatures import Collective, Gemm, GroupedGemm, Signature
 
 Floats = NDArray[np.float64]
 
@@ -129,7 +129,13 @@ class Pricer:
             if isinstance(work, layers.Reduce):
                 ranks = self.groups[0 if work.over == "tp" else 1].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
-            self.known[work] = ns, origin, price.uncertainty
+            self.known[work] = ns * self._slower(work), origin, price.uncertainty
+
+    def _slower(self, work: layers.Work) -> float:
+        if isinstance(work, GroupedGemm):
+            return slower(self.cluster, "experts", self.plan.of_experts)
+        quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
+        return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
     def _signature(self, work: layers.Work) -> Signature:
         if isinstance(work, layers.Reduce):

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim import hardware
+from presim.engine.options import Options
 from presim.errors import InputError
 from presim.graph import stages
 from presim.graph.compose import Composed, compose
-from presim.graph.passes import shared_root
+from presim.graph.passes import shared_root, zero_bubble
 from presim.graph.plan import Plan
 from presim.pipeline import evaluate
 from presim.trace.check import check
@@ -41,9 +42,11 @@ def made(**plan: object) -> Composed:
 
 
 @pytest.mark.torch_cuda
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
-    st.sampled_from(((2, 1, "gpipe"), (4, 1, "1f1b"), (2, 2, "interleaved"), (2, 1, "interleaved"))),
+    st.sampled_from(
+        ((2, 1, "gpipe"), (4, 1, "1f1b"), (2, 2, "interleaved"), (2, 1, "zero-bubble"), (2, 2, "zero-bubble"))
+    ),
     st.sampled_from(("none", "full")),
 )
 def test_stages_conserve_flops_and_parameters_and_their_messages_meet(
@@ -64,6 +67,33 @@ def test_stages_conserve_flops_and_parameters_and_their_messages_meet(
     assert covered == list(range(8))
     result = evaluate(job.traces, CLUSTER, stands_for=job.stands_for, composed=True).result
     assert result.step_time_s is not None
+
+
+@pytest.mark.torch_cuda
+def test_backward_in_two_parts_conserves_products_and_gradients() -> None:
+    """Gradients of weights come last, and no input waits for one."""
+    split = zero_bubble.apply(llama())
+    apart = [segment for segment in split.segments if segment.weights]
+    assert all(not segment.gradients for segment in split.segments if segment.backward and not segment.weights)
+    whole = [segment for segment in llama().segments if segment.backward]
+    assert [segment.gradients.keys() for segment in apart] == [segment.gradients.keys() for segment in whole]
+    nodes = sum(len(segment.nodes) for segment in split.segments)
+    assert nodes == sum(len(segment.nodes) for segment in llama().segments)
+    blocks = next(segment for segment in apart if segment.name)
+    assert sum(node.operator == "aten::mm" for node in blocks.nodes) == 7  # of a layer's matrices
+    assert zero_bubble.apply(split) == split
+
+
+@pytest.mark.torch_cuda
+def test_weights_that_wait_fill_the_bubble() -> None:
+    """On hosts that take no time, the first stage waits less than with 1F1B."""
+    waits = []
+    for schedule in ("1f1b", "zero-bubble"):
+        job = made(pipeline=4, schedule=schedule)
+        options = Options(host_factor=0.0)
+        result = evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for, composed=True).result
+        waits.append(result.ranks[0].bubble_s)
+    assert waits[1] < waits[0]
 
 
 @pytest.mark.torch_cuda

@@ -58,7 +58,6 @@ def end_of_step(
     *,
     optimizer: str,
     clip: bool,
-    first: bool,
     groups: list[int],
     stages: int = -1,
     update: Sequence[Do] = (),
@@ -68,15 +67,13 @@ def end_of_step(
     """Actions from the end of the last backward pass to the end of the step.
 
     ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``update``: what the
-    optimizer's step ends with. ``first``: the optimizer's states are made.
+    optimizer's step ends with.
     """
     actions = []
     if clip and held:
         actions.append(_clip(held, groups, stages, tables, hosts))
     if optimizer in UPDATES and held:
-        kind = UPDATES[optimizer]
-        actions += [_states(held, kind, tables, hosts)] if first else []
-        actions += [_update(held, kind, tables, hosts), *update]
+        actions += [_update(held, UPDATES[optimizer], tables, hosts), *update]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
     rows.phase = Phase.OTHER
@@ -89,8 +86,11 @@ def end_of_step(
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def _states(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
-    """States and step counters, which are in fp32; they stay."""
+def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes) -> list[Do]:
+    """States and step counters, which are in fp32 and stay: what the first step makes before its update."""
+    if optimizer not in UPDATES or not held:
+        return []
+    kind = UPDATES[optimizer]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     keys: dict[str, Key] = {}
     for one in held:
@@ -101,7 +101,7 @@ def _states(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) ->
                 rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
                 keys[slot] = ("state", slot)
     template = rows.template()
-    return Do(template, tuple(keys[slot] for slot in template.slots))
+    return [Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
 def _launches(held: list[Held]) -> list[tuple[int, int]]:

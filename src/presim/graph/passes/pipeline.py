@@ -8,7 +8,7 @@ memory as messages come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from presim.graph.blocks import rounded
 from presim.graph.hosts import HostTimes
@@ -58,9 +58,13 @@ class Pipeline:
             chunk = step.stage // self._ranks
             if step.kind == FORWARD:
                 actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro)
-            elif step.kind in (BACKWARD, INPUT, WEIGHT):
+            elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += self._used(step) if step.kind == BACKWARD else []
+            elif step.kind == WEIGHT:
+                again = self._again(recomputed(self.backward_runs(step.stage)))
+                actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
                 actions += self._used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages))
@@ -77,6 +81,21 @@ class Pipeline:
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
         return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
+
+    def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
+        """The part of a stage's backward pass that makes gradients of weights, where it is apart.
+
+        ``again``: forward segments and blocks that were recomputed.
+        """
+        chunk, segments = stage // self._ranks, self._graph.segments
+        return tuple(
+            Run(segment, block, micro, (segments[segment].twin, block) in again, chunk)
+            for segment, block in self._stages[stage].weights
+        )
+
+    def _again(self, actions: Sequence[Action]) -> set[tuple[int, int]]:
+        runs = [action for action in actions if isinstance(action, Run) and action.again]
+        return {(self._graph.segments[run.segment].twin, run.block) for run in runs}
 
     def held(self, micros: int) -> frozenset[Key]:
         """Storages that no block frees: what comes and what is sent."""

@@ -1,4 +1,4 @@
-"""Prices that are kept between the plans of a search: equal work on equal hardware is priced once in a process."""
+"""Prices that are remembered: within a process, each signature is priced once per GPU."""
 
 from __future__ import annotations
 

@@ -1,0 +1,71 @@
+"""Speed of the compiled scheduler: steps a second, 1,000 requests of Mooncake's kind, 1 million on 64 replicas.
+
+Each run is checked before its time is printed. CPU time, so that a busy machine says the same.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+import numpy as np
+
+from presim.hardware.choose import choose_cluster
+from presim.serving.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.fast import state
+from presim.serving.model import find
+from presim.serving.plan import Plan
+from presim.serving.simulate import Served, simulate
+from presim.serving.step import build
+from presim.serving.workload import Workload, make
+
+
+def timed(name: str, workload: Workload, fleet: Fleet) -> Served:
+    """Serve, check, print."""
+    begin = time.process_time()
+    served = simulate(workload, fleet)
+    took = time.process_time() - begin
+    assert served.finished.all()
+    assert served.gaps[:, 1].sum() + len(workload) == workload.output.sum()
+    steps, peak = len(served.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    batch = served.steps[:, state.LOG_SEQS].mean()
+    print(
+        f"| {name} | {len(workload):,} | {int(workload.output.sum()):,} | {steps:,} | {batch:.0f} | {took:.1f} | "
+        f"{steps / took:,.0f} | {peak:.1f} |"
+    )
+    return served
+
+
+def main() -> None:
+    """Print a table."""
+    rng = np.random.default_rng(0)
+    limits = Limits(num_gpu_blocks=28_000)
+    engine = Replica(limits, constant_times(1e7, limits))
+    simulate(make("warm", np.zeros(1), np.ones(1), np.ones(1)), Fleet((engine,)))  # compiles, or loads
+    print("| run | requests | output tokens | steps | mean batch | CPU s | steps/s | peak GiB |")
+    print("|---|---|---|---|---|---|---|---|")
+    count = 20_000
+    arrival = np.cumsum(rng.exponential(6e7, count)).astype(np.int64)
+    one = make("one", arrival, rng.integers(100, 2000, count), rng.integers(50, 400, count))
+    timed("one engine", one, Fleet((engine,)))
+    llama = build(find("llama-3-70b"), Plan(tp=8), choose_cluster(gpu="h100-sxm", world_size=8))
+    prompts = np.minimum(rng.lognormal(8.7, 1.0, 1000).astype(np.int64) + 16, 100_000)
+    pieces = prompts // 512
+    chains = rng.integers(0, 200, 1000)
+    ids = np.concatenate([chain * 1000 + np.arange(piece) for chain, piece in zip(chains, pieces)])
+    mooncake = make(
+        "mooncake", np.cumsum(rng.exponential(2.5e8, 1000)).astype(np.int64), prompts, rng.integers(1, 700, 1000),
+        segment_first=np.concatenate([[0], np.cumsum(pieces)]), segments=ids, segment_tokens=512,
+    )  # fmt: skip
+    timed("1,000 long prompts that share prefixes", mooncake, Fleet((Replica(llama.limits, llama.times),)))
+    if "--quick" in sys.argv:
+        return
+    count = 1_000_000
+    arrival = np.cumsum(rng.exponential(1e6, count)).astype(np.int64)
+    many = make("fleet", arrival, rng.integers(100, 1500, count), rng.integers(50, 350, count))
+    timed("64 replicas, least loaded", many, Fleet((engine,) * 64, "least-loaded"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""``presim deploy``: the deployment of a model that serves most within an SLO, and what starts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from presim.serving.metrics import Slo
+    from presim.serving.search import Found, Point
+
+_SHOWN = 8
+
+
+@click.command("deploy")
+@click.argument("model")
+@click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="A GPU that may be used; repeatable.")
+@click.option("--input", "prompt", type=click.IntRange(1), default=1024, show_default=True, help="Prompt tokens.")
+@click.option("--output", type=click.IntRange(1), default=256, show_default=True, help="Output tokens.")
+@click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
+@click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="GPUs of a deployment at most.")
+@click.option("--weights", multiple=True, type=click.Choice(("bf16", "fp8", "fp8-block", "fp4")), help="Types to try.")
+@click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
+@click.option("--json", "json_file", metavar="FILE", help="Write what was found as JSON; - is standard output.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write what starts the best one here.")
+def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
+    """Find the deployment of MODEL with the most tokens a second and GPU within an SLO.
+
+    All plans are judged by their steady state; the best are simulated request by request. --out gets the command, a
+    Compose file and Kubernetes manifests.
+    """
+    from presim.serving import metrics, search
+    from presim.serving.generate import Lengths, Recipe
+    from presim.serving.model import find
+
+    slo = metrics.slo_of(options["slo"])
+    if slo.e2el_ms is not None:
+        raise click.UsageError("an SLO of `presim deploy` is of ttft and tpot; use `presim serve` for e2el")
+    space = search.Space(
+        gpus,
+        weights=options["weights"] or ("bf16", "fp8"),
+        most_gpus=options["max_gpus"],
+        disaggregated=not options["no_disaggregation"],
+    )
+    found = search.search(find(model), space, options["prompt"], options["output"], slo)
+    recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
+    confirmed = [search.confirm(point, recipe, slo) for point in search.spread(found, 3)]
+    if options["out"] is not None and found.best is not None:
+        _write(options["out"], model, found.best)
+    if options["json_file"]:
+        from presim.cli.serve import deliver
+
+        deliver(
+            (json.dumps(_document(found, confirmed), indent=1, sort_keys=True) + "\n").encode(), options["json_file"]
+        )
+    if options["json_file"] != "-":
+        _print(found, confirmed, slo)
+
+
+def _entry(point: Point) -> dict[str, Any]:
+    return {
+        "deployment": point.text,
+        "gpus": point.gpus,
+        "ttft_ms": point.ttft_ms,
+        "tpot_ms": point.tpot_ms,
+        "tokens_per_s_per_gpu": point.per_gpu,
+        "tokens_per_s_per_user": point.per_user,
+    }
+
+
+def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "schema": "presim-deployments/1",
+        "judged": len(found.points),
+        "refused": found.refused,
+        "pareto": [_entry(point) for point in found.pareto],
+        "best": _entry(found.best) if found.best else None,
+        "nearest": _entry(found.nearest) if found.nearest else None,
+        "simulated": confirmed,
+    }
+
+
+def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
+    from presim.serving.search import spread
+
+    click.echo(f"{len(found.points):,} deployments judged, {len(found.pareto)} on the Pareto front.")
+    if found.nearest is not None:
+        near = found.nearest
+        click.echo(
+            f"None keeps the SLO; the nearest: {near.text}, TTFT {near.ttft_ms:.0f} ms, TPOT {near.tpot_ms:.1f} ms"
+        )
+    for point in spread(found, _SHOWN):
+        click.echo(
+            f"  {point.per_gpu:8,.0f} tokens/s/GPU {point.per_user:6.0f} tokens/s/user  TTFT {point.ttft_ms:6.0f} ms  "
+            f"{point.text}"
+        )
+    if confirmed:
+        click.echo("Simulated request by request, from the fewest to the most tokens/s/GPU:")
+    for entry in confirmed:
+        kept = "" if not slo.bounds else (", keeps the SLO" if entry["meets_slo"] else ", breaks the SLO at p99")
+        click.echo(
+            f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "
+            f"{entry['mean_tpot_ms']:.1f} ms{kept}  {entry['deployment']}"
+        )
+    for reason, count in sorted(found.refused.items()):
+        click.echo(f"  not tried further, {count}: {reason}")
+
+
+def _write(folder: Path, model: str, best: Point) -> None:
+    import dataclasses
+
+    from presim.files import make_folder, write_file
+    from presim.serving import deploy
+
+    make_folder(folder)
+    plan = dataclasses.replace(best.engine.plan, max_num_seqs=max(best.batch, 1))
+    role = "decode" if best.prefill_replicas else "any"
+    write_file(folder / "serve.sh", f"#!/bin/sh\nexec {deploy.command(model, plan, role)}\n".encode())
+    write_file(folder / "compose.json", deploy.compose(model, plan, best.replicas, best.prefill_replicas).encode())
+    manifests = deploy.kubernetes(model, plan, best.replicas, best.prefill_replicas)
+    write_file(folder / "kubernetes.json", manifests.encode())

@@ -1,0 +1,122 @@
+"""Backward passes in two: gradients of inputs, which the stage before waits for, and those of weights, which can wait.
+
+Each backward segment becomes two that run block by block: the first has what other segments need, the second the rest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.graph.schema import Node, OperatorGraph, Origin, Segment, Value
+
+
+def apply(graph: OperatorGraph) -> OperatorGraph:
+    """The graph with two segments for each backward segment that makes gradients of parameters."""
+    places: list[tuple[int, int]] = []  # of each segment: where its input part and its weight part go
+    for segment in graph.segments:
+        place = places[-1][1] + 1 if places else 0
+        is_split = segment.backward and bool(segment.gradients) and not segment.weights
+        places.append((place, place + 1 if is_split else place))
+    found: list[Segment] = []
+    numbers: list[dict[int, int]] = []  # of each segment: old -> new number of its values, in the input part
+    for index, segment in enumerate(graph.segments):
+        first, second = places[index]
+        if first == second:
+            found.append(segment)
+            numbers.append({number: number for number in range(len(segment.values))})
+            continue
+        chosen = _needed(segment, _used_elsewhere(graph, index))
+        inputs = [node for place, node in enumerate(segment.nodes) if place in chosen]
+        weights = [node for place, node in enumerate(segment.nodes) if place not in chosen]
+        made = {value for node in inputs for value in _touched(node)}
+        part, moved = _part(segment, inputs, {}, {})
+        beside = {
+            old: Value(Origin.SEGMENT, segment.values[old].bytes, segment=-2 - first, index=moved[old])
+            for old in made
+            if segment.values[old].origin is Origin.OWN
+        }
+        rest, _ = _part(segment, weights, beside, segment.gradients)
+        found += [part, msgspec.structs.replace(rest, weights=True)]
+        numbers.append(moved)
+
+    def of(value: Value) -> Value:
+        again = value.again
+        if value.segment < -1:
+            return msgspec.structs.replace(value, segment=-2 - value.segment)
+        if value.segment < 0:
+            return value
+        index = numbers[value.segment].get(value.index, value.index)
+        return msgspec.structs.replace(value, segment=places[value.segment][0], index=index, again=again)
+
+    moved_segments = tuple(
+        msgspec.structs.replace(
+            segment,
+            values=tuple(of(value) for value in segment.values),
+            twin=places[segment.twin][0] if segment.twin >= 0 else -1,
+        )
+        for segment in found
+    )
+    parameters = tuple(
+        msgspec.structs.replace(one, segment=places[one.segment][0]) if one.segment >= 0 else one
+        for one in graph.parameters
+    )
+    return msgspec.structs.replace(graph, segments=moved_segments, parameters=parameters)
+
+
+def _used_elsewhere(graph: OperatorGraph, index: int) -> set[int]:
+    """Values of a segment that others use, or its next block."""
+    used = {
+        value.index
+        for place, segment in enumerate(graph.segments)
+        if place != index
+        for value in segment.values
+        if value.segment == index
+    }
+    return used | {value.again for value in graph.segments[index].values if value.again >= 0}
+
+
+def _touched(node: Node) -> set[int]:
+    """Values that a node makes or changes."""
+    changed = {node.inputs[place].value for place in node.written}
+    if node.operator.startswith("comm::") and not node.outputs:
+        changed.add(node.inputs[0].value)
+    return changed | {operand.value for operand in node.outputs}
+
+
+def _needed(segment: Segment, wanted: set[int]) -> set[int]:
+    """Places of the nodes that make some values, and all that these are made of."""
+    needed, places = set(wanted), set[int]()
+    for place in range(len(segment.nodes) - 1, -1, -1):
+        node = segment.nodes[place]
+        if _touched(node) & needed:
+            places.add(place)
+            needed |= {operand.value for operand in node.inputs}
+    return places
+
+
+def _part(
+    segment: Segment, nodes: list[Node], beside: dict[int, Value], gradients: dict[str, int]
+) -> tuple[Segment, dict[int, int]]:
+    """A segment of some nodes, and old -> new number of each value in it; those beside are made elsewhere."""
+    touched = {operand.value for node in nodes for operand in (*node.inputs, *node.outputs)}
+    again = {value.again for old, value in enumerate(segment.values) if old in touched and value.again >= 0}
+    used = sorted(touched | set(gradients.values()) | again)
+    numbers = {old: new for new, old in enumerate(used)}
+
+    def value_of(old: int) -> Value:
+        value = beside.get(old, segment.values[old])
+        if value.again < 0:
+            return value
+        return msgspec.structs.replace(value, again=numbers.get(value.again, -1))
+
+    moved = tuple(
+        msgspec.structs.replace(
+            node,
+            inputs=tuple(msgspec.structs.replace(one, value=numbers[one.value]) for one in node.inputs),
+            outputs=tuple(msgspec.structs.replace(one, value=numbers[one.value]) for one in node.outputs),
+        )
+        for node in nodes
+    )
+    made = {name: numbers[index] for name, index in gradients.items()}
+    values = tuple(value_of(old) for old in used)
+    return msgspec.structs.replace(segment, values=values, nodes=moved, gradients=made), numbers

@@ -1,0 +1,148 @@
+"""A job and its evaluation: the stable interface for studies that evaluate many jobs in one process.
+
+>>> import presim
+>>> from presim.hardware import choose_cluster
+>>> job = presim.Job.load("traces/7b")  # doctest: +SKIP
+>>> presim.evaluate(job, choose_cluster(gpu="h200", nodes=2)).step_time_s  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from presim import pipeline
+from presim.cost.chain import Chain, price_trace
+from presim.cost.price import PricedTrace
+from presim.cost.price_cache import remembering
+from presim.engine.options import Options
+from presim.hardware.cluster import Cluster
+from presim.result import Result
+from presim.trace import store
+from presim.trace.coverage import RankCoverage
+from presim.trace.schema import Trace
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """What a trace source delivers: traces, and what is known of the ranks that have none.
+
+    Traces are not changed once they are in a job, so that what is computed from them can be kept.
+    """
+
+    traces: Sequence[Trace]  # ascending by rank
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(
+        default_factory=dict
+    )  # rank with a trace -> the other ranks that do the same
+    coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks were run and compared
+    notes: Sequence[str] = ()  # what a reader of the result should know, as sentences
+    composed: bool = False  # host times are from a table: no machine disturbed them
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Job:
+        """Read a job that was saved by `save` or by ``presim run --save``.
+
+        Raises:
+            InputError: there is no job, or it is damaged.
+        """
+        stored = store.load(directory)
+        manifest = stored.manifest
+        traces = tuple(stored.traces[rank] for rank in sorted(stored.traces))
+        return cls(traces, manifest.others(), manifest.coverage, manifest.notes)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the job; ``presim simulate`` reads it.
+
+        Raises:
+            InputError: the directory cannot be written.
+        """
+        store.save(list(self.traces), directory, stands_for=self.stands_for, coverage=self.coverage, notes=self.notes)
+
+
+class Evaluator:
+    """Evaluates jobs, and keeps between calls what does not change: prepared traces, prices by cluster.
+
+    A call for a job and a cluster that were evaluated before only simulates and analyses.
+    """
+
+    def __init__(self, prices: Sequence[str | os.PathLike[str]] = (), jobs: int = 16) -> None:
+        """Folders of measured tables and learned models; how many jobs' traces and prices are kept."""
+        self._folders = [Path(folder) for folder in prices]
+        self._most = jobs
+        self._prepared: collections.OrderedDict[int, tuple[Job, pipeline.Prepared]] = collections.OrderedDict()
+        self._priced: collections.OrderedDict[tuple[int, bytes], tuple[Trace, PricedTrace]] = collections.OrderedDict()
+        self._chains: dict[tuple[bytes, tuple[tuple[str, str], ...]], Chain] = {}
+
+    def evaluate(self, job: Job, cluster: Cluster, options: Options | None = None) -> Result:
+        """Price a job for a cluster, simulate and analyse it.
+
+        Raises:
+            InputError: the job does not fit the cluster.
+            HangError: its ranks wait for each other for ever.
+        """
+        prepared = self._prepare(job)
+        found = pipeline.evaluate(
+            job.traces,
+            cluster,
+            options,
+            stands_for=job.stands_for,
+            coverage=job.coverage,
+            notes=job.notes,
+            prepared=prepared,
+            pricer=self._price,
+        )
+        return found.result
+
+    def _prepare(self, job: Job) -> pipeline.Prepared:
+        kept = self._prepared.get(id(job))
+        if kept is None or kept[0] is not job:
+            kept = (job, pipeline.prepare(job.traces, composed=job.composed))
+            self._prepared[id(job)] = kept
+        self._prepared.move_to_end(id(job))
+        while len(self._prepared) > self._most:
+            self._prepared.popitem(last=False)
+        return kept[1]
+
+    def _price(self, trace: Trace, cluster: Cluster) -> PricedTrace:
+        """Prices of a trace: those of the last call, else from a chain that remembers signatures."""
+        name = _name(cluster)
+        kept = self._priced.get((id(trace), name))
+        if kept is None or kept[0] is not trace:
+            chain = self._chain(cluster, name, trace.manifest.nccl)
+            kept = (trace, price_trace(trace, cluster, chain, prices=self._folders))
+            self._priced[id(trace), name] = kept
+        self._priced.move_to_end((id(trace), name))
+        while len(self._priced) > 8 * self._most:  # a job has a few captured ranks
+            self._priced.popitem(last=False)
+        return kept[1]
+
+    def _chain(self, cluster: Cluster, name: bytes, nccl: Mapping[str, str]) -> Chain:
+        key = name, tuple(sorted(nccl.items()))
+        if key not in self._chains:
+            self._chains[key] = remembering(Chain.default(cluster, nccl, self._folders))
+        return self._chains[key]
+
+
+def _name(cluster: Cluster) -> bytes:
+    """All figures of a cluster: clusters that differ in any of them have prices of their own."""
+    return msgspec.json.encode(cluster)
+
+
+_shared = Evaluator()
+
+
+def evaluate(job: Job, cluster: Cluster, options: Options | None = None) -> Result:
+    """Evaluate a job on a cluster; calls in one process share prepared traces and prices.
+
+    `Evaluator` has the same with folders of your own prices.
+
+    Raises:
+        InputError: the job does not fit the cluster.
+        HangError: its ranks wait for each other for ever.
+    """
+    return _shared.evaluate(job, cluster, options)

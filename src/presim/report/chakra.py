@@ -1,0 +1,277 @@
+"""A simulated job as Chakra execution traces, which ASTRA-sim and other network simulators replay.
+
+One file a rank, ``NAME.R.et``: length-delimited protobuf messages, `GlobalMetadata` and then `Node`s of the schema
+``et_def.proto`` (mlcommons/chakra, schema/protobuf). Process groups are in ``NAME.groups.json``, by the name that
+collectives have in ``pg_name``.
+
+* Device work is a node; it depends on the work before it on its stream, on the work whose event its stream waited for,
+  and on the host node that issued it.
+* Host time is a node with ``is_cpu_op``; it depends on the host node before it and on the work that the host
+  waited for.
+* Durations are whole microseconds. What rounding takes is carried to the next node of the stream: sums hold.
+* ``comm_size`` counts bytes as nccl-tests do; the tags of sends and receives count them between each pair of ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from presim.cost.price import PricedTrace
+from presim.files import make_folder, write_file
+from presim.trace.collective import Collective
+from presim.trace.representatives import Representatives
+from presim.trace.schema import WAITS, Kind
+from presim.trace.signatures import family
+
+_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
+_KINDS = {  # CollectiveCommType
+    "all_reduce": 0,
+    "reduce": 1,
+    "all_gather": 2,
+    "gather": 3,
+    "scatter": 4,
+    "broadcast": 5,
+    "all_to_all": 6,
+    "reduce_scatter": 7,
+    "barrier": 9,
+}
+_VERSION = "0.0.4"
+
+
+def write(
+    ranks: Mapping[int, PricedTrace],
+    host_ns: Mapping[int, np.ndarray],
+    representatives: Representatives,
+    folder: str | os.PathLike[str],
+    name: str = "presim",
+) -> list[Path]:
+    """Write the traces of all ranks that were simulated; returns the files.
+
+    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts.
+    """
+    target = Path(folder)
+    make_folder(target)
+    files, groups = [], {}
+    for rank, priced in sorted(ranks.items()):
+        path = target / f"{name}.{rank}.et"
+        write_file(path, encode(priced, host_ns[rank]))
+        files.append(path)
+        groups |= {group.name: list(group.ranks) for group in priced.trace.manifest.groups if group.ranks}
+    stands_for = {str(rank): representatives.count(rank) for rank in sorted(ranks)}
+    text = json.dumps({"groups": groups, "ranks_like": stands_for}, indent=2, sort_keys=True) + "\n"
+    write_file(target / f"{name}.groups.json", text.encode())
+    return [*files, target / f"{name}.groups.json"]
+
+
+def encode(priced: PricedTrace, host_ns: np.ndarray) -> bytes:
+    """The nodes of one rank."""
+    messages = schema()
+    metadata = messages["GlobalMetadata"](version=_VERSION)
+    trace = priced.trace
+    metadata.attr.add(name="world_size", uint64_val=trace.manifest.world_size)
+    metadata.attr.add(name="rank", uint64_val=trace.manifest.rank)
+    parts = [_delimited(metadata)]
+    parts += [_delimited(node) for node in _Nodes(priced, host_ns, messages["Node"]).nodes()]
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> tuple[Any, list[Any]]:
+    """The metadata and the nodes of a file, as protobuf messages."""
+    messages = schema()
+    metadata, *nodes = _split(data)
+    return messages["GlobalMetadata"].FromString(metadata), [messages["Node"].FromString(node) for node in nodes]
+
+
+@dataclasses.dataclass
+class _Whole:
+    """Whole microseconds whose sum stays that of the nanoseconds."""
+
+    left_ns: int = 0
+
+    def micros(self, ns: int) -> int:
+        whole, self.left_ns = divmod(ns + self.left_ns, 1000)
+        return whole
+
+
+class _Nodes:
+    """Goes through a trace once."""
+
+    def __init__(self, priced: PricedTrace, host_ns: np.ndarray, node: Any) -> None:
+        self.trace, self._node = priced.trace, node
+        self._durations = priced.durations_ns().tolist()
+        self._host_ns = host_ns.astype(np.int64).tolist()
+        self._number = 0
+        self._on_stream: dict[int, int] = {}  # stream -> its last node
+        self._waits: dict[int, set[int]] = {}  # stream -> nodes that its next one waits for
+        self._recorded: dict[int, int | None] = {}
+        self._host, self._host_waits = 0, set[int]()
+        self._spent = _Whole()
+        self._rounded: dict[int, _Whole] = {}
+        self._tags: Counter[tuple[int, int]] = Counter()
+
+    def nodes(self) -> Iterator[Any]:
+        columns = [self.trace.columns[name].tolist() for name in ("kind", "stream", "object", "signature", "operator")]
+        for entry, (kind, stream, serial, signature, operator) in enumerate(zip(*columns)):
+            yield from self._on_host(self._host_ns[entry])
+            if kind in (Kind.WORK, Kind.COLLECTIVE):
+                yield self._on_device(entry, stream, signature, operator)
+            elif kind == Kind.EVENT_RECORD:
+                self._recorded[serial] = self._on_stream.get(stream)
+            elif kind == Kind.STREAM_WAIT and (awaited := self._recorded.get(serial)) is not None:
+                self._waits.setdefault(stream, set()).add(awaited)
+            elif kind in WAITS:
+                self._host_waits |= self._awaited(Kind(kind), stream, serial)
+
+    def _awaited(self, kind: Kind, stream: int, serial: int) -> set[int]:
+        if kind == Kind.EVENT_SYNC:
+            found: Iterable[int | None] = [self._recorded.get(serial)]
+        elif kind == Kind.STREAM_SYNC:
+            found = [self._on_stream.get(stream)]
+        else:
+            found = self._on_stream.values()
+        return {node for node in found if node is not None}
+
+    def _on_host(self, ns: int) -> Iterator[Any]:
+        micros = self._spent.micros(ns)
+        if not micros and not self._host_waits:
+            return
+        node = self._next("host", _COMPUTE, micros)
+        node.attr.add(name="is_cpu_op", bool_val=True)
+        node.ctrl_deps.extend(sorted({self._host} - {0}))
+        node.data_deps.extend(sorted(self._host_waits))
+        self._host, self._host_waits = node.id, set()
+        yield node
+
+    def _on_device(self, entry: int, stream: int, index: int, operator: int) -> Any:
+        signature = self.trace.signatures[index]
+        micros = self._rounded.setdefault(stream, _Whole()).micros(self._durations[entry])
+        name = self.trace.operators[operator] if operator >= 0 else ""
+        if isinstance(signature, Collective):
+            node = self._next(name or signature.kind, _kind(signature), micros)
+            self._communication(node, signature)
+        else:
+            node = self._next(name or family(signature), _COMPUTE, micros)
+            node.attr.add(name="num_ops", int64_val=int(getattr(signature, "flops", 0)))
+            node.attr.add(name="tensor_size", uint64_val=int(getattr(signature, "bytes", 0)))
+        node.attr.add(name="is_cpu_op", bool_val=False)
+        node.attr.add(name="stream", int64_val=stream)
+        before = {self._on_stream.get(stream, 0)} | self._waits.pop(stream, set())
+        node.data_deps.extend(sorted(before - {0}))
+        node.ctrl_deps.extend(sorted({self._host} - {0}))
+        self._on_stream[stream] = node.id
+        return node
+
+    def _communication(self, node: Any, signature: Collective) -> None:
+        manifest = self.trace.manifest
+        known = 0 <= signature.group < len(manifest.groups)
+        group = manifest.groups[signature.group] if known else None
+        node.attr.add(name="comm_size", int64_val=int(signature.even.bytes))
+        node.attr.add(name="pg_name", string_val=group.name if group else "")
+        node.attr.add(name="comm_priority", int32_val=0)
+        if node.type == _COLLECTIVE:
+            node.attr.add(name="comm_type", int64_val=_KINDS.get(signature.kind, _KINDS["all_to_all"]))
+            return
+        ranks = group.ranks if group else ()
+        peer = ranks[signature.peer] if 0 <= signature.peer < len(ranks) else signature.peer
+        ends = (manifest.rank, peer) if node.type == _SEND else (peer, manifest.rank)
+        for attribute, value in zip(("comm_src", "comm_dst", "comm_tag"), (*ends, self._tags[ends])):
+            node.attr.add(name=attribute, int32_val=int(value))
+        self._tags[ends] += 1
+
+    def _next(self, name: str, kind: int, micros: int) -> Any:
+        self._number += 1
+        return self._node(id=self._number, name=name, type=kind, duration_micros=micros)
+
+
+def _kind(signature: Collective) -> int:
+    return {"send": _SEND, "recv": _RECEIVE}.get(signature.kind, _COLLECTIVE)
+
+
+def _delimited(message: Any) -> bytes:
+    """A message behind its length as a varint."""
+    data: bytes = message.SerializeToString(deterministic=True)
+    left, head = len(data), bytearray()
+    while left > 0x7F:
+        head.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*head, left]) + data
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield data[at : at + size]
+        at += size
+
+
+_FIELDS = {  # message -> fields of the schema that are written: number, name, type, repeated
+    "AttributeProto": (
+        (1, "name", "string", False),
+        (7, "int32_val", "int32", False),
+        (9, "int64_val", "int64", False),
+        (13, "uint64_val", "uint64", False),
+        (27, "bool_val", "bool", False),
+        (29, "string_val", "string", False),
+    ),
+    "GlobalMetadata": ((1, "version", "string", False), (2, "attr", "AttributeProto", True)),
+    "Node": (
+        (1, "id", "uint64", False),
+        (2, "name", "string", False),
+        (3, "type", "int32", False),  # an enum on the wire
+        (4, "ctrl_deps", "uint64", True),
+        (5, "data_deps", "uint64", True),
+        (6, "start_time_micros", "uint64", False),
+        (7, "duration_micros", "uint64", False),
+        (10, "attr", "AttributeProto", True),
+    ),
+}
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """Message classes for the part of the schema that is written here, on the wire as ``et_def.proto`` has it."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    types = {
+        "string": field.TYPE_STRING,
+        "int32": field.TYPE_INT32,
+        "int64": field.TYPE_INT64,
+        "uint64": field.TYPE_UINT64,
+        "bool": field.TYPE_BOOL,
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="presim/et_def.proto", package="ChakraProtoMsg", syntax="proto3")
+    for message, fields in _FIELDS.items():
+        made = file.message_type.add(name=message)
+        values = [name for _, name, _, _ in fields if name.endswith("_val")]
+        if values:
+            made.oneof_decl.add(name="value")
+        for number, name, type_, repeated in fields:
+            one = made.field.add(name=name, number=number)
+            one.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            one.type = types.get(type_, field.TYPE_MESSAGE)
+            if type_ not in types:
+                one.type_name = f".ChakraProtoMsg.{type_}"
+            if name in values:
+                one.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = {name: pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}") for name in _FIELDS}
+    return {name: message_factory.GetMessageClass(message) for name, message in found.items()}

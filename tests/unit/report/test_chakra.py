@@ -1,0 +1,119 @@
+"""Chakra traces: what is written is read back, in an order that can be replayed, with the time that was simulated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from presim.cli import main
+from presim.cost.price import PricedTrace
+from presim.report import chakra
+from presim.trace import store
+from presim.trace.builder import TraceBuilder, default_manifest
+from presim.trace.representatives import Representatives
+from presim.trace.schema import Group, Kind
+from presim.trace.signatures import Collective, Elementwise
+from support import fakes, workloads
+
+
+@pytest.fixture(scope="module")
+def priced() -> PricedTrace:
+    return fakes.priced(workloads.llama_8b(steps=1, layers=2))
+
+
+def nodes(priced: PricedTrace) -> list[object]:
+    host = priced.trace.columns["host_ns"].astype(np.int64)
+    return chakra.decode(chakra.encode(priced, host))[1]
+
+
+def attributes(node: object) -> dict[str, object]:
+    return {one.name: getattr(one, one.WhichOneof("value")) for one in node.attr}  # type: ignore[attr-defined]
+
+
+def test_dependencies_are_of_nodes_that_came_before(priced: PricedTrace) -> None:
+    """A simulator can replay the file as it reads it."""
+    seen: set[int] = set()
+    for node in nodes(priced):
+        assert {*node.ctrl_deps, *node.data_deps} <= seen  # type: ignore[attr-defined]
+        seen.add(node.id)  # type: ignore[attr-defined]
+
+
+def test_all_device_work_is_there_with_its_time(priced: PricedTrace) -> None:
+    """Rounding to microseconds takes less than one of each stream."""
+    trace = priced.trace
+    device = [node for node in nodes(priced) if not attributes(node)["is_cpu_op"]]
+    assert len(device) == int(trace.mask(Kind.WORK, Kind.COLLECTIVE).sum())
+    for stream in np.unique(trace.columns["stream"]).tolist():
+        mine = (trace.columns["stream"] == stream) & trace.mask(Kind.WORK, Kind.COLLECTIVE)
+        written = sum(
+            node.duration_micros  # type: ignore[attr-defined]
+            for node in device
+            if attributes(node)["stream"] == stream
+        )
+        assert 0 <= priced.durations_ns()[mine].sum() / 1000 - written < 1
+
+
+def test_host_time_is_there_within_a_microsecond(priced: PricedTrace) -> None:
+    host = [node for node in nodes(priced) if attributes(node)["is_cpu_op"]]
+    whole = priced.trace.columns["host_ns"].sum() / 1000
+    assert 0 <= whole - sum(node.duration_micros for node in host) < 1  # type: ignore[attr-defined]
+
+
+def test_collectives_have_what_a_feeder_reads(priced: PricedTrace) -> None:
+    found = [node for node in nodes(priced) if node.type == 7]  # type: ignore[attr-defined]
+    assert found
+    for node in found:
+        said = attributes(node)
+        assert said["comm_size"] > 0  # type: ignore[operator]
+        assert said["comm_type"] in (0, 2, 7)
+        assert said["pg_name"]
+
+
+def test_messages_have_ends_and_are_counted_by_pair() -> None:
+    """A send and its receive have the same ends and tag."""
+    built = {}
+    for rank, kind in ((4, "send"), (9, "recv")):
+        manifest = default_manifest()
+        groups = (Group("pp", (4, 9), 2),)
+        manifest = type(manifest)(world_size=16, rank=rank, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups)
+        builder = TraceBuilder(manifest)
+        for _ in range(2):
+            builder.work(Collective(kind, 1024, "bfloat16", 0, peer=1 if kind == "send" else 0))
+        built[rank] = [attributes(node) for node in nodes(fakes.priced(builder.trace()))]
+    ends = [[(said["comm_src"], said["comm_dst"], said["comm_tag"]) for said in built[rank]] for rank in (4, 9)]
+    assert ends[0] == ends[1] == [(4, 9, 0), (4, 9, 1)]
+
+
+def test_a_wait_becomes_a_dependency() -> None:
+    builder = TraceBuilder()
+    builder.work(Elementwise(4, 4, 4, "float32"), stream=0)
+    event = builder.record(stream=0)
+    builder.wait(event, stream=3)
+    builder.work(Elementwise(8, 8, 8, "float32"), stream=3)
+    first, second = nodes(fakes.priced(builder.trace()))
+    assert list(second.data_deps) == [first.id]  # type: ignore[attr-defined]
+
+
+def test_the_same_job_gives_the_same_bytes(priced: PricedTrace, tmp_path: Path) -> None:
+    host = {0: priced.trace.columns["host_ns"].astype(np.int64)}
+    written = []
+    for name in ("a", "b"):
+        files = chakra.write({0: priced}, host, Representatives([0]), tmp_path / name)
+        written.append([file.read_bytes() for file in files])
+    assert written[0] == written[1]
+
+
+def test_the_command_line_writes_a_file_for_each_rank(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
+    out = tmp_path / "et"
+    assert main.run(["simulate", str(tmp_path / "job"), "-q", "--chakra", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["presim.0.et", "presim.groups.json"]
+    groups = json.loads((out / "presim.groups.json").read_text())
+    assert groups["groups"]
+    assert groups["ranks_like"] == {"0": 1} or groups["ranks_like"]["0"] >= 1
+    capsysbinary.readouterr()

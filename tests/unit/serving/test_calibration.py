@@ -1,0 +1,93 @@
+"""Calibrating: a benchmark of a machine that is slower than predicted is met, at its own load and at others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from presim.cli.calibrate import command
+from presim.errors import InputError
+from presim.hardware.choose import choose_cluster
+from presim.serving import calibrate, overheads
+from presim.serving.deployment import Deployment
+from presim.serving.generate import Lengths, Recipe, generate
+from presim.serving.metrics import bench
+from presim.serving.model import find
+from presim.serving.overheads import Overheads
+from presim.serving.plan import Plan
+from presim.serving.simulate import simulate
+from presim.serving.step import Engine, build
+from presim.validation import serving
+
+
+def engine(over: Overheads | None = None) -> Engine:
+    return build(find("llama-3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1), over)
+
+
+def measured(over: Overheads, rate: float, *, each: bool) -> dict[str, object]:
+    load = generate(Recipe(80, Lengths(400, 0.3), Lengths(40), rate=rate, seed=5))
+    found = bench(simulate(load, Deployment(engine(over)).fleet()), each=each)
+    return {**found, "request_rate": rate, "max_concurrency": None}
+
+
+def test_a_slower_machine_is_recognised_and_other_loads_are_met() -> None:
+    """Its steps are 1.3 times as long and its front end takes 60 ms."""
+    slow = dataclasses.replace(Overheads(), step_scale=1.3, input_us=60_000.0)
+    found = calibrate.calibrate(engine(), measured(slow, 10, each=True))
+    assert found.overheads.step_scale == pytest.approx(1.3, rel=0.02)
+    assert found.overheads.input_us == pytest.approx(60_000, rel=0.1)
+    other = measured(slow, 30, each=True)
+    load = calibrate.load_of(other)
+    before, after = (bench(simulate(load, Deployment(engine(o)).fleet())) for o in (Overheads(), found.overheads))
+    for key in ("mean_tpot_ms", "mean_ttft_ms"):
+        truth = float(str(other[key]))
+        assert abs(math.log(after[key] / truth)) < 0.5 * abs(math.log(before[key] / truth))
+
+
+def test_the_verb_reads_a_result_and_writes_overheads(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(measured(Overheads(step_scale=0.9), 10, each=False)))
+    words = ["serving", "llama-3-8b", "--gpu", "h100-sxm", "--from", str(tmp_path / "result.json")]
+    done = CliRunner().invoke(command, [*words, "--out", str(tmp_path / "o.json")])
+    assert done.exit_code == 0, done.output
+    assert overheads.read(tmp_path / "o.json").step_scale < 1
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InputError, match="has no completed"):
+        calibrate.read_result(tmp_path / "other.json")
+
+
+def test_a_benchmark_of_another_machine_is_refused() -> None:
+    with pytest.raises(InputError, match="is not within 8 times"):
+        calibrate.calibrate(engine(), {**measured(Overheads(), 10, each=False), "mean_tpot_ms": 500.0})
+
+
+ROW = {
+    "id": "a",
+    "model": "llama-3-8b",
+    "gpu": "H100 SXM 80GB",
+    "isl": "512",
+    "osl": "32",
+    "concurrency": "4",
+    "tp": "1",
+}
+
+
+def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
+    rows = [
+        {**ROW, "ttft_mean_ms": "60", "tpot_mean_ms": "8", "confidence": "complete"},
+        {**ROW, "model": "nobody", "confidence": "complete"},
+    ]
+    found = serving.predict(rows)
+    assert (
+        float(found[0]["predicted_tpot_low"])
+        < float(found[0]["predicted_tpot"])
+        < float(found[0]["predicted_tpot_high"])
+    )
+    assert found[1]["reason"].startswith("no model 'nobody'")
+    assert "| all complete | tpot | 1 |" in serving.report(found)
+    serving.write(found, tmp_path / "out.csv")
+    assert [row["id"] for row in serving.read(tmp_path / "out.csv")] == ["a", "a"]
