@@ -86,6 +86,7 @@ def _plan_options(function: Any) -> Any:
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the ledger as CSV.")
 @click.option("--html", "html_file", metavar="FILE", help="Write a page with charts that needs nothing else.")
+@click.option("--write", "folder", metavar="DIR", help="Write the best plan, or the launch command with its values.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no table.")
 def command(words: tuple[str, ...], **options: Any) -> int:
     """Find the best plan for training MODEL, or the best arguments of a COMMAND.
@@ -94,14 +95,17 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says.
     """
     from presim.files import check_writable, write_file
+    from presim.search import written
     from presim.search.run import run
     from presim.search.study import encode
     from presim.search.table import csv_text, write
 
-    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "quiet")}
+    outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
     for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
         if path and path != "-":
             check_writable(path)
+    if outputs["folder"]:
+        written.check(outputs["folder"])
     request = _request(words, click.get_current_context().obj or [], options)
     with progress(outputs["quiet"]) as say:
         say("searching")
@@ -118,6 +122,8 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         write_file(outputs["json_file"], encode(answer))
     if not outputs["quiet"] and outputs["json_file"] != "-":
         write(answer, request.work)
+    if outputs["folder"]:
+        written.write(request, answer, outputs["folder"])
     return _code(answer)
 
 

@@ -92,7 +92,7 @@ class Bounds:
         floor = self._floor(mine, cluster)
         data = mine.data(cluster.world_size)
         micro = mine.micro_batches(cluster.world_size)
-        spread = _product(point, _SPREAD)
+        spread = _product(point, _SPREAD) * (mine.tensor if mine.sequence_parallel else 1)
         stages = _at_least_one(point, "pipeline")
         least = mine.virtual * (floor.count // (stages * mine.virtual))  # blocks of the smallest rank
         if mine.stages:

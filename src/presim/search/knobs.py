@@ -164,4 +164,7 @@ def _is_text(hint: Any) -> bool:
 
 def plan_of(point: Mapping[str, Value]) -> dict[str, Value]:
     """The part of a point that is a plan."""
-    return {name: value for name, value in point.items() if name in msgspec.structs.asdict(Plan(sequence=1))}
+    return {name: value for name, value in point.items() if name in _FIELDS}
+
+
+_FIELDS = frozenset(field.name for field in msgspec.structs.fields(Plan))

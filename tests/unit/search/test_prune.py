@@ -38,7 +38,10 @@ LLAMA = {
 FREE = {"tensor": (1, 8), "micro_batch": (1, 2, 16), "recompute": ("none", "full"), "reshard": (True, False)}
 SPACES = {
     "memory is tight": Space(FREE, {"sequence": 8192, "gpu": "a100-40gb-sxm", "nodes": 1}),
-    "everything fits": Space(FREE, {"sequence": 1024, "gpu": "h100-sxm", "nodes": 2}),
+    "everything fits": Space(
+        {"tensor": (1, 2), "context": (1, 2), "micro_batch": (1, 2, 8), "recompute": ("none", "full")},
+        {"sequence": 2048, "gpu": "h100-sxm", "nodes": 2},
+    ),
     "pipelines": Space(
         {"tensor": (1, 4), "pipeline": (1, 2), "virtual": (1, 2), "micro_batch": (1, 2)}
         | {"recompute": ("none", "full"), "data_style": ("fsdp2", "zero1")},
