@@ -14,11 +14,19 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
-EVERYWHERE = {"presim.calibration", "presim.errors", "presim.files", "presim.field_docs", "presim.units"}
+EVERYWHERE = {
+    "presim.calibration",
+    "presim.errors",
+    "presim.files",
+    "presim.plugins",
+    "presim.field_docs",
+    "presim.units",
+}
 MAY_IMPORT = {
     "calibration": set(),
     "errors": set(),
     "files": set(),
+    "plugins": set(),
     "field_docs": set(),
     "units": set(),
     "trace": set(),

@@ -1,4 +1,4 @@
-"""Prices that a user gives: folders of measured tables and learned models (``--prices DIR``)."""
+"""The estimators of operator prices: the user's tables and models (``--prices DIR``), plug-ins, presim's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
+from presim import plugins
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator, models_in
 from presim.cost.measured import table
@@ -14,18 +15,25 @@ from presim.cost.price import Estimator
 from presim.errors import InputError
 from presim.hardware import Gpu
 
+GROUP = "presim.estimators"
+
 
 def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
-    """Who is asked for the price of an operator, in this order: measured, learned, analytic.
+    """The estimators that are asked for operator prices, in this order: measured, plug-ins, learned, analytic.
+
+    A plug-in registers a function of a GPU in the entry-point group ``presim.estimators``; it returns an `Estimator`,
+    or None for a GPU that it does not know.
 
     Raises:
-        InputError: a folder is missing or holds neither tables nor models, or one of its files cannot be used.
+        InputError: a folder is missing or holds neither tables nor models, one of its files cannot be used, or a
+            plug-in cannot be imported.
     """
     check(folders)
     made: list[Estimator] = []
     read = tables(tuple(folders), gpu.id)
     if read.rows:
         made.append(MeasuredEstimator(gpu, read.rows))
+    made += [found for make in plugins.factories(GROUP).values() if (found := make(gpu)) is not None]
     return (*made, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
 
 

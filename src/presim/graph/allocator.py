@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.graph import allocator_loop
+from presim.graph.allocator_loop import Ints
 from presim.trace.schema import Kind
 
 _SMALL = 1 << 20  # kSmallSize: requests up to this are small
@@ -22,6 +24,7 @@ _LARGE_BUFFER = 20 << 20
 _MIN_LARGE = 10 << 20  # kMinLargeAlloc
 _ROUND_LARGE = 2 << 20
 _MIN_BLOCK = 512
+_MANY = 100_000  # entries from which compiling pays, which takes 2 s once a process
 _BASE = 1 << 40  # address of the first segment
 
 
@@ -119,6 +122,21 @@ class Replay:
     def _forget(self, address: int) -> None:
         for table in (self._size, self._before, self._after, self._pool, self._is_free):
             table.pop(address, None)
+
+
+def replay_columns(
+    kinds: Ints, slots: Ints, sizes: Ints, streams: Ints
+) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
+    """`replay` over columns, compiled where there are so many that this pays."""
+    if len(kinds) < _MANY:
+        return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
+    alloc, free = int(Kind.ALLOC), int(Kind.FREE)
+    columns = allocator_loop.columns(kinds, slots, sizes, streams, int((kinds == alloc).sum()))
+    taken = allocator_loop.compiled()(columns, alloc, free)
+    if taken == allocator_loop.FULL:
+        return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
+    segments = [(place, address, size) for place, address, size in columns.taken[:taken].tolist()]
+    return columns.addresses, columns.held, segments
 
 
 def replay(

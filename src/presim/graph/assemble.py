@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.graph.allocator import replay
+from presim.graph.allocator import replay_columns
 from presim.graph.blocks import Placed
 from presim.graph.rows import COLUMNS as ROW_COLUMNS
 from presim.graph.rows import Tables
@@ -72,8 +72,8 @@ def _with_memory(columns: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.
     """Blocks have the addresses and sizes that the allocator gives them; where it takes a segment, an entry says so."""
     kind, slot, value = columns["kind"], columns["slot"], columns["value"]
     rows = np.flatnonzero(np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.RETAG)))
-    given = (column[rows].tolist() for column in (kind, slot, value, columns["stream"]))
-    addresses, held, segments = replay(*given)
+    given = (column[rows] for column in (kind, slot, value, columns["stream"]))
+    addresses, held, segments = replay_columns(*given)
     columns["stream"][rows] = 0  # the host asks, whatever stream a block is for
     objects = np.zeros(len(kind), np.int64)
     objects[rows] = addresses

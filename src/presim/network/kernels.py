@@ -59,9 +59,16 @@ def walk(
             distance[:] = -1
             distance[end] = 0
             queue[0] = end
-            head, tail = 0, 1
+            head, tail, level = 0, 1, 0
             while head < tail:
                 vertex = queue[head]
+                if distance[vertex] > level:  # all that is nearer is known: enough, where all who send here are
+                    level = distance[vertex]
+                    other = flow
+                    while other < len(begins) and ends[other] == end and distance[begins[other]] >= 0:
+                        other += 1
+                    if other == len(begins) or ends[other] != end:
+                        break
                 head += 1
                 if vertex != end and passes[vertex] == 0:
                     continue

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Protocol, Self
 
+from presim import plugins
 from presim.engine.options import Options
-from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.pipeline import Evaluation
 from presim.trace.schema import Trace
@@ -127,31 +126,16 @@ class Providers:
         raise CannotBuildError(_NOBODY)
 
 
-def factories() -> dict[str, Factory]:
-    """The installed plug-ins by name, in the order in which they are asked.
-
-    Raises:
-        InputError: one of them cannot be imported.
-    """
-    found: dict[str, Factory] = {}
-    for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
-        try:
-            found[point.name] = point.load()
-        except (ImportError, AttributeError) as error:
-            raise InputError(
-                f"the plug-in {point.name!r} ({point.value}) of {GROUP} cannot be imported: {error}; "
-                "install it again or uninstall it"
-            ) from error
-    return found
-
-
 @contextlib.contextmanager
 def open_providers(settings: Settings) -> Iterator[Providers]:
     """All installed providers, ready to prepare cases; closed afterwards."""
     from presim.validation.commands import Commands
 
     with contextlib.ExitStack() as stack:
-        providers: list[CaseProvider] = [Commands(settings), *(make(settings) for make in factories().values())]
+        providers: list[CaseProvider] = [
+            Commands(settings),
+            *(make(settings) for make in plugins.factories(GROUP).values()),
+        ]
         for provider in providers:
             stack.callback(provider.close)
         yield Providers(tuple(providers))

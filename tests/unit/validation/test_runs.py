@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from presim.errors import InputError
-from presim.validation import runs
+from presim import plugins
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.runs import GROUP, NotMineError, Providers, Run, Settings, factories, open_providers
+from presim.validation.runs import GROUP, NotMineError, Providers, Run, Settings, open_providers
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,21 +40,6 @@ def install(folder: Path, target: str) -> None:
     (info / "entry_points.txt").write_text(f"[{GROUP}]\nexample = {target}\n")
 
 
-def test_an_installed_plug_in_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "example_cases.py").write_text("def make(settings):\n    return settings\n")
-    install(tmp_path, "example_cases:make")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    make = factories()["example"]
-    assert make(Settings()) == Settings()
-
-
-def test_a_plug_in_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "no_such_module:make")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(InputError, match=r"^the plug-in 'example' \(no_such_module:make\) of presim.cases cannot be"):
-        factories()
-
-
 def test_the_package_of_published_runs_names_a_factory_that_exists() -> None:
     project = tomllib.loads((ROOT / "validation" / "pyproject.toml").read_text())["project"]
     ((_, target),) = project["entry-points"][GROUP].items()
@@ -73,7 +57,7 @@ def test_the_next_provider_is_asked_only_where_one_does_not_know_a_case() -> Non
 
 
 def test_without_plug_ins_presim_has_its_own_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "factories", dict)
+    monkeypatch.setattr(plugins, "factories", lambda group: {})
     with open_providers(Settings()) as providers:
         assert len(providers.each) == 1
         assert not providers.sources_of_tests

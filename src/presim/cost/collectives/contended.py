@@ -16,6 +16,7 @@ from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, run
+from presim.network.flows import Flows, simulate
 from presim.network.topology import Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
@@ -24,6 +25,8 @@ from presim.trace.schema import Group
 NAME = "flow/contended"
 TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
+_RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0)}  # the same rings, so often
+_SENT = 1 << 30  # bytes that flows are simulated with
 _TELLING = 0.001  # of the time alone: less than this is nothing shared
 _UNCERTAIN = 0.1  # added to the uncertainty where flows set the time
 
@@ -51,7 +54,8 @@ class Contended:
         together = tuple(sisters(ranks, cluster.world_size)) if len(ranks) > 1 else (ranks,)
         if sum(flows_of(collective.kind, len(each)) for each in together) > _MOST_FLOWS:
             return msgspec.structs.replace(alone, estimator=TOO_MANY, uncertainty=min(alone.uncertainty + 0.3, 0.9))
-        more = _longer_s(_key(cluster), _Held(cluster), collective.kind, collective.even.bytes, ranks, together)
+        kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
+        more = collective.even.bytes * times * _longer_s(_key(cluster), _Held(cluster), kind, ranks, together)
         if more * 1e9 <= _TELLING * alone.duration_ns:
             return alone
         return msgspec.structs.replace(
@@ -109,10 +113,17 @@ def _topologies(key: bytes, held: _Held) -> tuple[Topology, Topology]:
 
 @functools.lru_cache(maxsize=4096)
 def _longer_s(
-    key: bytes, held: _Held, kind: str, size: int, ranks: tuple[int, ...], together: tuple[tuple[int, ...], ...]
+    key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], together: tuple[tuple[int, ...], ...]
 ) -> float:
-    """What all sisters together take longer on the network than one of them on a fabric that limits nothing."""
+    """For each byte, what all sisters together take longer than one of them on a fabric that limits nothing.
+
+    Rates are fair shares, whatever is sent: where all flows start together, times are in proportion to the bytes.
+    """
     topology, free = _topologies(key, held)
-    crowded = run(topology, [Exchange(kind, size, each) for each in together]).seconds
+    crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
+    assert crowded.shared is not None, "test_contended: at flow level"
     own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
-    return max(0.0, crowded[own] - run(free, [Exchange(kind, size, ranks)]).seconds[0])
+    mine = crowded.flows.owner == own
+    flows = crowded.flows
+    alone = simulate(free, Flows(flows.paths[mine], flows.bytes[mine], flows.start_s[mine], flows.owner[mine]))
+    return max(0.0, float(crowded.shared.end_s[mine].max(initial=0.0)) - alone.seconds) / _SENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from presim import plugins
 from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, rows_of
@@ -12,15 +13,18 @@ from presim.cost.collectives.statistical import Statistical, parameters_of
 from presim.errors import InputError
 from presim.hardware import Cluster
 
+GROUP = "presim.collectives"
 _KEYS = ("model", "measured", "link", "fabric", "statistical")
 
 
 def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -> tuple[CollectiveModel, ...]:
-    """What the cluster's file brings, then the white-box model, which covers everything.
+    """What the cluster's file brings, then plug-ins, then the white-box model, which covers everything.
 
-    A table of measurements comes first. The statistical model is asked where the file says ``model = "statistical"``.
-    Where the file describes the network, groups that share links are simulated flow by flow. ``nccl``: NCCL's variables
-    in the script; measurements stand as they were made, whatever it says.
+    A plug-in registers a function of a cluster and NCCL's variables in the entry-point group ``presim.collectives``; it
+    returns a `CollectiveModel`, or None for a cluster that it does not know. A table of measurements comes first. The
+    statistical model is asked where the file says ``model = "statistical"``. Where the file describes the network,
+    groups that share links are simulated flow by flow. ``nccl``: NCCL's variables in the script; measurements stand as
+    they were made, whatever it says.
     """
     said = cluster.collectives
     if unknown := [key for key in said if key not in _KEYS]:
@@ -35,5 +39,7 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
         raise InputError(
             f'the cluster\'s [collectives] has model = "{chosen}"; there are "white-box" and "statistical"'
         )
+    made = (make(cluster, nccl or {}) for make in plugins.factories(GROUP).values())
+    models += [found for found in made if found is not None]
     base = Hierarchical(nccl)
     return (*models, Contended(base), base) if cluster.network else (*models, base)

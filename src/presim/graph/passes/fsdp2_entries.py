@@ -73,7 +73,8 @@ class Entries:
             rows.work(copy.operator, copy, stream=_COPY_IN)
             rows.record("copied", _COPY_IN)
             rows.wait("copied", _GATHER)
-            rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, self._group), stream=_GATHER)
+            if self._ranks > 1:
+                rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, self._group), stream=_GATHER)
             for event in ("ended", "recorded", "gathered"):
                 rows.record(event, _GATHER)
             rows.free("in", rounded(local))
@@ -186,7 +187,8 @@ class Entries:
             held = rounded(shard * _MASTER)
             rows.alloc("shard", held, Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
             signature = Collective("reduce_scatter", whole, "float32", self._group)
-            rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
+            if self._ranks > 1:
+                rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
             for event in ("ended", "recorded"):
                 rows.record(event, _SCATTER)
             last = _SCATTER

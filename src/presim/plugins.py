@@ -1,0 +1,38 @@
+"""Plug-ins: what installed packages register in presim's entry-point groups.
+
+Groups: ``presim.estimators`` (operator prices), ``presim.collectives`` (prices of collectives), ``presim.cases``
+(validation cases). Packages are looked up when a group is first used, and imported only then.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import metadata
+from typing import Any
+
+from presim.errors import InputError
+
+
+def factories(group: str) -> dict[str, Any]:
+    """The objects of a group by the names of their entry points, in the order of these names.
+
+    Raises:
+        InputError: one of them cannot be imported.
+    """
+    return dict(_loaded(group, tuple(sys.path)))
+
+
+@functools.lru_cache(maxsize=32)
+def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    """By ``path``, because a program may add folders to it."""
+    found: dict[str, Any] = {}
+    for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
+        try:
+            found[point.name] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InputError(
+                f"the plug-in {point.name!r} ({point.value}) of {group} cannot be imported: {error}; "
+                "install it again or uninstall it"
+            ) from error
+    return tuple(found.items())
