@@ -33,17 +33,19 @@ from presim.trace.signatures import Collective
 _PER_LOG = 60  # sizes, spread evenly
 _HEAD = """# Collectives against public logs
 
-White-box model (`Hierarchical`) and TorchSim's statistical model, which was fitted to every second size of the logs of
-the same GPU; both on the other sizes. A log is one collective on so many GPUs in one dataset. Relative errors; bias is
-the signed median (positive: too slow); "within" is the share inside the white-box model's stated 80 %. Constants of
-the white-box model were fitted to sizes of these logs (`calibration/collectives.toml`), not to send/receive, whose
-table of one machine is a copy of another's, nor to RoCE. Made by `validation/collectives.py`.
+This table compares two models with public logs: the white-box model (`Hierarchical`) and TorchSim's statistical model.
+The statistical model was fitted to every second size of the same GPU's logs; both are evaluated on the other sizes. A
+log is one collective on one number of GPUs in one dataset. Errors are relative. Bias is the signed median (positive:
+too slow). "Within" is the share inside the white-box model's 80 % interval. Its constants were fitted to sizes of these
+logs, except for send/receive and RoCE. Made by `validation/collectives.py`.
 
-Of {logs} logs {good} are within a median error of 10 %. The others: Echo's A100 with 40 GB take half as long again
-between 512 KiB and 16 MiB as the A100 of three other datasets, and reach 125 GB/s between nodes where ports of 200
-Gb/s usually give 160: a fit to its own logs (`presim fit --nccl-tests`) meets them to 2 % within a node and 7 %
-between. (Its smaller sizes within a node are left out: one thread launches for all GPUs, which takes as long.)
-vidur's sends between two A100 are a quarter faster than the model.
+Of {logs} logs {good} are within a median error of 10 %. The others:
+
+- Echo's A100 with 40 GB take half as long again between 512 KiB and 16 MiB as the A100 of three other datasets, and
+  reach 125 GB/s between nodes where ports of 200 Gb/s usually give 160. A fit to its own logs (`presim fit
+  --nccl-tests`) meets them to 2 % within a node and 7 % between nodes. Its smaller sizes within a node are left out:
+  one thread launches for all GPUs.
+- vidur's sends between two A100 are a quarter faster than the model.
 
 Datasets: {datasets}.
 

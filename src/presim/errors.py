@@ -23,13 +23,13 @@ class ExitCode(enum.IntEnum):
 
 
 MEANINGS = {
-    ExitCode.STANDS: "The prediction stands. Of other verbs than `run` and `simulate`: done.",
-    ExitCode.BUG: "A bug in presim, with a traceback. Of `doctor`: something is missing.",
-    ExitCode.UNUSABLE: "An option, a file or a script cannot be used, or the script cannot be captured here.",
-    ExitCode.SCRIPT_FAILED: "The script raised, exited with a code of its own, or was killed.",
-    ExitCode.DOES_NOT_FIT: "The job does not fit the GPU's memory.",
+    ExitCode.STANDS: "The prediction stands. For verbs that predict nothing: success.",
+    ExitCode.BUG: "A bug in presim, with a traceback. For `doctor`: something is missing.",
+    ExitCode.UNUSABLE: "An option, file or script cannot be used, or the script cannot be captured here.",
+    ExitCode.SCRIPT_FAILED: "The script raised, exited with an error code, or was killed.",
+    ExitCode.DOES_NOT_FIT: "The job does not fit in the GPU's memory.",
     ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
-    ExitCode.MISUSE: "The script does what CUDA would punish: an index out of range, a copy beyond a block, ….",
+    ExitCode.MISUSE: "The script misuses CUDA: an index out of range, a copy beyond a block, …",
     ExitCode.OVER_BUDGET: "Of `gate`: a job breaks its budget, or no prediction of it stands.",
     ExitCode.INTERRUPTED: "Interrupted with Ctrl-C.",
 }

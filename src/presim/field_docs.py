@@ -1,4 +1,4 @@
-"""How a field is described, in schemas and in the documentation that is made of them."""
+"""Descriptions of fields, for schemas and the documentation that is generated from them."""
 
 from __future__ import annotations
 

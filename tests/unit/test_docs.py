@@ -1,15 +1,26 @@
-"""The documentation that the code writes is up to date."""
+"""Generated pages are up to date, the site builds without a warning and fetches nothing, and code on pages parses."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 def script(name: str) -> ModuleType:
@@ -71,3 +82,39 @@ def test_the_report_in_the_readme_is_described_as_it_is() -> None:
     step, mfu, memory = words.groups()
     for figure in (step, f"{mfu}%", memory):
         assert f">{figure}" in picture
+
+
+def _commands(text: str) -> None:
+    """The lines of a shell session that are typed."""
+    for line in re.findall(r"^\$ (.*)$", text.replace("\\\n", " "), re.MULTILINE):
+        shlex.split(line, comments=True)
+
+
+PARSERS: dict[str, Callable[[str], object]] = {
+    "bash": lambda text: shlex.split(text, comments=True),
+    "console": _commands,
+    "json": json.loads,
+    "python": ast.parse,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+}
+
+
+def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
+    """Strict: each link and anchor resolves, and ``docs/index.md`` lists each page."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 50
+    script = r"<(?:script|img|iframe)[^>]* src=\"?https?:[^>]*>"
+    fetched = re.compile(script + r"|<link[^>]*rel=\"?stylesheet[^>]*https?:[^>]*>")
+    assert not {found for page in pages for found in fetched.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_blocks_parse(page: Path) -> None:
+    """Python, TOML, JSON, YAML and shell sessions."""
+    for indent, language, text in _BLOCK.findall(page.read_text()):
+        PARSERS.get(language, str)(re.sub(f"^{indent}", "", text, flags=re.MULTILINE))

@@ -89,6 +89,7 @@ CLIENTS = {
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
     "presim.graph.export",
+    "presim.serving.vllm_engine",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",
@@ -177,6 +178,7 @@ def test_third_party_imports_are_those_declared() -> None:
     optional = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["fit"]}
     optional |= {"optuna"}  # the extra search; it imports cmaes itself
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
+    optional |= {"vllm"}  # in the process that runs its scheduler
     optional |= {"pytest"}  # in its plug-in, which it loads itself
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
     used = {{"google": "protobuf"}.get(name, name) for name in used}

@@ -38,12 +38,12 @@ def test_host_time_counts_as_the_node_type_says(gpu: str, whose: str) -> None:
     factor = choose_cluster(gpu=gpu, world_size=1).node.host_factor or TYPICAL_FACTOR
     item = evaluated(trace(), gpu)
     assert item.result.step_time_s == evaluated(trace(), gpu, factor).result.step_time_s
-    assert any(f"counts {factor:g} times, as for {whose}" in note for note in item.result.notes)
+    assert any(f"multiplied by {factor:g}, as for {whose}" in note for note in item.result.notes)
 
 
 def test_a_factor_that_is_given_goes_before_the_node_s() -> None:
     item = evaluated(trace(), "a100-80gb-sxm", 3.0)
-    assert any("counts 3 times, as --host-factor says" in note for note in item.result.notes)
+    assert any("multiplied by 3, as --host-factor says" in note for note in item.result.notes)
 
 
 def test_what_disturbed_the_capture_does_not_count() -> None:
@@ -73,6 +73,6 @@ def test_a_busy_machine_whose_cost_was_divided_out_makes_no_wait_shorter(slower:
 def test_a_machine_that_was_slower_because_of_others_makes_no_difference_and_is_named() -> None:
     quiet, busy = evaluated(products([1.0] * 200), "h100-sxm"), evaluated(products([2.5] * 200), "h100-sxm")
     assert busy.result.step_time_s == pytest.approx(quiet.result.step_time_s, rel=1e-3)
-    assert any("took 2.5 times as long as on a machine alone" in note for note in busy.result.notes)
+    assert any("took 2.5 times as long as on an idle machine" in note for note in busy.result.notes)
     assert not any("Other processes" in note for note in busy.result.notes)
-    assert not any("machine alone" in note for note in quiet.result.notes)
+    assert not any("idle machine" in note for note in quiet.result.notes)

@@ -20,7 +20,7 @@ _BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much w
 _SLOWED = 1.2  # times as long: what less is divided out changes little
 _OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
 # Of a rank that is simulated without those that it exchanges with.
-PEERS_READY = "Peers of send and recv are taken to be ready at once: pipeline bubbles are not counted."
+PEERS_READY = "The model assumes that peers of send and recv are ready at once: pipeline bubbles are not counted."
 
 
 def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, contention: bool) -> list[str]:
@@ -37,7 +37,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
 
 def _unmodelled_calls(trace: Trace) -> list[str]:
     calls = sorted(trace.manifest.unmodelled_calls.items(), key=lambda item: (-item[1], item[0]))
-    return [f"{name} was called {times}x and has no semantics in the emulation." for name, times in calls]
+    return [f"{name} was called {times}x; the emulation does not implement it." for name, times in calls]
 
 
 def _guesses(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
@@ -72,7 +72,7 @@ def _other_ranks(trace: Trace) -> list[str]:
     kinds = {signature.kind for signature in trace.signatures if isinstance(signature, Collective)}
     if kinds & {"send", "recv", "send_recv"}:
         return [PEERS_READY]
-    return ["All ranks are taken to reach their collectives together: no stragglers."] if kinds else []
+    return ["The model assumes that all ranks reach each collective at the same time: no stragglers."] if kinds else []
 
 
 def _lengths(trace: Trace) -> list[str]:
@@ -92,8 +92,8 @@ def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> l
     if factor == 1 or not _is_worth_a_note(waits, step):
         return []
     return [
-        f"The device waits {seconds(waits / 1e9)} for the host, whose captured time counts {factor:g} times, {source}; "
-        "--host-factor changes it."
+        f"The device waits {seconds(waits / 1e9)} for the host. Captured host time is multiplied by {factor:g}, "
+        f"{source}; --host-factor changes it."
     ]
 
 
@@ -110,14 +110,14 @@ def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | 
     others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and "
     if slowdown is None and is_busy:
         return [
-            f"{others}host time may come out longer beside them: on an idle machine the device may wait for less than "
+            f"{others}host time may be too long because of them: on an idle machine the device may wait for less than "
             f"{seconds(waits / 1e9)}."
         ]
     if slowdown is None or slowdown < _SLOWED:
         return []
     return [
-        f"{others if is_busy else 'While the script was captured, '}stretches of host work that are known took "
-        f"{slowdown:.2g} times as long as on a machine alone: host time is divided by that."
+        f"{others if is_busy else 'While the script was captured, '}known host work took "
+        f"{slowdown:.2g} times as long as on an idle machine; host time is divided by that."
     ]
 
 
@@ -138,8 +138,8 @@ def _unusual(steps: Steps) -> list[str]:
     ]
 
 
-_NO_STEP = "No step was completed: what there is covers the run until it failed."
-_ONE_STEP = "No optimizer step was seen: the whole run is taken as one step."
+_NO_STEP = "No step was completed: the figures cover the run until it failed."
+_ONE_STEP = "No optimizer step was seen: the whole run counts as one step."
 
 
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
@@ -151,15 +151,16 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
     elif steps.sets_up:
         shown = steps.steady_index + 1
         notes.append(
-            f"Step {shown} is no steady one: {steps.sets_up} in it. More steps (--steps {shown + 2}) show one."
+            f"Step {shown} is not steady: {steps.sets_up} in it. Capture more steps (--steps {shown + 2}) to see a "
+            "steady one."
         )
     elif not steps.is_steady:
-        notes.append("Only one step was captured: it stands for the steady step, its warm-up included.")
+        notes.append("Only one step was captured: it stands for the steady step and includes warm-up.")
     else:
         notes += _unusual(steps)
     ranks = data_parallel_ranks(trace)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
-        notes.append(f"Throughput takes {ranks} of {trace.manifest.world_size} ranks to read different data.")
+        notes.append(f"Throughput assumes that {ranks} of {trace.manifest.world_size} ranks read different data.")
     counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)
     if counted > memory.peak_allocated_bytes:
         missing = gib(counted - memory.peak_allocated_bytes)

@@ -1,4 +1,4 @@
-"""Which communicators a rank makes and connects before its first step and in it, and what that takes."""
+"""Communicators that a rank creates and connects before and in its first step, and the time it takes."""
 
 from __future__ import annotations
 

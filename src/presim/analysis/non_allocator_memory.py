@@ -1,4 +1,4 @@
-"""What a device holds besides the allocator's segments, as named estimates."""
+"""Device memory outside PyTorch's allocator, as named estimates."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import click
     help="Also A under other options of `presim simulate`, in one word: --with '--gpu b200'; repeatable.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the comparison as JSON; - is standard output.")
-@click.option("--html", metavar="FILE", help="Write it as a page that needs nothing else.")
+@click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(
     jobs: tuple[str, ...], variants: tuple[str, ...], json_file: str | None, html: str | None, quiet: bool

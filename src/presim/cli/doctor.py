@@ -1,4 +1,4 @@
-"""``presim doctor``: what is there, what is missing, which command mends it."""
+"""``presim doctor``: check the installation and name the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
-@click.option("--deep", is_flag=True, help="Also start PyTorch on the emulated libraries and make a tensor there.")
+@click.option("--deep", is_flag=True, help="Also start PyTorch on the emulated libraries and create a tensor.")
 def command(as_json: bool, deep: bool) -> int:
-    """Say what is there, what is missing, and which command mends it.
+    """Check the installation and name the command that fixes each problem.
 
     The exit code is 0 if `presim run` would work here, 1 if not.
     """

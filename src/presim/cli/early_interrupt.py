@@ -1,4 +1,4 @@
-"""Ctrl-C while the command line itself is imported, when there is nothing yet to end and nobody yet to catch it."""
+"""Handles Ctrl-C while the command line itself is being imported."""
 
 from __future__ import annotations
 

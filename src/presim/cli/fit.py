@@ -9,30 +9,26 @@ import click
 
 @click.command("fit")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
-@click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is the cluster's file.")
+@click.option("--nccl-tests", is_flag=True, help="DATA are logs of nccl-tests; --out is a cluster file.")
 @click.option(
     "--update",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="DATA are profiler traces of a job's ranks; the statistical model of this cluster's file learns from them.",
+    help="DATA are profiler traces of a job's ranks, from which this cluster file's statistical model learns.",
 )
-@click.option("--out", required=True, metavar="PATH", type=click.Path(path_type=Path), help="Where the result goes.")
+@click.option("--out", required=True, metavar="PATH", type=click.Path(path_type=Path), help="File or folder to write.")
 @click.option(
-    "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, where the logs' name for it is unknown."
+    "--gpu", default="", metavar="ID", help="With --nccl-tests: the GPU, if presim does not know the logs' name for it."
 )
-@click.option(
-    "--node", default="", metavar="ID", help="With --nccl-tests: the node type, where not the GPU's usual one."
-)
-@click.option(
-    "--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, where not the node's usual one."
-)
+@click.option("--node", default="", metavar="ID", help="With --nccl-tests: the node type, if not the GPU's usual one.")
+@click.option("--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, if not the node's usual one.")
 @click.option(
     "--rows",
     type=click.IntRange(0),
     default=0,
     metavar="N",
     show_default=True,
-    help="Use at most N rows of each kind in each table, the same ones every time; 0: all.",
+    help="Use at most N rows of each kind in each table, always the same ones; 0: all.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def command(
@@ -48,19 +44,18 @@ def command(
 ) -> None:
     """Fit prices to the measurements in DATA.
 
-    DATA are checkouts of public datasets of operators (aiconfigurator, NeuSight, vidur, Frontier, SimuMax), which
-    presim knows by their folders; --out is a folder for model files, one a class of work and GPU. Rows that cannot be
-    true are counted and left out; a class with too few rows gets no model. Each file says what made it and how well it
-    holds on shapes that the fit did not see. The same data give the same files.
+    DATA are checkouts of public datasets of operators (aiconfigurator, NeuSight, vidur, Frontier, SimuMax), recognised
+    by their folders. --out is a folder for model files, one for each class of work and GPU. Impossible rows are counted
+    and dropped; a class with too few rows gets no model. Each file records its data and its error on held-out shapes.
+    The same data give the same files.
 
-    With --nccl-tests a cluster's file is made of logs of nccl-tests, for --cluster of the other verbs: constants of the
-    model of collectives, fitted to the logs, and the measurements themselves. Each log is of one collective on so many
-    ranks; give logs of one node and of several, as many as there are. Half of the sizes are kept aside to say how well
-    the constants hold. Folders of logs (*.log) are read, too, and tables of collectives by aiconfigurator, vTrain,
-    vidur and Frontier.
+    With --nccl-tests, presim writes a cluster file for --cluster of other verbs. It contains fitted constants of the
+    collective model, and the measurements. Each log covers one collective on one number of ranks; give logs of one node
+    and of several. Half of the sizes are held out to report the error. Folders of logs (*.log) and the collective
+    tables of aiconfigurator, vTrain, vidur and Frontier work too.
 
-    With --update the statistical model of such a file is moved towards the collectives that PyTorch's profiler saw on
-    two or more ranks of a job: the shortest time of all ranks is the collective's own, the rest is late ranks.
+    With --update, the statistical model of such a file learns from collectives that PyTorch's profiler recorded on two
+    or more ranks. The shortest time over all ranks is the collective's own; the rest is late ranks.
     """
     if update and nccl_tests:
         raise click.UsageError("--nccl-tests makes a cluster's file and --update moves one: call fit once for each")

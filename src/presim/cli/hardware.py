@@ -21,7 +21,7 @@ _LEAST_WIDTH = 76  # of a terminal: with less, figures would lose digits
 
 @click.group("hardware")
 def hardware() -> None:
-    """List the known GPUs, nodes and fabrics, or show one with its sources."""
+    """List GPUs, node types and fabrics, or show one with its sources."""
 
 
 command = hardware
@@ -30,10 +30,10 @@ command = hardware
 @hardware.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def list_(as_json: bool) -> None:
-    """List the GPUs, node types and fabrics that presim knows.
+    """List the GPUs, node types and fabrics of the catalogue.
 
-    Any of them can be given in a TOML file of your own instead; `presim hardware show ID --toml` prints one to
-    start from.
+    You can use a TOML file of your own instead of any of them; `presim hardware show ID --toml` prints one to start
+    from.
     """
     from presim.hardware import fabrics, gpus, nodes
 
@@ -45,12 +45,12 @@ def list_(as_json: bool) -> None:
 
 @hardware.command("show")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON: one unit per quantity, as inside presim.")
-@click.option("--toml", "as_toml", is_flag=True, help="Print its file, to start your own from.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with presim's internal units.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print its TOML file, to start your own from.")
 def show(name: str, as_json: bool, as_toml: bool) -> None:
     """Show one GPU, node type or fabric: every figure with its source.
 
-    NAME is an id, an alias, or the path of a TOML file of your own, which is checked on the way.
+    NAME is an id, an alias, or the path of a TOML file, which is also checked.
     """
     if as_json and as_toml:
         raise click.UsageError("--json and --toml are two answers; ask for one")

@@ -15,26 +15,26 @@ with early_interrupt.EarlyInterrupt():
 
 _BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {
-    "run": "Run a script on an emulated GPU and predict what a cluster would make of it.",
-    "simulate": "Price and simulate a saved trace, for the same or other hardware.",
-    "graph": "Take a model as a graph of operators, or look into one.",
+    "run": "Run a script on an emulated GPU and predict its performance on a cluster.",
+    "simulate": "Simulate a saved trace on the same or other hardware.",
+    "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
     "serve": "Predict what engines that serve a model deliver under a load.",
-    "search": "Find the best plan for a model, or the best arguments of a command.",
+    "search": "Find the best plan for a model, or the best arguments for a command.",
     "deploy": "Find the deployment of a model that serves most within an SLO.",
-    "report": "Show a result that was kept, or make a page of it.",
-    "compare": "Compare results: what changed in time and memory, part by part.",
-    "explain": "Say what limits a saved job and what would help, each candidate simulated.",
-    "training": "Say how long a whole training takes and what it costs, with failures and checkpoints.",
-    "gate": "Hold jobs against budgets for step time and memory, in CI.",
-    "trace": "Look into a saved trace.",
-    "profile": "Measure operators on this machine's GPU, or import what others measured.",
-    "network": "Show a network, or how long a collective takes on it and which links are to blame.",
-    "hardware": "List the known GPUs, nodes and fabrics, or show one with its sources.",
+    "report": "Show a saved result, or write it as an HTML page.",
+    "compare": "Show what changed between predictions in time and memory, part by part.",
+    "explain": "Show what limits a saved job and what would help, with each candidate simulated.",
+    "training": "Estimate the duration and cost of a whole training, with failures and checkpoints.",
+    "gate": "Check jobs against budgets for step time and memory, in CI.",
+    "trace": "Inspect a saved trace.",
+    "profile": "Measure operators on this machine's GPU, or import measurements.",
+    "network": "Show a network, or how long a collective takes on it and which links limit it.",
+    "hardware": "List GPUs, node types and fabrics, or show one with its sources.",
     "calibrate": "Correct predictions of serving by a benchmark of your own.",
     "fit": "Fit prices to measurements.",
-    "validate": "Run published cases and write what presim says beside what was measured.",
-    "doctor": "Say what is there, what is missing, and which command mends it.",
+    "validate": "Compare predictions with measured runs.",
+    "doctor": "Check the installation and name the command that fixes each problem.",
 }
 
 
@@ -77,10 +77,10 @@ class Verbs(click.Group):
 )
 @click.version_option(package_name="presim", message="presim %(version)s")
 def cli() -> None:
-    """Rehearse a GPU job before anyone pays for it.
+    """Predict a GPU job on a machine without GPUs.
 
-    presim runs a real, unmodified PyTorch program on a machine without GPUs and predicts its step time, memory and
-    bottlenecks on the cluster you name.
+    presim runs an unmodified PyTorch program without GPUs and predicts its step time, memory and bottlenecks on the
+    cluster you name.
     """
 
 

@@ -26,13 +26,17 @@ def cluster_options(function: _Function) -> _Function:
     """``--gpu --node --fabric --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
     for option in reversed(
         (
-            click.option("--gpu", metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file of your own."),
-            click.option("--node", metavar="ID", help="Node type, likewise; default: the GPU's usual one."),
-            click.option("--fabric", metavar="ID", help="Network, likewise; default: the node's usual one."),
+            click.option("--gpu", metavar="ID", help="GPU: a catalogue id such as h100-sxm, or a TOML file."),
+            click.option("--node", metavar="ID", help="Node type: id or TOML file. Default: the GPU's usual one."),
+            click.option(
+                "--fabric", metavar="ID", help="Network: id or TOML file. Default: the node type's usual one."
+            ),
             click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes."),
-            click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="GPUs used in each node."),
-            click.option("--world-size", type=click.IntRange(1), metavar="N", help="GPUs in all, instead of --nodes."),
-            click.option("--cluster", metavar="FILE", help="A TOML file that describes the cluster."),
+            click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="GPUs per node."),
+            click.option(
+                "--world-size", type=click.IntRange(1), metavar="N", help="Total number of GPUs, instead of --nodes."
+            ),
+            click.option("--cluster", metavar="FILE", help="TOML file that describes the cluster."),
         )
     ):
         function = option(function)
@@ -49,14 +53,14 @@ def engine_options(function: _Function) -> _Function:
                 is_flag=True,
                 default=True,
                 flag_value=False,
-                help="Let kernels and collectives that overlap not slow each other, to compare.",
+                help="Do not slow down kernels and collectives that overlap.",
             ),
             click.option(
                 "--host-factor",
                 type=click.FloatRange(0),
                 metavar="X",
-                help="Time that the cluster's hosts take over presim's reference host; default: the node type's, else "
-                "a typical GPU server's.",
+                help="CPU time of the cluster's hosts relative to presim's reference host. Default: the node type's "
+                "factor.",
             ),
             click.option(
                 "--host-time",
@@ -65,13 +69,13 @@ def engine_options(function: _Function) -> _Function:
                 metavar="0|1",
                 show_default=True,
                 callback=lambda context, option, value: bool(value),
-                help="0: the host takes no time, neither for its own work nor for launches.",
+                help="0: the host takes no time, neither for its own work nor for kernel launches.",
             ),
             click.option(
                 "--prices",
                 multiple=True,
                 metavar="DIR",
-                help="Folder with measured tables or fitted models that go before presim's own; repeatable.",
+                help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
             ),
             click.option(
                 "--bandwidth",
@@ -131,11 +135,11 @@ def output_options(function: _Function) -> _Function:
     named = functools.partial(click.option, metavar="FILE", callback=_file)
     for option in reversed(
         (
-            named("--json", "json_file", help="Write the result as JSON; - is standard output."),
-            named("--html", help="Write the report as a page that needs nothing else."),
-            named("--perfetto", help="Write the timeline, for ui.perfetto.dev."),
-            named("--memory-snapshot", help="Write memory, for pytorch.org/memory_viz."),
-            click.option("--chakra", metavar="DIR", help="Write Chakra execution traces, for ASTRA-sim."),
+            named("--json", "json_file", help="Write the result as JSON; - writes to standard output."),
+            named("--html", help="Write the report as one self-contained HTML page."),
+            named("--perfetto", help="Write the timeline for ui.perfetto.dev."),
+            named("--memory-snapshot", help="Write the allocation history for pytorch.org/memory_viz."),
+            click.option("--chakra", metavar="DIR", help="Write Chakra execution traces for ASTRA-sim."),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
         )
     ):

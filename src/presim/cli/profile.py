@@ -8,15 +8,17 @@ import click
 
 
 @click.command("profile")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the table is.")
-@click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Measure what this saved trace holds.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the table.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="DIR", help="Measure the operators of this saved trace."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
     default=600.0,
     metavar="S",
     show_default=True,
-    help="Stop after so long; the next call goes on.",
+    help="Time budget; the next call continues.",
 )
 @click.option(
     "--import",
@@ -24,18 +26,18 @@ import click
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="DATA",
-    help="Take rows from a profiler's trace or a public dataset instead of measuring; repeatable.",
+    help="Import a profiler's trace or a public dataset instead of measuring. Repeatable.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, ...], quiet: bool) -> None:
-    """Measure operators on this machine's GPU and keep their times in a table for --prices.
+    """Measure operators on this machine's GPU and store their times in a table for --prices.
 
-    Without --trace a standard sweep is measured, in minutes: products (FP8 and groups too), attention, elementwise
-    work, norms, softmax, reductions, optimizers, look-ups and copies.
-    One GPU is enough to price a job for a thousand. What the table in DIR has is not measured again, so a call that was
-    stopped is simply repeated. With --import no GPU is needed: rows come from traces of PyTorch's profiler
-    (record_shapes=True) or from the datasets that presim fit reads, and are added to the tables in DIR. DATA may be
-    aiconfigurator, the package from PyPI.
+    Without --trace a standard sweep is measured, in minutes: products (also FP8 and grouped), attention, elementwise
+    work, norms, softmax, reductions, optimizers, look-ups and copies. One GPU is enough to price a job for a thousand.
+    Operators that the table already has are skipped, so repeat a call that was stopped.
+
+    With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from datasets
+    that `presim fit` reads, and are added to the tables in DIR. DATA may be `aiconfigurator`, the package from PyPI.
     """
     lines = _imported(imports, out) if imports else _measured(out, trace, seconds, quiet)
     if not quiet:

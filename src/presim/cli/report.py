@@ -10,9 +10,9 @@ import click
 
 @click.command("report")
 @click.argument("result", metavar="RESULT.json", type=click.Path(path_type=Path))
-@click.option("--html", metavar="FILE", help="Write the report as a page that needs nothing else, and print none.")
+@click.option("--html", metavar="FILE", help="Write the report as one self-contained HTML page instead of printing it.")
 def command(result: Path, html: str | None) -> None:
-    """Show the result that `presim run --json` or `presim simulate --json` wrote."""
+    """Show a result that `presim run --json` or `presim simulate --json` wrote."""
     from presim.errors import InputError
     from presim.files import check_writable
     from presim.report import json

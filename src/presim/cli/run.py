@@ -17,15 +17,15 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default="auto",
     metavar="RANKS",
     show_default=True,
-    help="Ranks to capture: auto finds out which differ; all; or ranks and ranges such as 0,8,16-23.",
+    help="Ranks to capture: auto (one of each kind), all, or ranks and ranges such as 0,8,16-23.",
 )
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="The same as --ranks R.")
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="Same as --ranks R.")
 @click.option(
     "--check",
     "checks",
     type=click.IntRange(0),
     metavar="N",
-    help="With auto: other ranks to run and compare; 0: none. Default: all of a world of up to 16, else a sample.",
+    help="With auto: number of other ranks to run and compare; 0: none. Default: all up to 16 ranks, else a sample.",
 )
 @click.option(
     "--check-time",
@@ -33,7 +33,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default=60.0,
     metavar="SECONDS",
     show_default=True,
-    help="With auto: start no further ranks to compare after this time.",
+    help="With auto: start no further comparisons after this time.",
 )
 @click.option(
     "--steps",
@@ -49,27 +49,27 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default=600.0,
     metavar="SECONDS",
     show_default=True,
-    help="Give up on a script that takes longer to capture.",
+    help="Stop a script that takes longer to capture.",
 )
 @click.option(
     "--sanitize",
     is_flag=True,
-    help="Stop where a stream uses a tensor without waiting for another stream's use (PyTorch's CUDA sanitizer).",
+    help="Stop at the first missing synchronisation between streams (PyTorch's CUDA sanitizer).",
 )
-@click.option("--live", is_flag=True, help="The script's own clocks show the cluster's time while it runs.")
-@click.option("--save", metavar="DIR", help="Keep the trace, for `presim simulate`.")
+@click.option("--live", is_flag=True, help="Show the cluster's simulated time to the script's clocks while it runs.")
+@click.option("--save", metavar="DIR", help="Save the trace for `presim simulate`.")
 @click.option(
     "--profile-missing",
     is_flag=True,
-    help="Measure on this machine's GPU what the first --prices folder lacks, and keep it there.",
+    help="Measure on this machine's GPU what the first --prices folder lacks, and store it there.",
 )
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as in `python -m`.")
+@click.option("-m", "module", is_flag=True, help="Treat SCRIPT as a module, as in `python -m`.")
 @click.option(
     "--values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Who answers for values that are not computed: loss, gradient_norm, number, routing, token, eos, eos_after, "
-    "watchdog; or a file of such lines; `off` computes none. May be repeated.",
+    help="Policy for values that are not computed: loss, gradient_norm, number, routing, token, eos, eos_after, "
+    "watchdog; or a file of such lines; `off` computes no values. Repeatable.",
 )
 @click.option(
     "--draws",
@@ -77,19 +77,19 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default=1,
     metavar="N",
     show_default=True,
-    help="Capture N times, each with other experts drawn by --values routing, and give percentiles of the step time.",
+    help="Capture N times with different seeds of --values routing and report percentiles of the step time.",
 )
 @engine_options
 @output_options
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(script: str, args: tuple[str, ...], **options: Any) -> int:
-    """Run SCRIPT with ARGS on an emulated GPU and predict what the cluster would make of it.
+    """Run SCRIPT with ARGS on an emulated GPU and predict its performance on a cluster.
 
-    SCRIPT ARGS may be a launch command: torchrun, accelerate launch, deepspeed, srun, mpirun, python. Its options say
-    how many ranks there are, and each rank finds the environment that the launcher would give it; without a launcher
-    that is torchrun's. The script runs unmodified in a process of its own. Nothing is computed on the device: what it
-    was asked for is recorded, priced for the cluster and simulated.
+    SCRIPT ARGS may be a launch command: torchrun, accelerate launch, deepspeed, srun, mpirun, python. Its options set
+    the number of ranks, and each rank gets the environment that the launcher would give it (torchrun's if there is no
+    launcher). The script runs unmodified in a process of its own. The device computes nothing: its work is recorded,
+    priced for the cluster and simulated.
     """
     from presim.cli.progress import progress
     from presim.errors import InputError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from presim.serving.deployment import Deployment
+    from presim.serving.deployment import Deployment, Prediction
     from presim.serving.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
@@ -114,6 +114,9 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.option(
     "--speed", type=click.FloatRange(0, min_open=True), default=1.0, help="Of --listen: simulated over real time."
 )
+@click.option(
+    "--engine", type=click.Choice(("fast", "vllm")), default="fast", help="vllm: run its scheduler, too, and compare."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
@@ -126,7 +129,8 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     from presim.serving.deployment import predict
 
     outputs = {
-        name: options.pop(name) for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed")
+        name: options.pop(name)
+        for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed", "engine")
     }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
@@ -135,6 +139,8 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
         return _listen(deployment, outputs["listen"], outputs["speed"])
     workload = _workload(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
+    if outputs["engine"] == "vllm":
+        _hold_against_vllm(prediction)
     if outputs["html"]:
         from presim.serving import page
 
@@ -150,6 +156,21 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
         Console(highlight=False).print(record.screen(prediction))
     return int(ExitCode.STANDS)
+
+
+def _hold_against_vllm(prediction: Prediction) -> None:
+    """Serve the same with vLLM's own scheduler, and say where the compiled one differs."""
+    from presim.capture.setup.shim import SHIM_DIRECTORY
+    from presim.serving import real
+
+    fleet = prediction.deployment.fleet()
+    mine, theirs = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
+    same = int(((mine.first == theirs.first) & (mine.last == theirs.last)).sum())
+    click.echo(
+        f"vLLM's own scheduler: {theirs.steps:,} steps, compiled {len(mine.steps):,}; {same:,} of {len(mine.first):,} "
+        "requests have the same first and last token to the nanosecond",
+        err=True,
+    )
 
 
 def _listen(deployment: Deployment, port: int, speed: float) -> int:

@@ -12,14 +12,14 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.command("simulate")
 @click.argument("directory", metavar="DIR")
 @cluster_options
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="Report on this captured rank; default: the lowest.")
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to report on. Default: the lowest.")
 @engine_options
 @output_options
 def command(directory: str, **options: Any) -> int:
-    """Price and simulate the trace in DIR, which `presim run --save` made.
+    """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.
 
-    Without options the cluster is the one that was captured for. Another GPU, or another split of the same number of
-    GPUs into nodes, needs no new capture; another number of GPUs does, because message sizes depend on it.
+    Without options the cluster is the one of the capture. Another GPU, or the same number of GPUs on other nodes, needs
+    no new capture. Another number of GPUs does, because message sizes depend on it.
     """
     from presim.options import EvaluationOptions
     from presim.verbs import evaluate_saved

@@ -9,11 +9,11 @@ import click
 
 @click.command("trace")
 @click.argument("directory", metavar="DIR")
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="This captured rank; default: the lowest.")
-@click.option("--entries", metavar="A:B", help="Also list the entries from A up to, not including, B.")
+@click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to show. Default: the lowest.")
+@click.option("--entries", metavar="A:B", help="Also list entries A up to, not including, B.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 def command(directory: str, rank: int | None, entries: str | None, as_json: bool) -> None:
-    """Look into the trace in DIR: counts, signatures, streams, collectives, and single entries."""
+    """Inspect the trace in DIR: counts, signatures, streams, collectives, and single entries."""
     from presim.report import trace_view
     from presim.trace import store
 

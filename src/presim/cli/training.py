@@ -35,7 +35,7 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--runs", type=click.IntRange(1), default=200, show_default=True, help="Trainings to simulate.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
-@click.option("--html", metavar="FILE", help="Write it as a page that needs nothing else.")
+@click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(job: str, json_file: str | None, html: str | None, quiet: bool, **options: Any) -> None:
     """Say how long a training on a token budget takes, and what it costs.

@@ -1,4 +1,4 @@
-"""A job goes at the pace of its slowest GPU.
+"""Slowdown by the slowest GPU of a job.
 
 GPUs of one model differ by a few percent in what they reach under load: chips, cooling and power are not all alike
 (Sinha et al., Not All GPUs Are Created Equal, SC 2022: 8 % between the GPUs of a cluster on average). Ranks meet in

@@ -1,4 +1,4 @@
-"""From a priced signature to what it asks of its GPU: the features that `presim.cost.overlap` goes by."""
+"""The shares of a GPU's resources that priced work uses; `presim.cost.overlap` derives slowdown from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the ranks that meet in an all-to-all agree on its parts: what one sends is what the other receives.
+"""Checks that ranks in an all-to-all agree on sizes: what one sends is what the other receives.
 
 Only ranks that were captured themselves are compared: what a rank receives from one that another stands for is that
 one's to say.

@@ -1,4 +1,4 @@
-"""Forgetting ops that nothing can ask about any more, so that a live engine takes no more memory the longer it runs.
+"""Removes finished ops from a live engine, so that its memory does not grow with the run.
 
 A rank's ops are forgotten from the first one on. What stays has its numbers moved down; what points to a forgotten op
 then points nowhere, which means the same to the loop: there is nothing left to wait for.

@@ -1,4 +1,4 @@
-"""What the figures rest on and what bounds them: origins of prices, limits, values that were read back."""
+"""Result fields about origins of prices, limits, and device values that were read back."""
 
 from __future__ import annotations
 

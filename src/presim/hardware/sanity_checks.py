@@ -1,4 +1,4 @@
-"""Figures that cannot be: a peak above what the units can do at their clock, a bandwidth that the bus cannot carry.
+"""Finds impossible hardware figures: peaks above the units' clock rate, bandwidths above the bus.
 
 Catches sparse peaks taken for dense ones, bits for bytes and totals of both directions for one.
 """

@@ -1,4 +1,4 @@
-"""Which collectives of ranks that run meet, as they become known: the n-th call of each member on a communicator.
+"""Matches collectives of running ranks: the n-th call of each member on a communicator.
 
 `presim.engine.matching` decides the same from whole traces. Here a communicator is known by who stands for its members,
 position by position, and by the name that its ranks have for it. Where ranks that stand for each other's peers have

@@ -1,4 +1,4 @@
-"""How long others wait for ranks that do nothing, and what is said then."""
+"""How long other ranks wait for a rank that is idle, and the error when the time is over."""
 
 from __future__ import annotations
 

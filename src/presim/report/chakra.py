@@ -60,7 +60,8 @@ def write(
     """
     target = Path(folder)
     make_folder(target)
-    files, groups = [], {}
+    files: list[Path] = []
+    groups: dict[str, list[int]] = {}
     for rank, priced in sorted(ranks.items()):
         path = target / f"{name}.{rank}.et"
         write_file(path, encode(priced, host_ns[rank]))

@@ -1,4 +1,4 @@
-"""How fast the machine was while a trace was captured, told by stretches of host work that are known from elsewhere.
+"""Estimates how fast the machine was during a capture, from host work whose duration is known.
 
 Between the same two entries of the same module, or within one of PyTorch's own operators, the host runs the same code
 in every program: what differs is how much of the caches and cores other processes took. ``known_stretches.parquet``

@@ -1,4 +1,4 @@
-"""JSON that says first what it is: magic and version stand in all files of a saved trace."""
+"""JSON with magic and version in front, as in all files of a saved trace."""
 
 from __future__ import annotations
 

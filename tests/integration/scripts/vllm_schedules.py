@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from presim.serving.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.fast import state
 from presim.serving.simulate import simulate
+from presim.serving.vllm_engine import Engine
 from presim.serving.workload import Workload, make
-from support.vllm_scheduler import Engine
 
 STEP = 1000
 
@@ -64,14 +64,17 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
     return limits, workload
 
 
-def scheduled(limits: Limits, workload: Workload) -> tuple[list[dict[int, int]], list[int]]:
+def scheduled(
+    limits: Limits, workload: Workload
+) -> tuple[list[dict[int, int]], list[int], tuple[list[int], list[int]]]:
     """What the fast simulator does: requests and tokens of each step, and free blocks behind it."""
     fleet = Fleet((Replica(limits, constant_times(STEP, limits)),))
     served = simulate(workload, fleet, record=True, compiled=False)
     steps: list[dict[int, int]] = [{} for _ in served.steps]
     for step, item, tokens in served.schedule.tolist():
         steps[step][item] = tokens
-    return steps, (limits.num_gpu_blocks - 1 - served.steps[:, state.LOG_USED]).tolist()
+    free = (limits.num_gpu_blocks - 1 - served.steps[:, state.LOG_USED]).tolist()
+    return steps, free, (served.first.tolist(), served.last.tolist())
 
 
 @given(cases())
@@ -79,9 +82,11 @@ def scheduled(limits: Limits, workload: Workload) -> tuple[list[dict[int, int]],
 def every_step_is_the_same(case: tuple[Limits, Workload]) -> None:
     limits, workload = case
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(limits, Path(folder))
-        engine.serve(workload, STEP)
-    steps, free = scheduled(limits, workload)
+        engine = Engine(limits, constant_times(STEP, limits), Path(folder))
+        first, last = engine.serve(workload)
+    steps, free, (begun, ended) = scheduled(limits, workload)
+    assert first.tolist() == begun
+    assert last.tolist() == ended
     assert [list(step.items()) for step in steps] == [list(step.items()) for step in engine.steps]
     assert free == engine.free_blocks
 

@@ -82,7 +82,7 @@ def test_a_failed_script_has_a_result_without_a_step_time() -> None:
     assert result.exit == "out_of_memory"
     assert result.step_time_s is None
     assert result.throughput.tokens_per_s is None
-    assert result.notes == ["No step was completed: what there is covers the run until it failed."]
+    assert result.notes == ["No step was completed: the figures cover the run until it failed."]
 
 
 def test_an_empty_trace_has_a_result() -> None:

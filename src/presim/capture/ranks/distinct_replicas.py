@@ -1,4 +1,4 @@
-"""Replicas that did the same are of one kind: the first of them stands for the others."""
+"""Groups replicas that did the same; the first of each group stands for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether some processes do nothing any more: nobody of them can change what another one waits for."""
+"""Detects that processes are idle, so that none of them can unblock another."""
 
 from __future__ import annotations
 

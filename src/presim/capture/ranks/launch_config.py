@@ -1,4 +1,4 @@
-"""What runs together, and in which surroundings: said before a process starts."""
+"""The settings of a capture that are fixed before its processes start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rank processes that run together on this machine need to exchange small payloads (shim/libs/nccl_mail.h)."""
+"""Settings by which rank processes on this machine exchange small payloads (shim/libs/nccl_mail.h)."""
 
 from __future__ import annotations
 

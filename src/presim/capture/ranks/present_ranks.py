@@ -1,4 +1,4 @@
-"""Which ranks run, and what the store says in the name of those that do not.
+"""The ranks that run, and the values that the store answers in place of absent ranks.
 
 A store's key does not tell who would set it. Where that matters the ranks' own side says it: groups of ranks wrap their
 store in a prefix that lists the present members (`group_prefix`), and what a rank posts for others carries its number

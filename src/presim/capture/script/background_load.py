@@ -1,4 +1,4 @@
-"""How much of the machine other processes used while the script ran: beside them host time comes out longer."""
+"""Measures the CPU time that other processes used during a capture; it lengthens measured host time."""
 
 from __future__ import annotations
 

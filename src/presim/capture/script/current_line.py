@@ -1,4 +1,4 @@
-"""Which line a script is at: asked by a signal, answered by Python's fault handler even where the script hangs in C."""
+"""Finds the line that a script is at, also from another process while the script hangs in C code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of what observes: never simulated, while the script's own may be."""
+"""The real clock for code that observes a script whose own clock may be simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C++ files compiled together: what all of them include is read once and not once for each of them."""
+"""Unity build: compiles several C++ files as one, so that shared headers are parsed once."""
 
 from __future__ import annotations
 

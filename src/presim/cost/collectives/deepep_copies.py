@@ -1,4 +1,4 @@
-"""Copies of tokens by the warps of an SM, as DeepEP's kernels for training and prompts make them.
+"""Time in which SMs copy tokens, in DeepEP's kernels for training and prefill.
 
 Half of the SMs send, each to all ranks of its host: its warps copy a token for every rank that gets it, and after a
 window of them the rank is told, once all writes have arrived (deepseek-ai/DeepEP, csrc/kernels/intranode.cu). Between

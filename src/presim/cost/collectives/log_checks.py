@@ -1,4 +1,4 @@
-"""Which figures of nccl-tests' logs a fit goes by: each once, and none that the wires do not allow."""
+"""Selects the rows of nccl-tests logs for a fit: no duplicates, and none faster than the wires allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives that PyTorch's profiler saw on several ranks of a job: what each took, and what late ranks added.
+"""Collectives in traces of PyTorch's profiler from several ranks: own duration, and delay by late ranks.
 
 A collective's kernel waits for the other ranks: on the rank that comes last it takes what the wires need, on the others
 longer. So the shortest time of all ranks is the collective's own, and the third quartile over it the straggler ratio
