@@ -54,12 +54,19 @@ def take_(model: str, out: str, dtype: str) -> None:
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples.")
 @click.option("--seq", "sequence", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of each.")
 @click.option("--depth", type=click.IntRange(0), default=3, show_default=True, help="Levels of modules.")
+@click.option("--plot", metavar="FILE", help="Draw the forward pass of one block as SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
-def show(model: str, batch: int, sequence: int, depth: int, as_json: bool) -> None:
+def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as_json: bool) -> None:
     """Show FLOPs, bytes and parameters of the modules in GRAPH, for one batch and sequence length."""
     from presim.graph import store, summary
 
-    modules = summary.by_module(store.load(model), batch, sequence, depth)
+    graph = store.load(model)
+    if plot is not None:
+        from presim.files import write_file
+        from presim.graph.plot import svg
+
+        write_file(plot, svg(graph, batch, sequence).encode())
+    modules = summary.by_module(graph, batch, sequence, depth)
     if as_json:
         sys.stdout.buffer.write(summary.encode(modules))
     else:

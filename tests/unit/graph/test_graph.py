@@ -79,6 +79,16 @@ def test_forward_and_backward_have_the_flops_of_the_model() -> None:
     assert mlp.flops == 3 * 2 * 2 * 512 * 3 * 256 * 512
 
 
+def test_a_block_is_drawn_with_each_of_its_modules(tmp_path: Path) -> None:
+    from xml.etree import ElementTree
+
+    store.save(llama(), tmp_path / "g")
+    assert main.run(["graph", "show", str(tmp_path / "g"), "--plot", str(tmp_path / "block.svg")]) == 0
+    words = [one.text for one in ElementTree.parse(tmp_path / "block.svg").iter() if one.tag.endswith("text")]
+    assert {"input_layernorm", "self_attn.q_proj", "self_attn", "mlp.down_proj"} <= set(words)
+    assert f"{2 * 4096 * 256 * 512 / 1e9:,.1f} GFLOP" in " ".join(word or "" for word in words)
+
+
 def test_products_grow_with_the_batch_and_the_sequence() -> None:
     """One graph serves all of both; attention grows with the square of the sequence."""
     one, two = (flops(llama(), Plan(sequence=512, micro_batch=batch)) for batch in (1, 2))

@@ -165,3 +165,8 @@ def test_all_cases_are_answered(trace: Trace) -> None:
     cases = [Case(ROW), Case({**ROW, "id": "y", "gpu": ""})]
     answers = {case.id: prediction.reason for case, prediction in solve_all(cases, providers(Kept(trace)), jobs=1)}
     assert answers == {"x": "", "y": "gpu is not given"}
+
+
+def test_a_case_without_framework_is_left_to_other_providers(trace: Trace) -> None:
+    reason = solved(Case({**ROW, "framework": ""}), Kept(trace)).reason
+    assert reason.startswith("the case names neither a command nor a saved job")
