@@ -58,10 +58,13 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
         channel = np.array([*table, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
         channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
         keys.append(np.where(channel >= 0, channel << 32 | _occurrence(channel), -1))
-    unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    numbers = np.asarray(inverse, np.int64).reshape(-1) - int(len(unique) > 0 and unique[0] == -1)
+    all_keys = np.concatenate(keys)
+    meets = np.flatnonzero(all_keys >= 0)  # few of all entries: only these are sorted
+    unique, inverse = np.unique(all_keys[meets], return_inverse=True)
+    numbers = np.full(len(all_keys), -1, np.int64)
+    numbers[meets] = inverse.reshape(-1)
     match = np.split(numbers, np.cumsum([len(trace) for trace in traces])[:-1])
-    of_match = unique[unique >= 0] >> 32
+    of_match = unique >> 32
     result = Matching(match, _needed(traces, numbers, of_match, channels), of_match, tuple(channels))
     _compare(traces, result)
     compare_parts(traces, match, [_seats(trace, communicators) for trace in traces])

@@ -63,8 +63,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
     entries = np.flatnonzero(all_codes != _NO_OP)
     code = all_codes[entries]
-    streams, slot = np.unique(columns["stream"][entries].astype(np.int64), return_inverse=True)
-    slot = slot.astype(np.int64).reshape(-1)
+    streams, slot = _slots(columns["stream"][entries].astype(np.int64))
     following, slot_first = _links(code, slot, len(streams))
     duration = priced.durations_ns()[entries]
     if len(duration) and int(duration.min()) < 0:
@@ -101,6 +100,14 @@ def host_ns(trace: Trace, options: Options) -> Ints:
     slept = np.where(trace.columns["kind"] == Kind.HOST_WAIT, trace.columns["value"], 0)
     result: Ints = slept + scaled + options.calls.of(trace)
     return result
+
+
+def _slots(stream: Ints) -> tuple[Ints, Ints]:
+    """Streams, ascending, and for each op the place of its own; counted, because sorting took a third of the time."""
+    streams = np.flatnonzero(np.bincount(stream)).astype(np.int64)
+    place = np.zeros(int(stream.max(initial=-1)) + 1, np.int64)
+    place[streams] = np.arange(len(streams))
+    return streams, place[stream]
 
 
 def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:

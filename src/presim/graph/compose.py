@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import msgspec
+import numpy as np
+
 from presim.errors import InputError
 from presim.graph import stages
 from presim.graph.assemble import assemble
@@ -32,7 +35,7 @@ from presim.graph.schema import OperatorGraph
 from presim.graph.transforms import quantisation, registry
 from presim.graph.units import Unit, units
 from presim.hardware.cluster import Cluster
-from presim.trace.schema import Category, Group, Manifest, Phase, Trace
+from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
 
 _TENSOR_HOSTS = (
     "With tensor parallelism host times are of a table of DTensor's launches that is too low: a step of Llama 3.1 8B "
@@ -75,7 +78,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
         )
     job = _Job(graph, plan, cluster)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
-    traces = tuple(job.trace(stage, place) for stage, place in enumerate(places))
+    traces = tuple(_with_peaks(job.trace(stage, place)) for stage, place in enumerate(places))
     notes = [*([_TENSOR_HOSTS] if _style(plan) == "dtensor" else []), *job.notes]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
         notes.append(_EVEN_EXPERTS)
@@ -207,6 +210,17 @@ class _Job:
             node=cluster.node.id,
             fabric=cluster.fabric.id,
         )
+
+
+def _with_peaks(trace: Trace) -> Trace:
+    """With the allocator's own peaks, as captures have them."""
+    kind, value = trace.columns["kind"], trace.columns["value"]
+    change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
+    peaks = {
+        "peak_allocated_bytes": int(np.cumsum(change).max(initial=0)),
+        "peak_reserved_bytes": int(value[kind == Kind.SEGMENT_ALLOC].sum()),
+    }
+    return dataclasses.replace(trace, manifest=msgspec.structs.replace(trace.manifest, allocator=peaks))
 
 
 def _style(plan: Plan) -> str:

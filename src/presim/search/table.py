@@ -55,7 +55,7 @@ def _fates(answer: Answer) -> Text:
 
 
 def _plans(answer: Answer, work: Work) -> Table:
-    knobs = [name for name in answer.varied if len(answer.varied[name]) > 1]
+    knobs = _varying(answer)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", justify="right")
     for knob in knobs:
@@ -78,6 +78,10 @@ def _plans(answer: Answer, work: Work) -> Table:
             cells.append("-" if value is None else OBJECTIVES[name].said(value))
         table.add_row(*cells, style="bold" if place == 1 else "")
     return table
+
+
+def _varying(answer: Answer) -> list[str]:
+    return [name for name, values in answer.varied.items() if len(values) > 1]
 
 
 def _extra(answer: Answer, work: Work) -> list[str]:
@@ -122,7 +126,7 @@ def _why(answer: Answer) -> list[str]:
             for name, value in answer.loses.items()
             if abs(value) > _SEEN * sum(map(abs, answer.loses.values()))
         ]
-        lines.append(f"The second, {show(second.point, list(answer.varied))}, beside the first: {', '.join(parts)}")
+        lines.append(f"The second, {show(second.point, _varying(answer))}, beside the first: {', '.join(parts)}")
     return lines
 
 
@@ -134,7 +138,7 @@ def _misfits(answer: Answer) -> str:
     if not lacking:
         return ""
     shown = [
-        f"{show(trial.point, list(answer.varied))} by {three_digits(_lack(trial) / GIB)} GiB" for trial in lacking[:3]
+        f"{show(trial.point, _varying(answer))} by {three_digits(_lack(trial) / GIB)} GiB" for trial in lacking[:3]
     ]
     return f"{len(lacking):,} do not fit; the nearest: {'; '.join(shown)}"
 

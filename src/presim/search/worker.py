@@ -54,7 +54,10 @@ def main() -> None:
             reply = evaluator.evaluate(point)
         except Exception as error:  # noqa: BLE001  a bug in one plan must not end a search of thousands; it is shown
             reply = Reply(fate="failed", words=f"presim's own error: {type(error).__name__}: {error}"[:400])
-        send(out, msgspec.msgpack.encode(reply))
+        try:
+            send(out, msgspec.msgpack.encode(reply))
+        except BrokenPipeError:  # the search was killed
+            os._exit(0)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ BAD = [
     ("benchmarks/frameworks", ("no",), "error: there is no row no; there are torchtitan, megatron"),
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
-    ("benchmarks/guides", ("no",), "error: there is no page no; there are com"),
+    ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
         for name in ("differing_ranks", "engine", "learned_prices", "world_size")

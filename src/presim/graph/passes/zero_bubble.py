@@ -1,13 +1,14 @@
 """Backward passes in two: gradients of inputs, which the stage before waits for, and those of weights, which can wait.
 
 Each backward segment becomes two that run block by block: the first has what other segments need, the second the rest.
+As in PyTorch, what forward saved stays until the second has run.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from presim.graph.schema import Node, OperatorGraph, Origin, Segment, Value
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
@@ -35,7 +36,7 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
             for old in made
             if segment.values[old].origin is Origin.OWN
         }
-        rest, _ = _part(segment, weights, beside, segment.gradients)
+        rest, _ = _part(segment, [*weights, _retained(graph, segment)], beside, segment.gradients)
         found += [part, msgspec.structs.replace(rest, weights=True)]
         numbers.append(moved)
 
@@ -61,6 +62,16 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
         for one in graph.parameters
     )
     return msgspec.structs.replace(graph, segments=moved_segments, parameters=parameters)
+
+
+def _retained(graph: OperatorGraph, segment: Segment) -> Node:
+    """No work, but the last use of all that the forward pass saved."""
+    saved = [
+        index
+        for index, value in enumerate(segment.values)
+        if value.segment >= 0 and not graph.segments[value.segment].backward
+    ]
+    return Node("aten::alias", "", tuple(Operand(index, 0, "", 0) for index in saved), (), view=True)
 
 
 def _used_elsewhere(graph: OperatorGraph, index: int) -> set[int]:
