@@ -17,7 +17,7 @@ from presim.serving.deployment import Prediction
 from presim.serving.fast import state
 
 Floats = NDArray[np.float64]
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 220, 62, 34
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 100, 34
 _COLOURS = ("#0b68cb", "#cd2b31", "#18794e")
 _POINTS = 400
 _STYLE = (
@@ -85,6 +85,10 @@ def _thin(line: Line) -> Line:
     return line[0], line[1][::every], line[2][::every]
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def draw(lines: Sequence[Line], across: str, up: str) -> str:
     """Lines over each other as an SVG, both axes from their least to their most."""
     xs, ys = np.concatenate([line[1] for line in lines]), np.concatenate([line[2] for line in lines])
@@ -106,8 +110,8 @@ def draw(lines: Sequence[Line], across: str, up: str) -> str:
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         if len(lines) > 1:
             parts.append(f'<text x="{_LEFT + 8 + 80 * place}" y="22" style="fill:{colour}">{html.escape(name)}</text>')
-    parts.append(f'<text x="{_LEFT - 4}" y="18" text-anchor="end">{high:.4g} {up}</text>')
-    parts.append(f'<text x="{_LEFT - 4}" y="{10 + tall}" text-anchor="end">{low:.4g}</text>')
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{left:.4g} {across}</text>')
-    parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{right:.4g} {across}</text></svg>')
+    parts.append(f'<text x="{_LEFT - 4}" y="18" text-anchor="end">{_number(high)} {up}</text>')
+    parts.append(f'<text x="{_LEFT - 4}" y="{10 + tall}" text-anchor="end">{_number(low)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')
+    parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{_number(right)} {across}</text></svg>')
     return "".join(parts)

@@ -144,6 +144,14 @@ def test_keys_and_values_move_one_transfer_at_a_time() -> None:
     assert served.first[1] >= served.first[0]
 
 
+def test_hits_of_prefill_replicas_are_kept() -> None:
+    """What the decoding replica loads is no hit of its cache, and does not hide that of the first."""
+    shared = {"segment_first": np.arange(3), "segments": np.zeros(2), "segment_tokens": 32}
+    workload = make("two", np.array([0, 50 * STEP]), np.full(2, 48), np.full(2, 4), **shared)
+    served = serve(workload, engine(role="prefill"), engine(role="decode"))
+    assert served.hits.tolist() == [0, 32]
+
+
 def test_a_replica_serves_from_its_birth_to_its_end() -> None:
     late = engine(born_ns=10 * STEP)
     early = engine(gone_ns=10 * STEP)

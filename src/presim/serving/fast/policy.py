@@ -261,7 +261,7 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> 
         s.table[s.row[item] * p.row_blocks[0] + place] = block
     s.blocks[item] = hit
     s.cached[item] = hit
-    if s.status[item] == WAITING:
+    if s.status[item] == WAITING and s.loaded[item] == 0:
         s.hits[item] = hit * size
     extend(p, s, item, need)
     s.computed[item] = computed
