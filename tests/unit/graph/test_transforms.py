@@ -118,6 +118,12 @@ def test_cuda_graphs_take_no_host_time() -> None:
     assert int(trace(cuda_graphs=True).columns["host_ns"].sum()) < int(trace().columns["host_ns"].sum()) / 50
 
 
+@pytest.mark.parametrize("name", [*FUSIONS, "recompute-selective", "fp8-row"])
+def test_passes_follow_parallel_ones(name: str) -> None:
+    """What a parallel pass leaves behind is not the doing of those after it."""
+    assert len(trace(name, tensor=2, sequence_parallel=True)) > 0
+
+
 def drops_a_parameter(graph: OperatorGraph) -> OperatorGraph:
     return msgspec.structs.replace(graph, parameters=graph.parameters[1:])
 

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph, Origin, Segment
 from presim.graph.units import size
 
 
 def check(graph: OperatorGraph, before: OperatorGraph, name: str) -> None:
-    """Raise where a pass broke a graph.
+    """Raise where a pass broke a graph; what was so before is not its doing.
 
     Raises:
         InputError: with the pass, the operator and what is wrong.
     """
     _check_parameters(graph, before, name)
+    known = None
+    for problem in problems(graph):
+        known = set(problems(before)) if known is None else known
+        if problem not in known:
+            raise InputError(f"the pass {name} broke the graph: {problem}; correct the pass")
+
+
+def problems(graph: OperatorGraph) -> Iterator[str]:
+    """Operators that could not run, in words."""
     for index, segment in enumerate(graph.segments):
+        whole = True
         for node in segment.nodes:
             for operand in (*node.inputs, *node.outputs):
                 if not (0 <= operand.value < len(segment.values)):
-                    raise _broken(name, segment, node.operator, f"names value {operand.value}, which is not there")
+                    whole = False
+                    yield _said(segment, node.operator, f"names value {operand.value}, which is not there")
                 if not (0 <= operand.shape < len(graph.shapes) and 0 <= operand.stride < len(graph.shapes)):
-                    raise _broken(name, segment, node.operator, f"names shape {operand.shape}, which is not there")
-        _check_order(segment, name)
-        _check_origins(graph, index, name)
+                    yield _said(segment, node.operator, f"names shape {operand.shape}, which is not there")
+        if whole:
+            yield from _in_order(segment)
+            yield from _from_elsewhere(graph, index)
 
 
 def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str) -> None:
@@ -38,17 +52,17 @@ def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str) ->
         )
 
 
-def _check_order(segment: Segment, name: str) -> None:
+def _in_order(segment: Segment) -> Iterator[str]:
     made = {index for index, value in enumerate(segment.values) if value.origin is not Origin.OWN}
     for node in segment.nodes:
         written = {node.inputs[place].value for place in node.written}
         for operand in node.inputs:
             if operand.value not in made and operand.value not in written:
-                raise _broken(name, segment, node.operator, f"uses value {operand.value} before any operator made it")
+                yield _said(segment, node.operator, f"uses value {operand.value} before any operator made it")
         made |= {operand.value for operand in node.outputs} | written
 
 
-def _check_origins(graph: OperatorGraph, index: int, name: str) -> None:
+def _from_elsewhere(graph: OperatorGraph, index: int) -> Iterator[str]:
     """Values from other segments are made there, or were there before."""
     segment = graph.segments[index]
     for place, value in enumerate(segment.values):
@@ -58,9 +72,7 @@ def _check_origins(graph: OperatorGraph, index: int, name: str) -> None:
         theirs = other.values[value.index] if value.index < len(other.values) else None
         made = theirs is not None and (theirs.origin is not Origin.OWN or _is_made(other, value.index))
         if not made:
-            raise _broken(
-                name, segment, f"value {place}", f"comes from segment {value.segment}, where no operator makes it"
-            )
+            yield _said(segment, f"value {place}", f"comes from segment {value.segment}, where no operator makes it")
 
 
 def _is_used(segment: Segment, place: int) -> bool:
@@ -73,6 +85,5 @@ def _is_made(segment: Segment, place: int) -> bool:
     )
 
 
-def _broken(name: str, segment: Segment, what: str, why: str) -> InputError:
-    where = f"{'backward' if segment.backward else 'forward'} of {segment.name or 'the model'}"
-    return InputError(f"the pass {name} broke the graph: {what} in the {where} {why}; correct the pass")
+def _said(segment: Segment, what: str, why: str) -> str:
+    return f"{what} in the {'backward' if segment.backward else 'forward'} of {segment.name or 'the model'} {why}"
