@@ -121,7 +121,7 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
 
-    MODEL is a known name (llama-3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
+    MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
     the model's shape; requests are scheduled as vLLM's own scheduler does.
     """
     from presim.errors import ExitCode

@@ -110,7 +110,12 @@ class Model:
 @functools.cache
 def _table() -> dict[str, dict[str, Any]]:
     tables: dict[str, dict[str, Any]] = tomllib.loads(_TABLE.read_text())
-    return {name.lower(): {**table, "id": key} for key, table in tables.items() for name in (key, *table["names"])}
+    return {_plain(name): {**table, "id": key} for key, table in tables.items() for name in (key, *table["names"])}
+
+
+def _plain(name: str) -> str:
+    """A name without what people write in several ways: llama-3-8b is llama3-8b."""
+    return name.lower().replace("llama-", "llama")
 
 
 def names() -> list[str]:
@@ -120,7 +125,7 @@ def names() -> list[str]:
 
 def find(word: str) -> Model:
     """The model that a word means: a known name, a ``config.json``, or a folder that has one."""
-    if (table := _table().get(word.lower())) is not None:
+    if (table := _table().get(_plain(word))) is not None:
         return from_config(table, str(table["id"]))
     path = Path(word)
     path = path / "config.json" if path.is_dir() else path
@@ -130,7 +135,7 @@ def find(word: str) -> Model:
         except ValueError as error:
             raise InputError(f"{path} is no JSON ({error}); name a model's config.json") from error
         return from_config(config, path.parent.name or str(path))
-    near = difflib.get_close_matches(word.lower(), _table(), 3)
+    near = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
         f"no model {word!r} is known here"
         + (f"; did you mean {' or '.join(near)}?" if near else "")

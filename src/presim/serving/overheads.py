@@ -14,9 +14,7 @@ from presim.hardware import Cluster
 class Overheads:
     """Each with where it is from; `presim calibrate` and options replace them."""
 
-    # Scheduling, input preparation and launch of a step, and taking its output in. Doubt stays: the figures are of
-    # vLLM's own scheduler timed on presim's reference machine (benchmarks/serving_host.py), and the runner's share is
-    # as large again, as in profiles that users of vLLM show.
+    # Scheduling, input preparation and launch of a step, and taking its output in. Estimates: nobody timed them here.
     host_us: float = 600.0
     host_sequence_us: float = 4.0
     back_us: float = 300.0
@@ -31,7 +29,7 @@ class Overheads:
     # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
     launch_us: float = 6.0
     step_scale: float = 1.0  # of all device time: what a calibration found
-    origin: str = "presim's defaults"
+    origin: str = "presim's estimates"
 
 
 # Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a

@@ -26,7 +26,7 @@ from presim.validation import serving
 
 
 def engine(over: Overheads | None = None) -> Engine:
-    return build(find("llama-3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1), over)
+    return build(find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm", world_size=1), over)
 
 
 def measured(over: Overheads, rate: float, *, each: bool) -> dict[str, object]:
@@ -51,7 +51,7 @@ def test_a_slower_machine_is_recognised_and_other_loads_are_met() -> None:
 
 def test_the_verb_reads_a_result_and_writes_overheads(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(measured(Overheads(step_scale=0.9), 10, each=False)))
-    words = ["serving", "llama-3-8b", "--gpu", "h100-sxm", "--from", str(tmp_path / "result.json")]
+    words = ["serving", "llama3-8b", "--gpu", "h100-sxm", "--from", str(tmp_path / "result.json")]
     done = CliRunner().invoke(command, [*words, "--out", str(tmp_path / "o.json")])
     assert done.exit_code == 0, done.output
     assert overheads.read(tmp_path / "o.json").step_scale < 1
@@ -67,7 +67,7 @@ def test_a_benchmark_of_another_machine_is_refused() -> None:
 
 ROW = {
     "id": "a",
-    "model": "llama-3-8b",
+    "model": "llama3-8b",
     "gpu": "H100 SXM 80GB",
     "isl": "512",
     "osl": "32",

@@ -52,7 +52,7 @@ def test_slos_are_read_as_vllm_reads_them() -> None:
         slo_of(["ttft"])
 
 
-SMALL = ("llama-3-8b", "--gpu", "h100-sxm", "--requests", "60", "--input", "300", "--output", "20", "--json", "-")
+SMALL = ("llama3-8b", "--gpu", "h100-sxm", "--requests", "60", "--input", "300", "--output", "20", "--json", "-")
 
 
 def serve(*words: str) -> Result:

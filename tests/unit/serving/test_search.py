@@ -22,7 +22,7 @@ SMALL = Space(("h100-sxm",), tps=(1, 2), pps=(1, 2), weights=("bf16",), budgets=
 
 
 def test_no_point_of_the_front_is_worse_in_both() -> None:
-    found = search(find("llama-3-8b"), SMALL, 512, 128, Slo(ttft_ms=300, tpot_ms=20))
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo(ttft_ms=300, tpot_ms=20))
     front = found.pareto
     assert len(front) > 3
     for point in front:
@@ -34,7 +34,7 @@ def test_no_point_of_the_front_is_worse_in_both() -> None:
 
 def test_the_closed_form_is_near_the_simulation() -> None:
     """TPOT and throughput of engines that prefill and decode, within a quarter."""
-    found = search(find("llama-3-8b"), SMALL, 512, 128, Slo())
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo())
     chosen = [point for point in found.points if not point.prefill_replicas and point.batch in (1, 16, 64)]
     recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
     for point in chosen:
@@ -49,7 +49,7 @@ def test_a_search_without_any_plan_says_why() -> None:
 
 
 def test_an_slo_that_nothing_keeps_names_the_nearest() -> None:
-    found = search(find("llama-3-8b"), SMALL, 512, 128, Slo(tpot_ms=0.5))
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo(tpot_ms=0.5))
     assert found.best is None
     assert found.nearest is not None
 
@@ -74,10 +74,10 @@ def test_manifests_hold_each_engine() -> None:
 
 
 def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
-    words = "llama-3-8b --gpu h100-sxm --input 512 --output 64 --slo tpot:20 --max-gpus 2 --weights bf16"
+    words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo tpot:20 --max-gpus 2 --weights bf16"
     done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-", "--out", str(tmp_path / "out")])
     said = json.loads(done.output)
     assert said["best"]["tpot_ms"] <= 20
     assert len(said["simulated"]) == 3
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["compose.json", "kubernetes.json", "serve.sh"]
-    assert (tmp_path / "out" / "serve.sh").read_text().startswith("#!/bin/sh\nexec vllm serve llama-3-8b ")
+    assert (tmp_path / "out" / "serve.sh").read_text().startswith("#!/bin/sh\nexec vllm serve llama3-8b ")

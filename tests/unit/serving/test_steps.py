@@ -27,9 +27,9 @@ def engine(model: str, plan: Plan, gpu: str = "h100-sxm") -> Engine:
     ("name", "billions"),
     [
         *[
-            ("llama-3-8b", 8.03),
-            ("llama-3-70b", 70.6),
-            ("llama-3-405b", 405.9),
+            ("llama3-8b", 8.03),
+            ("llama3-70b", 70.6),
+            ("llama3-405b", 405.9),
             ("qwen3-32b", 32.8),
             ("qwen3-30b-a3b", 30.5),
         ],
@@ -44,18 +44,18 @@ def test_parameters_are_those_on_the_model_s_page(name: str, billions: float) ->
 
 
 def test_every_known_model_is_found_by_its_other_names(tmp_path: Path) -> None:
-    assert "llama-3-8b" in names()
-    assert find("meta-llama/Llama-3.1-8B") == find("llama-3-8b")
+    assert "llama3-8b" in names()
+    assert find("meta-llama/Llama-3.1-8B") == find("llama3-8b")
     config = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128}
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
     assert find(str(tmp_path)).head_dim == 16
-    with pytest.raises(InputError, match="did you mean llama-3-8b"):
+    with pytest.raises(InputError, match="did you mean llama3-8b"):
         find("llama-3-8")
 
 
 def test_the_cache_is_as_large_as_vllm_s_log_says() -> None:
     """`GPU KV cache size: 457,328 tokens` of Llama-3.1-8B on an H100 (docs/guide/vllm.md), within one percent."""
-    assert engine("llama-3-8b", Plan()).limits.kv_tokens == pytest.approx(457_328, rel=0.01)
+    assert engine("llama3-8b", Plan()).limits.kv_tokens == pytest.approx(457_328, rel=0.01)
 
 
 def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
@@ -63,15 +63,15 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
     with pytest.raises(
         InputError, match=r"does not fit .*: weights 131\.\d GiB.* What would: --tp 2, or --weights fp8"
     ):
-        lay_out(find("llama-3-70b"), Plan(), cluster.gpu)
+        lay_out(find("llama3-70b"), Plan(), cluster.gpu)
     with pytest.raises(InputError, match="Use --tp 8 --pp 2"):
-        lay_out(find("llama-3-405b"), Plan(), cluster.gpu)
+        lay_out(find("llama3-405b"), Plan(), cluster.gpu)
     with pytest.raises(InputError, match="32 heads are not divided by tp 3"):
-        build(find("llama-3-8b"), Plan(tp=3), cluster)
+        build(find("llama3-8b"), Plan(tp=3), cluster)
 
 
 def test_steps_grow_with_tokens_sequences_and_context() -> None:
-    times = engine("llama-3-8b", Plan()).times
+    times = engine("llama3-8b", Plan()).times
     assert (np.diff(times.token_ns) > -1e-6 * times.token_ns[:-1]).mean() > 0.99
     assert times.step_ns([], [1000] * 8) < times.step_ns([], [1000] * 64) < times.step_ns([], [8000] * 64)
     assert times.step_ns([(512, 512)], []) < times.step_ns([(512, 8192)], []) < times.step_ns([(2048, 8192)], [])
@@ -79,7 +79,7 @@ def test_steps_grow_with_tokens_sequences_and_context() -> None:
 
 def test_a_small_decode_reads_the_weights_once() -> None:
     """One token takes at least as long as the weights take to come from memory, and not twice that."""
-    one = engine("llama-3-8b", Plan())
+    one = engine("llama3-8b", Plan())
     least = (
         (one.memory.weights - 2 * one.model.vocabulary * one.model.hidden) / one.cluster.gpu.memory_bytes_per_s * 1e9
     )
@@ -90,14 +90,14 @@ def test_steps_are_padded_to_the_sizes_of_cuda_graphs() -> None:
     sizes = graph_sizes(Plan(), blackwell=False)
     assert sizes[:5] == (1, 2, 4, 8, 16)
     assert sizes[-1] == 512
-    table = engine("llama-3-8b", Plan()).times.token_ns
+    table = engine("llama3-8b", Plan()).times.token_ns
     assert table[9] == table[16]
     assert graph_sizes(dataclasses.replace(Plan(), cuda_graphs=False), blackwell=False) == ()
 
 
 def test_more_ranks_and_smaller_weights_make_decoding_faster() -> None:
     plans = [Plan(tp=4), Plan(tp=8), Plan(tp=8, weights="fp8")]
-    took = [engine("llama-3-70b", plan).times.step_ns([], [1000] * 8) for plan in plans]
+    took = [engine("llama3-70b", plan).times.step_ns([], [1000] * 8) for plan in plans]
     assert took == sorted(took, reverse=True)
 
 
