@@ -50,7 +50,7 @@ $(TORCH): requirements/torch.txt $(PACKAGES)
 $(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES)
 	@echo "installing presim in place"
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
-		--editable '.[dev,docs,examples,search]'
+		--editable '.[dev,docs,examples,search,view]'
 	@touch $@
 
 frameworks: $(FRAMEWORKS) $(TRANSFORMER_ENGINE)  ## DeepSpeed, Lightning, PEFT, Transformer Engine and what else examples and tests run

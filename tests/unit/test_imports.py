@@ -72,6 +72,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "view",
     "explain",
     "changes",
     "cli",
@@ -179,6 +180,7 @@ def test_third_party_imports_are_those_declared() -> None:
     optional |= {"optuna"}  # the extra search; it imports cmaes itself
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
     optional |= {"vllm"}  # in the process that runs its scheduler
+    optional |= {"starlette", "uvicorn"}  # the extra view
     optional |= {"pytest"}  # in its plug-in, which it loads itself
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}
     used = {{"google": "protobuf"}.get(name, name) for name in used}

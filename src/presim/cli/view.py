@@ -1,0 +1,42 @@
+"""``presim view``: look at jobs in the browser."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("view")
+@click.argument("jobs", nargs=-1, required=True, metavar="DIR...")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
+@click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
+def command(jobs: tuple[str, ...], port: int, opens: bool) -> None:
+    """Show saved jobs in the browser: timelines of all ranks, memory, communication, roofline; two jobs compared.
+
+    Each DIR is what `presim run --save` or `presim compose --save` made. The page needs no network. The server listens
+    on this machine only and ends with Ctrl-C.
+    """
+    try:
+        from presim.view.server import HOSTS, application, bound, serve
+    except ImportError as error:
+        from presim.errors import InputError
+
+        raise InputError(f"`presim view` needs {error.name}: pip install 'presim[view]'") from error
+    from presim.options import EvaluationOptions
+    from presim.verbs import compare_jobs, evaluate_saved
+    from presim.view.panes import Shown
+
+    shown = [Shown(job, evaluate_saved(job, EvaluationOptions())) for job in jobs]
+
+    def compare() -> bytes:
+        from presim.report import comparison
+
+        return comparison.encode(compare_jobs(jobs))
+
+    with bound(port) as listening:
+        address = f"http://{HOSTS[1]}:{listening.getsockname()[1]}/"
+        click.echo(f"{len(jobs)} job{'s' if len(jobs) > 1 else ''} at {address} (Ctrl-C ends)")
+        if opens:
+            import webbrowser
+
+            webbrowser.open(address)
+        serve(application(shown, compare if len(jobs) > 1 else None), listening)

@@ -1,0 +1,1 @@
+"""A local web application that shows simulated jobs: timelines, memory, communication, roofline."""

@@ -1,0 +1,151 @@
+"""What the panes show, as JSON: each a function of an evaluated job."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from presim.analysis.flops import executed_flops
+from presim.analysis.steps import find_steps
+from presim.errors import InputError
+from presim.pipeline import Evaluation
+from presim.report import content
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import Kind
+from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
+from presim.view.tracks import KINDS, Track, tracks
+
+_MOST_RANKS = 32  # in one answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A job that is on show."""
+
+    label: str
+    evaluation: Evaluation
+
+    @functools.cached_property
+    def tracks(self) -> dict[int, list[Track]]:
+        """By simulated rank; made when first looked at."""
+        timelines = self.evaluation.timelines
+        return {rank: tracks(priced, timelines[rank]) for rank, priced in sorted(self.evaluation.ranks.items())}
+
+    @functools.cached_property
+    def span_ns(self) -> tuple[int, int]:
+        """The steady step of the reported rank."""
+        step = find_steps(self.evaluation.priced.trace, self.evaluation.timeline).steady
+        return step.start_ns, step.end_ns
+
+
+def summary(shown: Shown) -> dict[str, Any]:
+    """Headline, where the time goes, memory, limits."""
+    result = shown.evaluation.result
+    return {
+        "label": shown.label,
+        "script": result.job.script,
+        "where": content.where(result),
+        "headline": [dataclasses.asdict(cell) for cell in content.headline(result)],
+        "time": [{"name": part.name, "seconds": part.size} for part in content.time_parts(result) if part.size],
+        "memory": [{"name": part.name, "bytes": part.size} for part in content.memory_parts(result) if part.size],
+        "limits": [msgspec.to_builtins(limit) for limit in result.limits],
+        "ranks": sorted(shown.evaluation.ranks),
+        "notes": [*result.notes, *result.not_modelled],
+    }
+
+
+def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | None, pixels: int) -> dict[str, Any]:
+    """Tracks of some ranks in a window; without one the steady step.
+
+    Raises:
+        InputError: a rank was not simulated, or the window ends before it begins.
+    """
+    unknown = [rank for rank in ranks if rank not in shown.tracks]
+    if unknown:
+        raise InputError(f"rank {unknown[0]} was not simulated; there are {sorted(shown.tracks)[:8]}")
+    begin, end = shown.span_ns
+    first, last = begin if from_ns is None else from_ns, end if to_ns is None else to_ns
+    if last <= first:
+        raise InputError(f"the window ends at {last} ns, before it begins at {first} ns")
+    return {
+        "from": first,
+        "to": last,
+        "span": [begin, end],
+        "kinds": KINDS,
+        "ranks": [
+            {"rank": rank, "tracks": [track.window(first, last, pixels) for track in shown.tracks[rank]]}
+            for rank in ranks[:_MOST_RANKS]
+        ],
+    }
+
+
+def memory(shown: Shown) -> dict[str, Any]:
+    """Allocated and reserved memory over the step, and what holds the peak."""
+    held = shown.evaluation.result.memory
+    return {
+        "time_s": held.timeline.time_s,
+        "allocated": held.timeline.allocated_bytes,
+        "reserved": held.timeline.reserved_bytes,
+        "device": held.device_total_bytes,
+        "verdict": held.verdict,
+        "by_category": [msgspec.to_builtins(one) for one in held.by_category],
+        "by_module": [msgspec.to_builtins(one) for one in held.by_module[:40]],
+    }
+
+
+def communication(shown: Shown) -> dict[str, Any]:
+    """Collectives by group, and bytes that messages carry between ranks."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for rank, priced in shown.evaluation.ranks.items():
+        trace = priced.trace
+        entries = trace.columns["signature"][trace.mask(Kind.COLLECTIVE)].astype(np.int64)
+        for index, times in zip(*(values.tolist() for values in np.unique(entries, return_counts=True))):
+            signature = trace.signatures[index]
+            if isinstance(signature, Collective) and signature.kind == "send":
+                group = trace.manifest.groups[signature.group]
+                if 0 <= signature.peer < len(group.ranks):
+                    pairs[rank, group.ranks[signature.peer]] += times * signature.bytes
+    return {
+        "collectives": [msgspec.to_builtins(one) for one in shown.evaluation.result.collectives],
+        "messages": [[*pair, size] for pair, size in sorted(pairs.items())],
+    }
+
+
+def roofline(shown: Shown) -> dict[str, Any]:
+    """Kernels by arithmetic intensity and rate, with the device's peaks."""
+    priced, result = shown.evaluation.priced, shown.evaluation.result
+    trace = priced.trace
+    used = Counter(trace.columns["signature"][trace.mask(Kind.WORK)].tolist())
+    points = []
+    for index, times in sorted(used.items()):
+        signature, price = trace.signatures[index], priced.prices[index]
+        size, flops = moved_bytes(signature), executed_flops(signature)
+        if size and flops and price.duration_ns:
+            points.append(
+                {
+                    "name": family(signature),
+                    "intensity": flops / size,
+                    "rate": flops / price.duration_ns * 1e9,
+                    "seconds": price.duration_ns * times / 1e9,
+                    "bound": price.bound,
+                }
+            )
+    return {"points": points, "peak": result.flops.peak_per_s, "dtype": result.flops.dtype}
+
+
+def moved_bytes(signature: Signature) -> int:
+    """Bytes that work cannot avoid to move: each operand and result once; 0 where they are not known."""
+    if isinstance(signature, Gemm):
+        elements = signature.m * signature.k + signature.k * signature.n + signature.m * signature.n
+        return round(signature.batch * elements * dtype_bytes(signature.dtype))
+    if isinstance(signature, Attention):
+        queries = signature.q_len * signature.heads * (signature.head_dim + signature.v_head_dim)
+        keys = signature.kv_len * signature.kv_heads * (signature.head_dim + signature.v_head_dim)
+        passes = 1 if signature.direction == "forward" else 2  # gradients have the same sizes
+        return round(passes * signature.batch * (queries + keys) * dtype_bytes(signature.dtype))
+    return int(getattr(signature, "bytes", 0))

@@ -1,0 +1,138 @@
+"""The application: JSON for each pane, and the page that draws them. It listens on this machine only."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from presim.errors import InputError
+from presim.view import panes
+from presim.view.panes import Shown
+
+_STATIC = Path(__file__).with_name("static")
+HOSTS = ("localhost", "127.0.0.1")
+_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+_MOST_PIXELS = 8192
+_PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
+    "summary": panes.summary,
+    "memory": panes.memory,
+    "communication": panes.communication,
+    "roofline": panes.roofline,
+}
+
+
+class _SameOrigin(BaseHTTPMiddleware):
+    """Refuses requests that another site's page makes."""
+
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """See starlette."""
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return _refused(f"requests of {origin} are refused: open the page itself", 403)
+        response = await call_next(request)
+        response.headers["content-security-policy"] = _POLICY
+        response.headers["x-content-type-options"] = "nosniff"
+        return response
+
+
+def application(jobs: Sequence[Shown], compare: Callable[[], bytes] | None = None) -> Starlette:
+    """The application for some jobs; ``compare``: the comparison of the first with the others, as JSON."""
+
+    def chosen(request: Request) -> Shown:
+        number = int(request.path_params["job"])
+        if number >= len(jobs):
+            raise InputError(f"there are {len(jobs)} jobs, numbered from 0; {number} is none")
+        return jobs[number]
+
+    def index(request: Request) -> Response:
+        return FileResponse(_STATIC / "index.html")
+
+    def listing(request: Request) -> Response:
+        return _json({"jobs": [job.label for job in jobs], "compared": compare is not None})
+
+    def pane(request: Request) -> Response:
+        made = _PANES.get(request.path_params["pane"])
+        if made is None:
+            raise InputError(f"there is no pane {request.path_params['pane']!r}; there are {', '.join(_PANES)}")
+        return _json(made(chosen(request)))
+
+    def timeline(request: Request) -> Response:
+        job, asked = chosen(request), request.query_params
+        ranks = [_whole(word, "ranks") for word in asked.get("ranks", "").split(",") if word]
+        pixels = min(_whole(asked.get("pixels", "1200"), "pixels"), _MOST_PIXELS)
+        window = [_whole(asked[name], name) if name in asked else None for name in ("from", "to")]
+        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], *window, max(pixels, 1)))
+
+    def comparison(request: Request) -> Response:
+        if compare is None:
+            raise InputError("one job is on show; name two to compare them")
+        return Response(compare(), media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/api/jobs", listing),
+            Route("/api/comparison", comparison),
+            Route("/api/jobs/{job:int}/timeline", timeline),
+            Route("/api/jobs/{job:int}/{pane}", pane),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
+        exception_handlers={InputError: _input_error},
+    )
+
+
+def _whole(text: str, name: str) -> int:
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        raise InputError(f"{name}={text} is no number") from None
+
+
+def _input_error(request: Request, error: Exception) -> Response:
+    return _refused(str(error), 400)
+
+
+def _refused(words: str, code: int) -> Response:
+    return Response(msgspec.json.encode({"error": words}), code, media_type="application/json")
+
+
+def _json(content: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def bound(port: int) -> socket.socket:
+    """A socket on this machine; port 0: one that is free.
+
+    Raises:
+        InputError: the port is taken or not allowed.
+    """
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOSTS[1], port))
+    except OSError as error:
+        made.close()
+        raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
+    return made
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Answer until Ctrl-C."""
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", lifespan="off")
+    uvicorn.Server(config).run(sockets=[listening])

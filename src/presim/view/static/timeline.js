@@ -1,0 +1,117 @@
+"use strict";
+// The timeline: asks for a window of tracks and draws it. The server sends single boxes where few are in view, and the
+// share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid.
+const COLOURS = ["#3e63dd", "#8e4ec6", "#30a46c", "#12a5bf", "#8b9097", "#e5484d", "#e2b203"];
+const TRACK = 22, HEAD = 20, NAME = 150;
+
+class Timeline {
+  constructor(canvas, ask, said) {
+    this.canvas = canvas; this.ask = ask; this.said = said;
+    this.view = null; this.data = null; this.asked = 0; this.hits = [];
+    canvas.addEventListener("wheel", event => { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 400), event.offsetX); }, { passive: false });
+    canvas.addEventListener("pointerdown", event => { this.drag = event.offsetX; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener("pointerup", () => { this.drag = null; });
+    canvas.addEventListener("pointermove", event => this.moved(event));
+    canvas.addEventListener("keydown", event => this.key(event));
+    new ResizeObserver(() => this.load()).observe(canvas.parentElement);
+  }
+
+  show(job, ranks) { this.job = job; this.ranks = ranks; this.view = null; return this.load(); }
+
+  whole() { this.view = null; return this.load(); }
+
+  get width() { return Math.max(50, this.canvas.clientWidth - NAME); }
+
+  async load() {
+    if (this.job === undefined || !this.canvas.clientWidth) return;
+    const number = ++this.asked;
+    const query = { ranks: this.ranks.join(","), pixels: Math.round(this.width) };
+    if (this.view) { query.from = Math.round(this.view[0]); query.to = Math.round(this.view[1]); }
+    const data = await this.ask(`api/jobs/${this.job}/timeline?${new URLSearchParams(query)}`);
+    if (number !== this.asked || !data) return;  // a later window is on its way
+    this.data = data; this.view = [data.from, data.to]; this.draw();
+  }
+
+  zoom(factor, x) {
+    if (!this.view) return;
+    const [from, to] = this.view, at = from + (to - from) * Math.max(0, x - NAME) / this.width;
+    const length = Math.max(100, (to - from) * factor);
+    const first = at - (at - from) * length / (to - from);
+    this.view = [first, first + length]; this.draw(); this.load();
+  }
+
+  pan(share) {
+    if (!this.view) return;
+    const by = (this.view[1] - this.view[0]) * share;
+    this.view = [this.view[0] + by, this.view[1] + by]; this.draw(); this.load();
+  }
+
+  key(event) {
+    const done = { ArrowLeft: () => this.pan(-.2), ArrowRight: () => this.pan(.2), "+": () => this.zoom(.6, NAME + this.width / 2),
+      "=": () => this.zoom(.6, NAME + this.width / 2), "-": () => this.zoom(1.6, NAME + this.width / 2), 0: () => this.whole() }[event.key];
+    if (done) { event.preventDefault(); done(); }
+  }
+
+  moved(event) {
+    if (this.drag != null) { this.pan((this.drag - event.offsetX) / this.width); this.drag = event.offsetX; return; }
+    const hit = this.hits.find(one => event.offsetY >= one.y && event.offsetY < one.y + TRACK && event.offsetX >= one.x && event.offsetX <= one.x + Math.max(one.w, 1));
+    if (hit) this.said(`${hit.name}${hit.module ? ` in ${hit.module}` : ""}: ${nanoseconds(hit.ns)}`);
+  }
+
+  draw() {
+    const rows = this.data.ranks.flatMap(one => one.tracks.map(track => ({ rank: one.rank, track })));
+    const height = HEAD + rows.length * (TRACK + 4), ratio = window.devicePixelRatio || 1, whole = this.canvas.clientWidth;
+    this.canvas.width = whole * ratio; this.canvas.height = height * ratio; this.canvas.style.height = `${height}px`;
+    const pen = this.canvas.getContext("2d");
+    pen.scale(ratio, ratio); pen.clearRect(0, 0, whole, height); pen.font = "12px system-ui, sans-serif";
+    const ink = getComputedStyle(document.body).color;
+    const [from, to] = this.view, scale = this.width / (to - from);
+    pen.fillStyle = ink;
+    for (let tick = 0; tick <= 6; tick++) {
+      const at = from + (to - from) * tick / 6, x = NAME + this.width * tick / 6;
+      pen.textAlign = tick === 6 ? "right" : tick ? "center" : "left";
+      pen.fillText(nanoseconds(at - this.data.span[0]), x, 13);
+    }
+    pen.textAlign = "left"; this.hits = [];
+    rows.forEach(({ rank, track }, row) => {
+      const y = HEAD + row * (TRACK + 4);
+      pen.fillStyle = ink; pen.fillText(`${rank}: ${track.name}`.slice(0, 24), 2, y + 15);
+      if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
+    });
+    pen.clearRect(0, HEAD, 0, 0);
+  }
+
+  boxes(pen, boxes, y, from, scale) {
+    for (const [start, end, kind, name, module] of boxes) {
+      const left = Math.max(NAME, NAME + (start - from) * scale), right = Math.min(NAME + this.width, NAME + (end - from) * scale);
+      if (right < NAME || left > NAME + this.width) continue;
+      const w = right - left;
+      pen.fillStyle = COLOURS[kind]; pen.fillRect(left, y, Math.max(w, .6), TRACK);
+      if (w > 40) { pen.fillStyle = "#ffffff"; pen.fillText(name.slice(0, Math.floor(w / 7)), left + 3, y + 15); }
+      this.hits.push({ x: left, y, w, name, module, ns: end - start });
+    }
+  }
+
+  shares(pen, shares, y) {
+    const step = this.width / shares.length;
+    const shift = (this.data.from - this.view[0]) * this.width / (this.view[1] - this.view[0]);
+    const stretch = (this.data.to - this.data.from) / (this.view[1] - this.view[0]);
+    shares.forEach((pixel, place) => {
+      const x = NAME + shift + place * step * stretch;
+      if (x < NAME || x > NAME + this.width) return;
+      let bottom = y + TRACK;
+      pixel.forEach((share, kind) => {
+        if (!share) return;
+        const h = TRACK * share / 100;
+        pen.fillStyle = COLOURS[kind]; pen.fillRect(x, bottom - h, Math.max(step * stretch, 1), h); bottom -= h;
+      });
+    });
+  }
+}
+
+function nanoseconds(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${(value / 1e9).toFixed(2)} s`;
+  if (size >= 1e6) return `${(value / 1e6).toFixed(2)} ms`;
+  return size >= 1e3 ? `${(value / 1e3).toFixed(1)} us` : `${Math.round(value)} ns`;
+}

@@ -1,0 +1,151 @@
+"use strict";
+// Tabs, and the panes that are tables and charts. Texts of jobs are only ever set as text, never as markup.
+const PANES = ["summary", "timeline", "memory", "communication", "roofline"];
+const GIB = 2 ** 30;
+const at = id => document.getElementById(id);
+const state = { job: 0, pane: "summary", compared: false };
+
+function make(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+async function ask(url) {
+  const answer = await fetch(url);
+  const content = await answer.json();
+  at("error").hidden = answer.ok;
+  if (answer.ok) return content;
+  at("error").textContent = content.error;
+  return null;
+}
+
+function table(names, rows) {
+  const made = make("table"), head = make("tr");
+  names.forEach(name => head.append(make("th", name, { scope: "col" })));
+  made.append(head);
+  rows.forEach(row => { const line = make("tr"); row.forEach(cell => line.append(make("td", cell))); made.append(line); });
+  return made;
+}
+
+function parts(items, figure) {
+  const bar = make("div", undefined, { class: "parts", role: "img" }), legend = make("p", undefined, { class: "legend" });
+  items.forEach((item, place) => {
+    const colour = COLOURS[place % COLOURS.length], piece = make("span");
+    piece.style.flexGrow = item.size; piece.style.background = colour; piece.title = `${item.name} ${figure(item.size)}`;
+    bar.append(piece);
+    const entry = make("span"), mark = make("i");
+    mark.style.background = colour; entry.append(mark, `${item.name} ${figure(item.size)}`); legend.append(entry);
+  });
+  return [bar, legend];
+}
+
+const seconds = value => nanoseconds(value * 1e9);
+const gib = value => `${(value / GIB).toFixed(2)} GiB`;
+
+const draw = {
+  async summary(pane, job) {
+    const data = await ask(`api/jobs/${job}/summary`);
+    if (!data) return;
+    const cards = make("div", undefined, { class: "cards" });
+    data.headline.forEach(cell => {
+      const card = make("div"); card.append(make("span", cell.label), make("b", cell.value), make("span", cell.remark)); cards.append(card);
+    });
+    pane.replaceChildren(make("p", `${data.script} · ${data.where}`, { class: "dim" }), cards, make("h2", "Time of the step"),
+      ...parts(data.time.map(one => ({ name: one.name, size: one.seconds })), seconds), make("h2", "Memory of the device"),
+      ...parts(data.memory.map(one => ({ name: one.name, size: one.bytes })), gib), make("h2", "What limits the step"),
+      table(["", "seconds", "finding"], data.limits.map(one => [one.name.replace("_", " "), seconds(one.seconds), one.statement])),
+      make("h2", "Notes"), ...data.notes.map(note => make("p", note, { class: "dim" })));
+  },
+
+  async memory(pane, job) {
+    const data = await ask(`api/jobs/${job}/memory`);
+    if (!data) return;
+    const chart = make("div");
+    pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category"),
+      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name, gib(one.bytes), one.blocks])), make("h2", "By module"),
+      table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])));
+    const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
+    plot(chart, "GiB over the step, seconds", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
+      [{}, { label: "reserved", stroke: "#8b9097", fill: "#8b909733" }, { label: "allocated", stroke: "#3e63dd", fill: "#3e63dd44" }, { label: "device", stroke: "#e5484d", dash: [6, 4] }]);
+  },
+
+  async communication(pane, job) {
+    const data = await ask(`api/jobs/${job}/communication`);
+    if (!data) return;
+    const rows = data.collectives.map(one => [`${one.kind} · ${one.group} (${one.group_size})`, one.count, gib(one.bytes), seconds(one.seconds), seconds(one.exposed_s), one.algorithm_GBps ? one.algorithm_GBps.toFixed(0) : ""]);
+    const messages = data.messages.map(([from, to, size]) => [`rank ${from} to rank ${to}`, gib(size)]);
+    pane.replaceChildren(make("h2", "Collectives of the step"), table(["", "calls", "bytes", "time", "exposed", "GB/s"], rows),
+      ...(messages.length ? [make("h2", "Messages in all"), table(["", "bytes"], messages)] : []));
+  },
+
+  async roofline(pane, job) {
+    const data = await ask(`api/jobs/${job}/roofline`);
+    if (!data) return;
+    const points = data.points.sort((one, other) => one.intensity - other.intensity), chart = make("div");
+    const most = [...points].sort((one, other) => other.seconds - one.seconds).slice(0, 40);
+    pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "FLOP/byte", "TFLOP/s", "time", "bound"],
+      most.map(one => [one.name, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound])));
+    const peak = data.peak ? data.peak / 1e12 : null;
+    plot(chart, `TFLOP/s over FLOP/byte; peak of ${data.dtype}`, [points.map(one => one.intensity), points.map(one => one.rate / 1e12), points.map(() => peak)],
+      [{}, { label: "kernels", stroke: "#3e63dd", paths: () => null, points: { show: true, size: 7 } }, { label: "peak", stroke: "#e5484d", dash: [6, 4] }], 3);
+  },
+
+  async comparison(pane) {
+    const data = await ask("api/comparison");
+    if (!data) return;
+    const found = data.differences.flatMap(one => [make("h2", `${data.results[0].label} → ${one.label}`),
+      table(["step time", "before", "after", "change"], one.step_time.filter(row => row.after !== row.before).map(row => [row.name, seconds(row.before), seconds(row.after), seconds(row.after - row.before)]))]);
+    pane.replaceChildren(table(["", "step time", "memory"], data.results.map(one => [one.label, one.step_time_s == null ? "" : seconds(one.step_time_s), gib(one.peak_reserved_bytes)])), ...found);
+  },
+
+  async timeline(pane, job) {
+    const data = await ask(`api/jobs/${job}/summary`);
+    if (!data) return;
+    at("ranks").replaceChildren(...data.ranks.map((rank, place) => { const option = make("option", rank, { value: rank }); option.selected = place < 8; return option; }));
+    at("ranks").size = Math.min(4, data.ranks.length);
+    await picture.show(job, chosenRanks());
+  },
+};
+
+function plot(where, title, values, series, distribution = 1) {
+  const ink = getComputedStyle(document.body).color, line = getComputedStyle(document.documentElement).getPropertyValue("--line");
+  const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+  new uPlot({ title, width: Math.min(1100, where.clientWidth || 900), height: 320, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+}
+
+const chosenRanks = () => [...at("ranks").selectedOptions].map(option => option.value);
+const picture = new Timeline(at("canvas"), ask, text => { at("under").textContent = text; });
+
+async function show(name) {
+  state.pane = name;
+  for (const tab of at("tabs").children) tab.setAttribute("aria-selected", tab.dataset.pane === name);
+  for (const pane of [...PANES, "comparison"]) at(pane).hidden = pane !== name;
+  document.body.dataset.ready = "";
+  await draw[name](at(name), state.job);
+  document.body.dataset.ready = name;
+}
+
+async function begin() {
+  const listing = await ask("api/jobs");
+  if (!listing) return;
+  listing.jobs.forEach((label, number) => at("job").append(make("option", label, { value: number })));
+  const names = listing.compared ? [...PANES, "comparison"] : PANES;
+  names.forEach(name => {
+    const tab = make("button", name, { type: "button", role: "tab", "aria-controls": name, "data-pane": name });
+    tab.addEventListener("click", () => { location.hash = name; });
+    at("tabs").append(tab);
+  });
+  ["forward", "recompute", "backward", "optimizer", "other", "communication", "copy"].forEach((name, place) => {
+    const entry = make("span"), mark = make("i"); mark.style.background = COLOURS[place]; entry.append(mark, name); at("legend").append(entry);
+  });
+  at("job").addEventListener("change", () => { state.job = Number(at("job").value); show(state.pane); });
+  at("ranks").addEventListener("change", () => picture.show(state.job, chosenRanks()));
+  at("whole").addEventListener("click", () => picture.whole());
+  window.addEventListener("hashchange", () => show(named(names)));
+  await show(named(names));
+}
+
+const named = names => names.includes(location.hash.slice(1)) ? location.hash.slice(1) : "summary";
+begin();

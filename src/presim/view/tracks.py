@@ -1,0 +1,111 @@
+"""Tracks of a timeline, cut to a window: single boxes where few are in view, else shares of each pixel."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.analysis.breakdown import is_transfer
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.report.slices import streams
+from presim.trace.schema import Kind, Phase
+from presim.trace.signatures import Collective, family
+
+Ints = NDArray[np.int64]
+KINDS = ("forward", "recompute", "backward", "optimizer", "other", "communication", "copy")
+_OF_PHASE = {
+    Phase.FORWARD: 0,
+    Phase.RECOMPUTE: 1,
+    Phase.BACKWARD: 2,
+    Phase.OPTIMIZER: 3,
+    Phase.OTHER: 4,
+}
+_COMMUNICATION, _COPY = 5, 6
+MOST_BOXES = 3000  # of one track in one answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Track:
+    """The device work of one stream, in the order of its start."""
+
+    name: str
+    start: Ints
+    end: Ints
+    kind: Ints  # index into `KINDS`
+    label: Ints  # index into `labels`
+    module: Ints  # index into `modules`, or -1
+    labels: tuple[str, ...]
+    modules: tuple[str, ...]
+    busy: Ints  # [entry] time spent up to and with it
+    busy_of: Ints  # [kind, entry] the same by kind
+
+    def window(self, from_ns: int, to_ns: int, pixels: int) -> dict[str, Any]:
+        """What is in view, as JSON: ``boxes`` or, where there are too many, ``shares`` of each pixel by kind."""
+        first = int(np.searchsorted(self.end, from_ns, "right"))
+        last = int(np.searchsorted(self.start, to_ns, "left"))
+        if last - first <= MOST_BOXES:
+            return {"name": self.name, "boxes": self._boxes(first, last)}
+        edges = np.linspace(from_ns, to_ns, pixels + 1)
+        return {"name": self.name, "shares": self._shares(edges)}
+
+    def _boxes(self, first: int, last: int) -> list[list[Any]]:
+        rows = zip(
+            *(column[first:last].tolist() for column in (self.start, self.end, self.kind, self.label, self.module))
+        )
+        return [
+            [start, end, kind, self.labels[label], self.modules[module] if module >= 0 else ""]
+            for start, end, kind, label, module in rows
+        ]
+
+    def _shares(self, edges: NDArray[np.float64]) -> list[list[float]]:
+        """For each pixel the share of its time that each kind takes, in hundredths."""
+        width = np.maximum(np.diff(edges), 1e-9)
+        shares = [
+            np.rint(np.diff(self._spent(self.busy_of[kind], kind, edges)) / width * 100) for kind in range(len(KINDS))
+        ]
+        return [[float(value) for value in pixel] for pixel in np.clip(np.array(shares), 0, 100).T]
+
+    def _spent(self, busy: Ints, kind: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Time spent on a kind up to each moment."""
+        place = np.searchsorted(self.start, at, "right") - 1
+        inside = np.maximum(place, 0)
+        running = np.minimum(at, self.end[inside]) - self.start[inside]
+        before = busy[inside] - np.where(self.kind[inside] == kind, self.end[inside] - self.start[inside], 0)
+        spent = before + np.where(self.kind[inside] == kind, np.maximum(running, 0), 0)
+        return np.where(place >= 0, spent, 0.0).astype(np.float64)
+
+
+def tracks(priced: PricedTrace, timeline: Timeline) -> list[Track]:
+    """The streams of one rank."""
+    trace = priced.trace
+    device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    kind_of_signature = np.array([_signature_kind(one) for one in trace.signatures] or [-1], np.int64)
+    phase = np.array([_OF_PHASE.get(Phase(value), 4) for value in range(max(Phase) + 1)], np.int64)
+    names = tuple(one.kind if isinstance(one, Collective) else family(one) for one in trace.signatures)
+    labels = (*trace.operators, *names)
+    found = []
+    for stream, name in streams(trace, timeline):
+        entries = np.flatnonzero(device & (trace.columns["stream"] == stream))
+        entries = entries[np.argsort(timeline.start_ns[entries], kind="stable")]
+        start, end = timeline.start_ns[entries], np.maximum.accumulate(timeline.end_ns[entries])
+        signature = trace.columns["signature"][entries].astype(np.int64)
+        operator = trace.columns["operator"][entries].astype(np.int64)
+        own = kind_of_signature[signature]
+        kind = np.where(own >= 0, own, phase[trace.columns["phase"][entries].astype(np.int64)])
+        is_plain = (operator >= 0) & (own != _COMMUNICATION)
+        label = np.where(is_plain, operator, len(trace.operators) + signature)
+        spent = end - start
+        by_kind = np.stack([np.cumsum(np.where(kind == one, spent, 0)) for one in range(len(KINDS))])
+        module = trace.columns["scope"][entries].astype(np.int64)
+        found.append(Track(name, start, end, kind, label, module, labels, trace.scopes, np.cumsum(spent), by_kind))
+    return found
+
+
+def _signature_kind(signature: Any) -> int:
+    if isinstance(signature, Collective):
+        return _COMMUNICATION
+    return _COPY if is_transfer(signature) else -1

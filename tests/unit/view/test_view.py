@@ -1,0 +1,119 @@
+"""`presim view`: what the panes say is what the result says, and nobody else may ask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from presim.cli import main
+from presim.hardware.choose import choose_cluster
+from presim.pipeline import evaluate
+from presim.trace.schema import Kind
+from presim.view.panes import Shown
+from presim.view.server import application
+from presim.view.tracks import KINDS, MOST_BOXES
+from support import workloads
+
+
+@pytest.fixture(scope="module")
+def shown() -> Shown:
+    trace = workloads.llama_8b(steps=2, layers=3)
+    return Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
+
+
+@pytest.fixture(scope="module")
+def client(shown: Shown) -> TestClient:
+    return TestClient(application([shown, shown], lambda: b'{"results": []}'), base_url="http://localhost:8123")
+
+
+def test_the_summary_has_the_figures_of_the_report(client: TestClient, shown: Shown) -> None:
+    said = client.get("/api/jobs/0/summary").json()
+    result = shown.evaluation.result
+    assert sum(part["seconds"] for part in said["time"]) == pytest.approx(result.step_time_s)
+    assert said["headline"][0]["label"] == "step time"
+    assert said["ranks"] == [0]
+
+
+def test_boxes_are_the_work_of_the_window(client: TestClient, shown: Shown) -> None:
+    """All of it, with its times."""
+    data = client.get("/api/jobs/0/timeline", params={"from": 0, "to": 1 << 60}).json()
+    boxes = [box for track in data["ranks"][0]["tracks"] for box in track["boxes"]]
+    trace, timeline = shown.evaluation.priced.trace, shown.evaluation.timeline
+    device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    assert len(boxes) == int(device.sum()) <= MOST_BOXES * len(data["ranks"][0]["tracks"])
+    assert sorted(box[0] for box in boxes) == sorted(timeline.start_ns[device].tolist())
+
+
+def test_a_window_has_what_touches_it(client: TestClient) -> None:
+    whole = client.get("/api/jobs/0/timeline").json()
+    first, last = whole["span"]
+    middle = (first + last) // 2
+    part = client.get("/api/jobs/0/timeline", params={"from": middle, "to": middle + 1000}).json()
+    for track in part["ranks"][0]["tracks"]:
+        assert all(start < middle + 1000 and end > middle for start, end, *_ in track["boxes"])
+
+
+def test_shares_of_pixels_add_up_to_the_boxes(shown: Shown) -> None:
+    """Many kernels are drawn as the share of each pixel, which loses no time."""
+    first, last = shown.span_ns
+    for track in shown.tracks[0]:
+        edges = np.linspace(first, last, 301)
+        shares = np.array(track._shares(edges))
+        spent = shares.sum(axis=0) / 100 * (last - first) / 300
+        inside = np.clip(track.end, first, last) - np.clip(track.start, first, last)
+        expected = [inside[track.kind == kind].sum() for kind in range(len(KINDS))]
+        assert spent == pytest.approx(expected, abs=(last - first) * 0.006)
+
+
+def test_memory_and_roofline_have_the_result_s_figures(client: TestClient, shown: Shown) -> None:
+    held = client.get("/api/jobs/0/memory").json()
+    assert held["device"] == shown.evaluation.result.memory.device_total_bytes
+    roof = client.get("/api/jobs/0/roofline").json()
+    assert roof["points"]
+    assert all(0 < point["rate"] <= roof["peak"] * 1.001 for point in roof["points"] if point["name"] == "gemm")
+
+
+def test_collectives_are_those_of_the_result(client: TestClient, shown: Shown) -> None:
+    rows = client.get("/api/jobs/0/communication").json()["collectives"]
+    assert [row["kind"] for row in rows] == [row.kind for row in shown.evaluation.result.collectives]
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0; 7 is none"),
+        ("/api/jobs/0/nothing", "there is no pane 'nothing'; there are summary, memory, communication, roofline"),
+        ("/api/jobs/0/timeline?ranks=9", "rank 9 was not simulated; there are [0]"),
+        ("/api/jobs/0/timeline?from=x", "from=x is no number"),
+        ("/api/jobs/0/timeline?from=9&to=3", "the window ends at 3 ns, before it begins at 9 ns"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_a_sentence(client: TestClient, path: str, sentence: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()) == (400, {"error": sentence})
+
+
+def test_pages_of_other_sites_are_refused(client: TestClient) -> None:
+    assert client.get("/api/jobs", headers={"origin": "http://elsewhere.example"}).status_code == 403
+    assert client.get("/api/jobs", headers={"origin": "http://localhost:8123"}).status_code == 200
+    assert client.get("/api/jobs", headers={"host": "elsewhere.example"}).status_code == 400
+
+
+def test_only_files_of_the_page_are_served(client: TestClient) -> None:
+    assert client.get("/static/view.js").status_code == 200
+    assert client.get("/static/../server.py").status_code == 404
+    assert client.get("/static/%2e%2e/server.py").status_code == 404
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    for file in ("", "static/view.js", "static/timeline.js", "static/view.css", "static/uPlot.min.css"):
+        assert "http://" not in client.get(f"/{file}").text
+        assert "https://" not in client.get(f"/{file}").text
+
+
+def test_a_folder_that_is_no_job_is_refused(tmp_path, capsysbinary) -> None:  # type: ignore[no-untyped-def]
+    assert main.run(["view", str(tmp_path), "--no-open"]) == 2
+    assert capsysbinary.readouterr().err.count(b"\n") == 1
