@@ -51,6 +51,7 @@ $(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES)
 	@echo "installing presim in place"
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
 		--editable '.[dev,docs,examples,search,view]'
+	@$(PIP) install --no-deps --no-build-isolation --editable ./validation
 	@touch $@
 
 frameworks: $(FRAMEWORKS) $(TRANSFORMER_ENGINE)  ## DeepSpeed, Lightning, PEFT, Transformer Engine and what else examples and tests run

@@ -46,6 +46,7 @@ def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    command._help_option = None  # click keeps the option of the first context, which a test may have made otherwise
     settings: dict[str, Any] = {**command.context_settings, "terminal_width": 100, "max_content_width": 100}
     return click.Context(command, info_name=name, parent=parent, **settings)
 

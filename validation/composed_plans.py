@@ -7,13 +7,14 @@ in DIR.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.files import check_folder
 from presim.graph.compare import work
 from presim.graph.compose import compose
 from presim.graph.plan import Plan
@@ -68,7 +69,10 @@ CASES = (
 
 def main() -> None:
     """Run all cases; captures that the folder given has already are taken from there."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="presim-plans-"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="captures are kept here")
+    folder = parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="presim-plans-"))
+    check_folder(folder)
     rows = [row(case, folder / f"{case.size}-{case.schedule}") for case in CASES]
     OUT.write_text(HEAD + "\n".join(rows) + "\n" + FOOT)
 

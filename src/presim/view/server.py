@@ -73,8 +73,8 @@ def application(jobs: Sequence[Shown], compare: Callable[[], bytes] | None = Non
         job, asked = chosen(request), request.query_params
         ranks = [_whole(word, "ranks") for word in asked.get("ranks", "").split(",") if word]
         pixels = min(_whole(asked.get("pixels", "1200"), "pixels"), _MOST_PIXELS)
-        window = [_whole(asked[name], name) if name in asked else None for name in ("from", "to")]
-        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], *window, max(pixels, 1)))
+        first, last = (_whole(asked[name], name) if name in asked else None for name in ("from", "to"))
+        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, max(pixels, 1)))
 
     def comparison(request: Request) -> Response:
         if compare is None:

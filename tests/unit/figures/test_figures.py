@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 import presim.figures
+from presim.figures.comparison import Comparison
+from presim.figures.explanation import Explanation
+from presim.figures.training import Projection
 from presim.result import Result
 
 STRUCTS = [
@@ -37,8 +40,10 @@ def test_a_figure_says_what_it_is_and_its_name_its_unit(struct: type[msgspec.Str
             assert leaves(hints[name]) - {str, type(None)} == {UNITS[unit]}, name
 
 
-def test_every_part_is_in_the_result() -> None:
-    definitions = set(msgspec.json.schema(Result)["$defs"])
+def test_every_part_is_in_an_answer() -> None:
+    """Of a prediction, a comparison, an explanation, or a whole training."""
+    answers = (Result, Comparison, Explanation, Projection)
+    definitions = {name for answer in answers for name in msgspec.json.schema(answer)["$defs"]}
     assert {struct.__name__ for struct in STRUCTS} <= definitions
 
 

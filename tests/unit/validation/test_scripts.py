@@ -128,8 +128,11 @@ BAD = [
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
-        for name in ("differing_ranks", "engine", "learned_prices", "world_size")
+        for name in ("differing_ranks", "engine", "graphs", "learned_prices", "scale", "world_size")
     ),
+    ("validation/composed", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
+    ("validation/composed_plans", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
+    ("validation/largest_left_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such directory"),
     ("docs/validation", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("docs/validation", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
 ]
