@@ -10,15 +10,19 @@ from presim.engine.options import Options
 from presim.hardware import choose_cluster
 from presim.pipeline import evaluate
 from presim.trace.rescale import at_world_size
-from presim.trace.schema import Phase, Trace
+from presim.trace.schema import Kind, Phase, Trace
 from support.captured import run
 
 pytestmark = pytest.mark.torch_cuda
 
 
 def from_first_forward(trace: Trace, name: str) -> NDArray[np.generic]:
-    """A column without set-up, in which DistributedDataParallel has a tensor for each rank."""
-    return trace.columns[name][int(np.argmax(trace.columns["phase"] == Phase.FORWARD)) :]
+    """A column of device work and steps, without set-up, in which DistributedDataParallel has a tensor for each rank.
+
+    Blocks of memory are left out: when Python's garbage collection frees them is not the same in every run.
+    """
+    first = int(np.argmax(trace.columns["phase"] == Phase.FORWARD))
+    return trace.columns[name][first:][trace.mask(Kind.WORK, Kind.COLLECTIVE, Kind.STEP)[first:]]
 
 
 def asked(trace: Trace) -> list[object]:
@@ -38,4 +42,4 @@ def test_gpt2_with_ddp_on_8_gpus_tells_what_it_does_on_32() -> None:
     assert asked(scaled) == asked(large)
     cluster, options = choose_cluster(gpu="h100-sxm", world_size=32), Options.of(host_time=False)
     times = [evaluate(one, cluster, options).result.step_time_s for one in (scaled, large)]
-    assert times[0] == times[1]
+    assert times[0] == pytest.approx(times[1], rel=1e-3)
