@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from presim.figures.comparison import Comparison
 from presim.options import EvaluationOptions, RunOptions
 from presim.result import Result
-from presim.verbs import compare_jobs, evaluate_saved, run_and_evaluate
+from presim.saved_jobs import compare_jobs
+from presim.verbs import evaluate_saved, run_and_evaluate
 
 if TYPE_CHECKING:
     from presim.search.study import Answer

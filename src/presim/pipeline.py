@@ -80,13 +80,8 @@ def evaluate(
     simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster)
     before, cluster = cluster, changes.cluster(cluster)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
-    priced = {
-        trace.manifest.rank: changes.prices(
-            pricer(trace, cluster) if pricer else price_trace(trace, cluster, chain and chain(trace), prices=prices),
-            cluster,
-        )
-        for trace in simulated
-    }
+    pricer = pricer or _pricer(prices, chain)
+    priced = {trace.manifest.rank: changes.prices(pricer(trace, cluster), cluster) for trace in simulated}
     representatives = Representatives(list(priced), spoken_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
@@ -95,21 +90,28 @@ def evaluate(
         rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
         for number in sorted(priced)
     ]
-    world_size = chosen.manifest.world_size
-    by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
-    looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
-    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
-    said = [
-        *changes.sentences(before, len(simulated), len(captured)),
-        *coverage_sentences(world_size, looked_at, stopped=stopped),
-        *_of_ranks(simulated, representatives),
-        *notes,
-        *pace(ranks),
-    ]
+    looked_at, covered = _coverage(captured, stands_for, coverage)
+    changed = changes.sentences(before, len(simulated), len(captured))
+    said = [*changed, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
     result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
     return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options)
+
+
+def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
+    return lambda trace, cluster: price_trace(trace, cluster, chain and chain(trace), prices=prices)
+
+
+def _coverage(
+    captured: Sequence[Trace], stands_for: Mapping[int, Sequence[int]] | None, coverage: RankCoverage | None
+) -> tuple[Coverage, list[str]]:
+    """Which ranks the result rests on, and what a reader should know of that."""
+    world_size = captured[0].manifest.world_size
+    by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
+    looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    stopped = any(trace.manifest.exit == "stopped" for trace in captured)
+    return looked_at, coverage_sentences(world_size, looked_at, stopped=stopped)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from presim.capture.ranks.forks import Forks
     from presim.capture.run import Capture
     from presim.changes import Changes
-    from presim.figures.comparison import Comparison
-    from presim.figures.explanation import Explanation
-    from presim.figures.training import Projection
     from presim.graph.compare import Agreement
     from presim.graph.plan import Plan
     from presim.hardware import Gpu
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from presim.result import Result
     from presim.trace.schema import Trace
     from presim.trace.store import Job, JobManifest
-    from presim.training.projection import Request
 
 Progress = Callable[[str], None]  # is told what is being done
 
@@ -200,7 +196,7 @@ def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptio
 
 
 def _cluster_of(captured: JobManifest, options: EvaluationOptions) -> Cluster:
-    return _with_tables(_chosen(_as_captured(options, captured)), options, captured)
+    return _with_tables(_chosen(as_captured(options, captured)), options, captured)
 
 
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
@@ -337,7 +333,7 @@ def compose_like(
     job = store.load(directory)
     plan = read_plan(plan_file, said, plan_of(job.traces[min(job.traces)], said))
     theirs = evaluate_saved(directory, options).result
-    evaluation, traces = _compose(model, plan, _as_captured(options, job.manifest), dtype=dtype, save=save)
+    evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
     mine = evaluation.result
     figures = [
         Figure("step time", "s", theirs.step_time_s or 0.0, mine.step_time_s or 0.0),
@@ -383,7 +379,7 @@ def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Seque
     return at_world_size(traces, job.manifest.others(), world_size)
 
 
-def _as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
+def as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
     """The options, completed by the cluster that was captured for; a cluster's file says all by itself."""
     if options.cluster:
         return options
@@ -426,86 +422,3 @@ def _again(part: str, captured: JobManifest) -> str | None:
             f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
         )
     return name or None
-
-
-def result_of(job: str | os.PathLike[str]) -> Result:
-    """The result of a saved job as it was captured, or one that was kept.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    from presim.report import json
-
-    path = Path(job)
-    return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
-
-
-def project_training(job: str | os.PathLike[str], request: Request) -> Projection:
-    """A whole training from a step of a saved job or a result.
-
-    Raises:
-        InputError: the job cannot be read, has no step or tokens, or the training would not end.
-    """
-    from presim.hardware import catalogue
-    from presim.training.projection import project
-
-    result = result_of(job)
-    return project(result, request, catalogue.gpu(result.job.gpu))
-
-
-def compare_jobs(
-    jobs: Sequence[str | os.PathLike[str]], variants: Sequence[tuple[str, EvaluationOptions]] = ()
-) -> Comparison:
-    """Compare the first of several saved jobs or results with the others, and with itself under other options.
-
-    ``variants``: a label and the options that the first job is simulated with.
-
-    Raises:
-        InputError: one of them cannot be read or does not fit its cluster; a result is asked for under other options.
-    """
-    from presim.analysis.compare import compare
-
-    results = [(os.fspath(job), result_of(job)) for job in jobs]
-    if variants and not Path(jobs[0]).is_dir():
-        raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
-    results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
-    return compare(results)
-
-
-def explain_job(
-    directory: str | os.PathLike[str],
-    options: EvaluationOptions,
-    *,
-    model: str | None = None,
-    plan_file: str | None = None,
-    dtype: str = "bfloat16",
-    progress: Progress = lambda text: None,
-) -> Explanation:
-    """What limits a saved job, and what would help.
-
-    ``model``: what was trained, so that other plans can be composed; ``plan_file`` completes what its capture says.
-
-    Raises:
-        InputError: there is no job, it has no step time, or its plan is not known.
-    """
-    from presim.explain.explain import Planned, explain
-    from presim.graph.like import plan_of
-    from presim.graph.plan import read_plan
-    from presim.trace import store
-
-    planned = None
-    if model is not None:
-        job = store.load(directory)
-        plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
-        there = _as_captured(options, job.manifest)
-
-        def compose(plan: Plan) -> Result:
-            return compose_and_evaluate(model, plan, there, dtype=dtype).result
-
-        planned = Planned(plan, compose)
-
-    def simulate(changed: EvaluationOptions) -> Result:
-        return evaluate_saved(directory, changed).result
-
-    evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
-    return explain(directory, evaluation, cluster, options, simulate, planned, progress)

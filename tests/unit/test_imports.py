@@ -16,6 +16,7 @@ PACKAGE = ROOT / "src" / "presim"
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
 EVERYWHERE = {
     "presim.calibration",
+    "presim.compiled_loops",
     "presim.errors",
     "presim.files",
     "presim.plugins",
@@ -24,6 +25,7 @@ EVERYWHERE = {
 }
 MAY_IMPORT = {
     "calibration": set(),
+    "compiled_loops": set(),
     "errors": set(),
     "files": set(),
     "plugins": set(),
@@ -72,6 +74,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "saved_jobs",
     "view",
     "explain",
     "changes",

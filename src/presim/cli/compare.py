@@ -31,7 +31,7 @@ def command(
     """
     from presim.files import check_writable
     from presim.report import comparison as report
-    from presim.verbs import compare_jobs
+    from presim.saved_jobs import compare_jobs
 
     for path in (json_file, html):
         if path is not None and path != "-":

@@ -30,7 +30,7 @@ def command(
     from presim.files import check_writable, write_file
     from presim.options import EvaluationOptions
     from presim.report import explanation as report
-    from presim.verbs import explain_job
+    from presim.saved_jobs import explain_job
 
     if json_file is not None and json_file != "-":
         check_writable(json_file)

@@ -20,7 +20,7 @@ _POSITIVE = click.FloatRange(0, min_open=True)
     default="llama3",
     show_default=True,
     metavar="REPORT",
-    help="Published failure rate per GPU: llama3, rsc-1 or rsc-2.",
+    help="Published failure rate per GPU: llama3 or rsc-1.",
 )
 @click.option("--mtbf", "mtbf_hours", type=_POSITIVE, metavar="HOURS", help="Hours between failures of the cluster.")
 @click.option("--checkpoint", "checkpoint_s", type=_POSITIVE, metavar="S", help="Seconds that one checkpoint blocks.")
@@ -45,8 +45,8 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, **op
     """
     from presim.files import check_writable, write_file
     from presim.report import training as report
+    from presim.saved_jobs import project_training
     from presim.training.projection import Request, check
-    from presim.verbs import project_training
 
     for path in (json_file, html):
         if path is not None and path != "-":

@@ -18,7 +18,7 @@ class Gain(msgspec.Struct, frozen=True):
 
     what: Annotated[str, doc("What is changed.")]
     how: Annotated[str, doc("What would bring it about on the cluster.")]
-    kind: Annotated[str, doc("bound: more than anybody can gain that way; change: something that can be done.")]
+    kind: Annotated[str, doc("bound: an upper limit of such a gain; change: something that can be done.")]
     options: Annotated[str, doc("Options of `presim simulate`, or fields of the plan, that show it again.")]
     step_time_s: Annotated[float, doc("Seconds of a step with it.")]
     gain_s: Annotated[float, doc("Seconds that a step gains; negative: it takes longer.")]

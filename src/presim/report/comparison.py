@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +15,7 @@ from rich.text import Text
 
 from presim.figures.comparison import Compared, Comparison, Delta, Difference
 from presim.files import write_file
+from presim.report.rendering import json_text, template
 from presim.report.screen import Title, show
 from presim.report.tables import section_title, shorten
 from presim.units import count, gib, percent, seconds, seconds_range
@@ -26,7 +25,7 @@ _WIDTH, _BAR, _NAME, _ROWS, _SMALLEST = 104, 12, 34, 8, 0.0005
 
 def encode(comparison: Comparison) -> bytes:
     """The comparison as JSON with sorted keys."""
-    return msgspec.json.format(msgspec.json.encode(comparison, order="sorted"), indent=2) + b"\n"
+    return json_text(comparison)
 
 
 def write(comparison: Comparison, file: IO[str] | None = None, *, console: Console | None = None) -> None:
@@ -153,13 +152,6 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
 
 def page(comparison: Comparison) -> str:
     """The page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     shown = [
         {
             "label": difference.label,
@@ -177,7 +169,7 @@ def page(comparison: Comparison) -> str:
         for difference in comparison.differences
     ]
     rows = [(result.label, result.cluster, cells(result)) for result in comparison.results]
-    return environment.get_template("comparison.html.jinja").render(rows=rows, differences=shown)
+    return template(Path(__file__).with_name("comparison.html.jinja")).render(rows=rows, differences=shown)
 
 
 def _signed(row: Delta, figure: Any) -> str:

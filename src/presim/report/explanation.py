@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO
 
-import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,6 +13,7 @@ from rich.text import Text
 from presim.figures.explanation import Explanation, Gain
 from presim.figures.time import Slice
 from presim.report.bars import Bar, Part
+from presim.report.rendering import json_text
 from presim.report.screen import Title, show
 from presim.report.tables import section_title
 from presim.units import gib, percent, seconds, seconds_range
@@ -32,7 +32,7 @@ _STYLES = {
 
 def encode(explanation: Explanation) -> bytes:
     """The explanation as JSON with sorted keys."""
-    return msgspec.json.format(msgspec.json.encode(explanation, order="sorted"), indent=2) + b"\n"
+    return json_text(explanation)
 
 
 def write(explanation: Explanation, file: IO[str] | None = None) -> None:
@@ -54,7 +54,7 @@ def render(explanation: Explanation) -> RenderableType:
         section_title("Critical path", chain),
         _indent(Bar([_part(piece) for piece in path.by_kind])),
         _indent(_slices(path.by_name)),
-        section_title("What would help", "each was simulated; a bound is more than anybody gains that way"),
+        section_title("What would help", "each was simulated; a bound is the upper limit of such a gain"),
         _indent(_gains(explanation.gains))
         if explanation.gains
         else _indent(Text("nothing that is worth 2 % of a step")),

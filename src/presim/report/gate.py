@@ -5,17 +5,17 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from typing import IO
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from presim.gate.check import Gate, Verdict
+from presim.report.rendering import json_text
 from presim.units import gib, seconds
 
 
 def encode(gate: Gate) -> bytes:
     """The verdicts as JSON with sorted keys."""
-    return msgspec.json.format(msgspec.json.encode(gate, order="sorted"), indent=2) + b"\n"
+    return json_text(gate)
 
 
 def write(gate: Gate, file: IO[str] | None = None) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from presim.files import write_file
 from presim.report import content
 from presim.report.bars import SMALLEST_SHARE, Part
+from presim.report.rendering import template
 from presim.report.tables import chosen_modules
 from presim.result import Result
 from presim.units import GIB, gib, percent, seconds, three_digits
@@ -30,15 +29,10 @@ def write(result: Result, path: str | os.PathLike[str]) -> None:
 
 def render(result: Result) -> str:
     """The page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    page = template(
+        Path(__file__).with_name("page.html.jinja"), gib=gib, percent=percent, seconds=seconds, rate=content.rate
     )
-    environment.filters |= {"gib": gib, "percent": percent, "seconds": seconds, "rate": content.rate}
-    return environment.get_template("page.html.jinja").render(_shown(result))
+    return page.render(_shown(result))
 
 
 def _shown(result: Result) -> dict[str, Any]:

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -16,6 +14,7 @@ from rich.text import Text
 from presim.figures.training import Projection
 from presim.files import write_file
 from presim.report.bars import Bar, Part
+from presim.report.rendering import json_text, template
 from presim.report.screen import Title, show
 from presim.report.tables import section_title
 from presim.units import count, percent, seconds, three_digits
@@ -34,7 +33,7 @@ _STYLES = {
 
 def encode(projection: Projection) -> bytes:
     """The projection as JSON with sorted keys."""
-    return msgspec.json.format(msgspec.json.encode(projection, order="sorted"), indent=2) + b"\n"
+    return json_text(projection)
 
 
 def write(projection: Projection, file: IO[str] | None = None) -> None:
@@ -108,20 +107,13 @@ def write_page(projection: Projection, path: str | os.PathLike[str]) -> None:
 
 def page(projection: Projection) -> str:
     """The page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     total = projection.days.mean
     bar = [
         {"name": part.name, "kind": part.name.replace(" ", "-"), "share": part.size / total, "figure": part.figure}
         for part in parts(projection)
         if part.size > 0
     ]
-    return environment.get_template("training.html.jinja").render(
+    return template(Path(__file__).with_name("training.html.jinja")).render(
         projection=projection,
         headline=headline(projection),
         bar=bar,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from presim.report.rendering import template
 from presim.search.knobs import short
 from presim.search.objectives import OBJECTIVES, Work
 from presim.search.study import Answer
@@ -24,14 +23,7 @@ _GOOD, _BAD = (48, 164, 108), (229, 72, 77)  # colours of the best and the worst
 
 def render(answer: Answer, work: Work) -> str:
     """The page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.jinja").render(_shown(answer, work))
+    return template(Path(__file__).with_name("page.html.jinja")).render(_shown(answer, work))
 
 
 def _shown(answer: Answer, work: Work) -> dict[str, Any]:

@@ -41,10 +41,14 @@ def read_result(path: Path) -> dict[str, Any]:
     """A JSON result of ``vllm bench serve --save-result``."""
     try:
         said = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); name a result of vllm bench serve") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a result of vllm bench serve") from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON ({error}); name a result of vllm bench serve") from error
+    if not isinstance(said, dict):
+        raise InputError(f"{path} is no JSON object; name what `vllm bench serve --save-result` wrote")
     missing = [key for key in ("completed", "mean_tpot_ms", "total_input_tokens") if not said.get(key)]
-    if not isinstance(said, dict) or missing:
+    if missing:
         raise InputError(f"{path} has no {missing[0]}; name what `vllm bench serve --save-result` wrote")
     return said
 

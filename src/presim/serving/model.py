@@ -137,9 +137,9 @@ def find(word: str) -> Model:
         return from_config(config, path.parent.name or str(path))
     near = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
-        f"no model {word!r} is known here"
-        + (f"; did you mean {' or '.join(near)}?" if near else "")
-        + f" Known are {', '.join(names())}; for another one name its config.json"
+        f"no model {word!r} is known"
+        + (f"; did you mean {' or '.join(near)}?" if near else ".")
+        + f" There are {', '.join(names())}; for another one name its config.json"
     )
 
 

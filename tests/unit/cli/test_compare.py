@@ -64,7 +64,10 @@ def test_a_result_is_compared_as_its_job_is(
             "presim: --with '--json a.json' writes a file (json_file); ask",
         ),
         (("--with", "--gpu 'b200"), 'presim: --with "--gpu \'b200" cannot be used: No closing quotation; see'),
-        (("no-such.json",), "presim: no-such.json cannot be read (No such file or directory); name a file that --json"),
+        (
+            ("no-such.json",),
+            "presim: there is no no-such.json; name a folder that --save made or a file that --json",
+        ),
         ((), "presim: a comparison needs two results; got 1: name another, or vary one by --with"),
     ],
 )

@@ -1,0 +1,27 @@
+"""What reports have in common as files: JSON text that diffs well, and pages that need nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+
+def json_text(answer: Any) -> bytes:
+    """An answer as JSON with sorted keys and a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(answer, order="sorted"), indent=2) + b"\n"
+
+
+def template(path: Path, **filters: Any) -> Template:
+    """A template of HTML; whatever it is filled with is escaped, and a missing value is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(path.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= filters
+    return environment.get_template(path.name)

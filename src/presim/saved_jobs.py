@@ -1,0 +1,105 @@
+"""Verbs on saved jobs and results: compare them, explain one, project a whole training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presim.errors import InputError
+from presim.options import EvaluationOptions
+from presim.verbs import Progress, as_captured, cluster_of_saved, compose_and_evaluate, evaluate_saved
+
+if TYPE_CHECKING:
+    from presim.figures.comparison import Comparison
+    from presim.figures.explanation import Explanation
+    from presim.figures.training import Projection
+    from presim.graph.plan import Plan
+    from presim.result import Result
+    from presim.training.projection import Request
+
+
+def result_of(job: str | os.PathLike[str]) -> Result:
+    """The result of a saved job as it was captured, or one that was kept.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from presim.report import json
+
+    path = Path(job)
+    if not path.exists():
+        raise InputError(f"there is no {path}; name a folder that --save made or a file that --json wrote")
+    return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
+
+
+def project_training(job: str | os.PathLike[str], request: Request) -> Projection:
+    """A whole training from a step of a saved job or a result.
+
+    Raises:
+        InputError: the job cannot be read, has no step or tokens, or the training would not end.
+    """
+    from presim.hardware import catalogue
+    from presim.training.projection import project
+
+    result = result_of(job)
+    return project(result, request, catalogue.gpu(result.job.gpu))
+
+
+def compare_jobs(
+    jobs: Sequence[str | os.PathLike[str]], variants: Sequence[tuple[str, EvaluationOptions]] = ()
+) -> Comparison:
+    """Compare the first of several saved jobs or results with the others, and with itself under other options.
+
+    ``variants``: a label and the options that the first job is simulated with.
+
+    Raises:
+        InputError: one of them cannot be read or does not fit its cluster; a result is asked for under other options.
+    """
+    from presim.analysis.compare import compare
+
+    results = [(os.fspath(job), result_of(job)) for job in jobs]
+    if variants and not Path(jobs[0]).is_dir():
+        raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
+    results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
+    return compare(results)
+
+
+def explain_job(
+    directory: str | os.PathLike[str],
+    options: EvaluationOptions,
+    *,
+    model: str | None = None,
+    plan_file: str | None = None,
+    dtype: str = "bfloat16",
+    progress: Progress = lambda text: None,
+) -> Explanation:
+    """What limits a saved job, and what would help.
+
+    ``model``: what was trained, so that other plans can be composed; ``plan_file`` completes what its capture says.
+
+    Raises:
+        InputError: there is no job, it has no step time, or its plan is not known.
+    """
+    from presim.explain.explain import Planned, explain
+    from presim.graph.like import plan_of
+    from presim.graph.plan import read_plan
+    from presim.trace import store
+
+    planned = None
+    if model is not None:
+        job = store.load(directory)
+        plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
+        there = as_captured(options, job.manifest)
+
+        def compose(plan: Plan) -> Result:
+            return compose_and_evaluate(model, plan, there, dtype=dtype).result
+
+        planned = Planned(plan, compose)
+
+    def simulate(changed: EvaluationOptions) -> Result:
+        return evaluate_saved(directory, changed).result
+
+    evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
+    return explain(directory, evaluation, cluster, options, simulate, planned, progress)
