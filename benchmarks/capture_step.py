@@ -19,8 +19,8 @@ from pathlib import Path
 from ran import at_least_one, run
 
 from presim.capture.launchers.launch import Launch
+from presim.capture.processes.variables import environment
 from presim.capture.ranks.selection import Selection
-from presim.capture.ranks.variables import environment
 from presim.capture.run import Request, capture
 from presim.capture.setup.shim import require_shim
 from presim.cli.script import sentences

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.graph import store
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
 from presim.graph.take import take
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate

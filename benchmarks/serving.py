@@ -12,13 +12,13 @@ import time
 import numpy as np
 
 from presim.hardware.choose import choose_cluster
-from presim.serving.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
 from presim.serving.model import find
 from presim.serving.plan import Plan
-from presim.serving.simulate import Served, simulate
-from presim.serving.step import build
-from presim.serving.workload import Workload, make
+from presim.serving.steps.times import build
+from presim.serving.workloads.workload import Workload, make
 
 
 def timed(name: str, workload: Workload, fleet: Fleet) -> Served:

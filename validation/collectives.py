@@ -21,8 +21,8 @@ import operator_tables as tables
 import public_datasets
 from presim import hardware
 from presim.cli.script import sentences
-from presim.cost.collectives.fit import Point
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.measurements import Point
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.price import Price
 from presim.errors import InputError

@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.compose.compare import Agreement
 from presim.errors import InputError
 from presim.files import check_folder
-from presim.graph.compare import Agreement
 from presim.graph.take import config_file
 from presim.options import EvaluationOptions
 from presim.verbs import compose_like

@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 from presim.cli.script import sentences
+from presim.compose.compare import work
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.files import check_folder
-from presim.graph.compare import work
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
 from presim.graph.schema import OperatorGraph
 from presim.graph.take import take
 from presim.hardware.choose import choose_cluster

@@ -14,9 +14,9 @@ import itertools
 from collections.abc import Sequence
 
 from kept_runs import KeptRun, kept_runs, options
-from presim.analysis.breakdown import break_down
-from presim.analysis.provenance import SPREAD, Doubts, Spread, host_ns
-from presim.analysis.steps import find_steps
+from presim.analysis.notes.provenance import SPREAD, Doubts, Spread, host_ns
+from presim.analysis.time.breakdown import break_down
+from presim.analysis.time.steps import find_steps
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.validation.summary import markdown

@@ -22,8 +22,9 @@ import numpy as np
 import public_datasets
 from collectives import logs
 from presim.cli.script import sentences
-from presim.cost.collectives.fit import FABRIC, FEWEST, LINK, SWITCH, Fitted, Point, fit
+from presim.cost.collective_logs.fit import FABRIC, LINK, SWITCH, Fitted, fit
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.measurements import FEWEST, Point
 from presim.files import check_writable, write_file
 from presim.trace.schema import Group
 

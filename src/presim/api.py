@@ -130,7 +130,7 @@ def search(
     from presim.search.ask import Asked, request_for_command, request_for_model
     from presim.search.knobs import field_of
     from presim.search.run import run as run_search
-    from presim.search.trial import said
+    from presim.search.trials.trial import said
 
     words = vary
     if isinstance(vary, Mapping):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from presim.analysis.caveats import PEERS_READY
-from presim.analysis.coverage import coverage_figures, coverage_sentences
-from presim.analysis.flops import arithmetic_dtype
+from presim.analysis.notes.caveats import PEERS_READY
+from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
+from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
-from presim.analysis.routing_draws import unseen_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
+from presim.analysis.time.flops import arithmetic_dtype
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace

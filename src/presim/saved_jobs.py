@@ -12,10 +12,10 @@ from presim.options import EvaluationOptions
 from presim.verbs import Progress, as_captured, cluster_of_saved, compose_and_evaluate, evaluate_saved
 
 if TYPE_CHECKING:
+    from presim.compose.plan import Plan
     from presim.figures.comparison import Comparison
     from presim.figures.explanation import Explanation
     from presim.figures.training import Projection
-    from presim.graph.plan import Plan
     from presim.result import Result
     from presim.training.projection import Request
 
@@ -82,9 +82,9 @@ def explain_job(
     Raises:
         InputError: there is no job, it has no step time, or its plan is not known.
     """
+    from presim.compose.like import plan_of
+    from presim.compose.plan import read_plan
     from presim.explain.explain import Planned, explain
-    from presim.graph.like import plan_of
-    from presim.graph.plan import read_plan
     from presim.trace import store
 
     planned = None

@@ -16,12 +16,12 @@ from presim.pipeline import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
-    from presim.capture.ranks.blocked import Blocked
-    from presim.capture.ranks.forks import Forks
+    from presim.capture.processes.blocked import Blocked
+    from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
     from presim.changes import Changes
-    from presim.graph.compare import Agreement
-    from presim.graph.plan import Plan
+    from presim.compose.compare import Agreement
+    from presim.compose.plan import Plan
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster, Node
     from presim.result import Result
@@ -88,7 +88,7 @@ def _over_draws(
     Raises:
         CaptureError: the script fails with another draw.
     """
-    from presim.analysis.routing_draws import over_draws
+    from presim.analysis.notes.routing_draws import over_draws
     from presim.capture.device_values.policies import seeded
     from presim.errors import CaptureError
 
@@ -284,8 +284,8 @@ def compose_and_evaluate(
 def _compose(
     model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
 ) -> tuple[Evaluation, tuple[Trace, ...]]:
+    from presim.compose.compose import compose
     from presim.cost.estimators import holds_prices
-    from presim.graph.compose import compose
     from presim.graph.take import open_graph
     from presim.trace import store
 
@@ -325,9 +325,9 @@ def compose_like(
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
     """
-    from presim.graph.compare import Figure, compare
-    from presim.graph.like import plan_of
-    from presim.graph.plan import read_plan
+    from presim.compose.compare import Figure, compare
+    from presim.compose.like import plan_of
+    from presim.compose.plan import read_plan
     from presim.trace import store
 
     job = store.load(directory)

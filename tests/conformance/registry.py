@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
-from presim.cost.collectives.fit import Point
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
+from presim.cost.collectives.measurements import Point
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.learned.estimator import LearnedEstimator

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 
 import pytest
 
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import Evaluation, evaluate
 from presim.trace.signatures import Attention, Collective, Gemm

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presim.graph.compare import work
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
+from presim.compose.compare import work
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.hardware.choose import choose_cluster
 from presim.options import RunOptions
 from presim.trace import store

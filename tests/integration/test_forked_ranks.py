@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from presim.capture.launchers.launch import Launch
-from presim.capture.ranks.kept_forks import KeptForks
+from presim.capture.processes.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import Request, capture
 from presim.errors import ExitCode

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.analysis.blocks import allocated_bytes, find_blocks
+from presim.analysis.memory.blocks import allocated_bytes, find_blocks
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Category, Kind, Trace
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import traces
 
-from presim.analysis.breakdown import Instant, break_down
-from presim.analysis.provenance import SPREAD, Doubts, critical_by_signature, provenance
-from presim.analysis.segments import Segments
-from presim.analysis.steps import find_steps
+from presim.analysis.notes.provenance import SPREAD, Doubts, critical_by_signature, provenance
+from presim.analysis.time.breakdown import Instant, break_down
+from presim.analysis.time.segments import Segments
+from presim.analysis.time.steps import find_steps
 from presim.engine.options import Options
 from presim.engine.simulate import simulate
 from presim.report.bars import apportion

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import jobs
 from test_engine import options
 
-from presim.analysis.critical_path import critical_path
-from presim.analysis.steps import find_steps
+from presim.analysis.time.critical_path import critical_path
+from presim.analysis.time.steps import find_steps
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options

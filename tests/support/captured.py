@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.capture.ranks.forks import Forks
-from presim.capture.ranks.kept_forks import KeptForks
+from presim.capture.processes.forks import Forks
+from presim.capture.processes.kept_forks import KeptForks
 from presim.hardware.choose import choose_cluster
 from presim.options import RunOptions
 from presim.pipeline import Evaluation

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.ranks.payload_mail import together, write_ranks
 from presim.capture.reading.log import Log, read_log
+from presim.capture.rendezvous.payload_mail import together, write_ranks
 from presim.capture.setup.environment import find_torch, torch_problem
 from presim.capture.setup.shim import shim_libraries
 

@@ -67,6 +67,8 @@ MAY_IMPORT = {
     # A model's graph is taken in a process of its own, with the emulated libraries where PyTorch lacks its own.
     # What an operator's work is, is asked of the reading of captures itself.
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
+    "passes": {"presim.graph", "presim.trace.dtypes"},
+    "compose": {"presim.graph", "presim.passes", "presim.trace", "presim.hardware"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
@@ -93,7 +95,7 @@ CLIENTS = {
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
     "presim.graph.export",
-    "presim.serving.vllm_engine",
+    "presim.serving.engines.vllm_engine",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",

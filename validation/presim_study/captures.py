@@ -12,7 +12,7 @@ import platformdirs
 
 import presim
 from presim.capture.launchers.launch import Launch
-from presim.capture.ranks.kept_forks import KeptForks
+from presim.capture.processes.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import OLDEST_CAPABILITY, Request, capture
 from presim.capture.setup.environment import find_torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from presim.analysis.steps import find_steps
+from presim.analysis.time.steps import find_steps
 from presim.cost.chain import Chain
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options

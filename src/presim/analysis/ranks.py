@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presim.analysis.blocks import reserved_bytes
-from presim.analysis.breakdown import Breakdown, Instant, break_down
-from presim.analysis.steps import find_steps
+from presim.analysis.memory.blocks import reserved_bytes
+from presim.analysis.time.breakdown import Breakdown, Instant, break_down
+from presim.analysis.time.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.result import Rank

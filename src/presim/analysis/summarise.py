@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.analysis.breakdown import Breakdown, Instant, break_down
-from presim.analysis.caveats import busy_note, host_note, not_modelled, reader_notes
-from presim.analysis.communicator_setup import connecting, connecting_note
-from presim.analysis.flops import count_flops, utilisation
-from presim.analysis.limits import find_limits
-from presim.analysis.memory import analyse_memory
-from presim.analysis.modules import by_module
-from presim.analysis.non_allocator_memory import beyond_allocator
-from presim.analysis.operators import by_collective, by_family, by_operator
-from presim.analysis.phases import by_phase
-from presim.analysis.provenance import Doubts, host_ns, provenance
-from presim.analysis.read_backs import policies_note, ranges, read_backs
-from presim.analysis.steps import Steps, find_steps
-from presim.analysis.throughput import throughput
+from presim.analysis.memory.outside_allocator import beyond_allocator
+from presim.analysis.memory.peaks import analyse_memory
+from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
+from presim.analysis.notes.limits import find_limits
+from presim.analysis.notes.provenance import Doubts, host_ns, provenance
+from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
+from presim.analysis.time.breakdown import Breakdown, Instant, break_down
+from presim.analysis.time.communicator_setup import connecting, connecting_note
+from presim.analysis.time.flops import count_flops, utilisation
+from presim.analysis.time.modules import by_module
+from presim.analysis.time.operators import by_collective, by_family, by_operator
+from presim.analysis.time.phases import by_phase
+from presim.analysis.time.steps import Steps, find_steps
+from presim.analysis.time.throughput import throughput
 from presim.cost.price import PricedTrace
 from presim.engine.calls import NO_CALLS, CallCosts
 from presim.engine.timeline import Timeline

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
+from presim.capture.processes.blocked import Blocked
+from presim.capture.processes.captured import STOPPED, read_trace
+from presim.capture.processes.forks import Forks
+from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
+from presim.capture.processes.wave import run_wave
 from presim.capture.ranks.auto import capture_differing
-from presim.capture.ranks.blocked import Blocked
-from presim.capture.ranks.captured import STOPPED, read_trace
-from presim.capture.ranks.forks import Forks
-from presim.capture.ranks.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.ranks.selection import Selection
-from presim.capture.ranks.wave import run_wave
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.capture.setup.shim import require_shim

@@ -1,8 +1,8 @@
 """A process that has imported what every rank's process imports, and becomes ranks: a fork for each that is asked for.
 
 Most of what a rank holds is what it imports; forks share those pages until they write to them, and are there at once.
-Started by `presim.capture.ranks.forks` as ``python -m presim.capture.zygote FD [WHAT SCRIPT OWN]``; FD is its end of a
-socket pair:
+Started by `presim.capture.processes.forks` as ``python -m presim.capture.zygote FD [WHAT SCRIPT OWN]``. FD is its end
+of a socket pair:
 
     zygote   -> launcher   "ready", once, when all is imported
     launcher -> zygote     a `Request` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from presim.capture import runner
-from presim.capture.ranks.process import end_with_parent
+from presim.capture.processes.process import end_with_parent
 from presim.capture.script.control import Request
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook

@@ -30,7 +30,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     from presim.serving import calibrate
     from presim.serving.model import find
     from presim.serving.plan import Plan
-    from presim.serving.step import build
+    from presim.serving.steps.times import build
 
     check_writable(out)
     plan, shape = Plan(**options), find(model)

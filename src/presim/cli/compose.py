@@ -98,10 +98,10 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     """Predict training MODEL by a plan: nothing runs, a model's graph is changed by passes and priced.
 
     MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
-    file with the fields of `presim.graph.plan.Plan`; with --like, from the capture where neither says it.
+    file with the fields of `presim.compose.plan.Plan`; with --like, from the capture where neither says it.
     There, --json - prints the comparison.
     """
-    from presim.graph.plan import Plan, read_plan
+    from presim.compose.plan import Plan, read_plan
     from presim.options import EvaluationOptions
     from presim.verbs import compose_and_evaluate, compose_like
 

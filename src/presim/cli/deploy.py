@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from presim.serving.metrics import Slo
-    from presim.serving.search import Found, Point
+    from presim.serving.answer.metrics import Slo
+    from presim.serving.deployments.search import Found, Point
 
 _SHOWN = 8
 
@@ -32,9 +32,10 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     All plans are judged by their steady state; the best are simulated request by request. --out gets the command, a
     Compose file and Kubernetes manifests.
     """
-    from presim.serving import metrics, search
-    from presim.serving.generate import Lengths, Recipe
+    from presim.serving.answer import metrics
+    from presim.serving.deployments import search
     from presim.serving.model import find
+    from presim.serving.workloads.generate import Lengths, Recipe
 
     slo = metrics.slo_of(options["slo"])
     if slo.e2el_ms is not None:
@@ -84,7 +85,7 @@ def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
-    from presim.serving.search import spread
+    from presim.serving.deployments.search import spread
 
     click.echo(f"{len(found.points):,} deployments judged, {len(found.pareto)} on the Pareto front.")
     if found.nearest is not None:
@@ -113,7 +114,7 @@ def _write(folder: Path, model: str, best: Point) -> None:
     import dataclasses
 
     from presim.files import make_folder, write_file
-    from presim.serving import deploy
+    from presim.serving.deployments import launch as deploy
 
     make_folder(folder)
     plan = dataclasses.replace(best.engine.plan, max_num_seqs=max(best.batch, 1))

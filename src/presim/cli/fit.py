@@ -69,13 +69,13 @@ def command(
 
 
 def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
-    from presim.cost.collectives.cluster_file import described, write_cluster
+    from presim.cost.collective_logs.cluster_file import described, write_cluster
 
     return list(described(write_cluster(data, out, gpu, fabric, node)))
 
 
 def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
-    from presim.cost.collectives.cluster_file import update_cluster
+    from presim.cost.collective_logs.cluster_file import update_cluster
 
     return update_cluster(data, file, out)
 

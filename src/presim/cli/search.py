@@ -95,10 +95,10 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says.
     """
     from presim.files import check_writable, write_file
-    from presim.search import written
+    from presim.search.answer import written
+    from presim.search.answer.table import csv_text, write
     from presim.search.run import run
     from presim.search.study import encode
-    from presim.search.table import csv_text, write
 
     outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
     for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
@@ -113,7 +113,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_text(answer, request.work).encode())
     if outputs["html_file"]:
-        from presim.search.page import render
+        from presim.search.answer.page import render
 
         write_file(outputs["html_file"], render(answer, request.work).encode())
     if outputs["json_file"] == "-":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from presim.serving.deployment import Deployment, Prediction
-    from presim.serving.workload import Workload
+    from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.workloads.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 ENGINE = (
@@ -125,8 +125,8 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     the model's shape; requests are scheduled as vLLM's own scheduler does.
     """
     from presim.errors import ExitCode
-    from presim.serving import metrics, record
-    from presim.serving.deployment import predict
+    from presim.serving.answer import metrics, record
+    from presim.serving.deployments.deployment import predict
 
     outputs = {
         name: options.pop(name)
@@ -142,11 +142,11 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     if outputs["engine"] == "vllm":
         _hold_against_vllm(prediction)
     if outputs["html"]:
-        from presim.serving import page
+        from presim.serving.answer import page
 
         page.write(prediction, outputs["html"])
     if outputs["perfetto"]:
-        from presim.serving import timeline
+        from presim.serving.answer import timeline
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
@@ -161,7 +161,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 def _hold_against_vllm(prediction: Prediction) -> None:
     """Serve the same with vLLM's own scheduler, and say where the compiled one differs."""
     from presim.capture.setup.shim import SHIM_DIRECTORY
-    from presim.serving import real
+    from presim.serving.engines import real
 
     fleet = prediction.deployment.fleet()
     mine, theirs = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
@@ -177,7 +177,7 @@ def _listen(deployment: Deployment, port: int, speed: float) -> int:
     """An endpoint, until it is interrupted."""
     import asyncio
 
-    from presim.serving.http import Server
+    from presim.serving.engines.http import Server
 
     async def run() -> None:
         server = Server(deployment.fleet(), deployment.engine.model.name, speed)
@@ -213,11 +213,11 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     import dataclasses
 
     from presim.hardware.choose import choose_cluster
-    from presim.serving import overheads
-    from presim.serving.deployment import Deployment
+    from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
     from presim.serving.plan import Plan
-    from presim.serving.step import build
+    from presim.serving.steps import overheads
+    from presim.serving.steps.times import build
 
     fields = {field.name for field in dataclasses.fields(Plan)}
     plan = Plan(**{name: options.pop(name) for name in list(options) if name in fields})
@@ -235,7 +235,7 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
 
 
 def _workload(options: dict[str, Any]) -> Workload:
-    from presim.serving import generate, traces, workload
+    from presim.serving.workloads import generate, traces, workload
 
     if options["trace"] is not None:
         made = traces.read_trace(options["trace"], options["requests"])

@@ -22,7 +22,7 @@ import msgspec
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
-from presim.cost.collectives.bounds import least_ns
+from presim.cost.collective_logs.bounds import least_ns
 from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import CollectiveModel
 from presim.cost.collectives.models import collective_models

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from presim.graph.plan import Plan
+from presim.compose.plan import Plan
 from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
 from presim.result import Result
@@ -98,7 +98,7 @@ class Neighbour:
 
 
 def of_plan(plan: Plan, cluster: Cluster) -> Iterator[Neighbour]:
-    """Plans one step away; whether they can be is for `presim.graph.compose` to say."""
+    """Plans one step away; whether they can be is for `presim.compose.compose` to say."""
     fields: list[tuple[str, dict[str, object]]] = []
     for name, words in (
         ("micro_batch", "micro-batch"),

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from presim.analysis.critical_path import critical_path
+from presim.analysis.time.critical_path import critical_path
+from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.explain.candidates import of_job, of_plan
 from presim.figures.explanation import SCHEMA_VERSION, Explanation, Gain
-from presim.graph.plan import Plan
 from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
 from presim.pipeline import Evaluation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from presim.graph.parameters import elements
 from presim.graph.schema import OperatorGraph
-from presim.graph.units import elements
 from presim.graph.works import Sizes, works
 from presim.trace.signatures import Copy
 

@@ -27,7 +27,7 @@ _UNTIMED = Options.of(host_time=False)
 
 
 class Waiting(Protocol):
-    """What is known of ranks that ask nothing: `presim.capture.ranks.blocked.Blocked`."""
+    """What is known of ranks that ask nothing: `presim.capture.processes.blocked.Blocked`."""
 
     def __call__(self, rank: int) -> bool:
         """Whether it waits for another rank."""

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from presim.graph.compare import Agreement, Figure
+    from presim.compose.compare import Agreement, Figure
 
 _MOST = 20  # differences that are printed
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from presim.analysis.blocks import Blocks, find_blocks, reserved_bytes
-from presim.analysis.memory import device_clock_ns, requested_bytes
+from presim.analysis.memory.blocks import Blocks, find_blocks, reserved_bytes
+from presim.analysis.memory.peaks import device_clock_ns, requested_bytes
 from presim.engine.timeline import Timeline
 from presim.files import write_file
 from presim.trace.schema import Category, Kind, Phase, Trace

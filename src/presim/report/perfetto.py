@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from presim.analysis.blocks import allocated_bytes, find_blocks, reserved_bytes
-from presim.analysis.memory import device_clock_ns
-from presim.analysis.steps import find_steps
+from presim.analysis.memory.blocks import allocated_bytes, find_blocks, reserved_bytes
+from presim.analysis.memory.peaks import device_clock_ns
+from presim.analysis.time.steps import find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.files import write_file

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from presim.analysis.steps import Steps
+from presim.analysis.time.steps import Steps
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.timeline import Timeline
 from presim.trace.collective import Collective, Splits

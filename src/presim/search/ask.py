@@ -10,14 +10,14 @@ import msgspec
 
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
-from presim.search.evaluator import Evaluator, placeholders
-from presim.search.job import Job
 from presim.search.knobs import CLUSTER, SHORT, Extent, fields, free, short
 from presim.search.objectives import Constraints, Work, objectives_of
 from presim.search.request import Request
 from presim.search.space import Space, parse_knobs
-from presim.search.trial import Value
-from presim.search.workers import cores
+from presim.search.trials.evaluator import Evaluator, placeholders
+from presim.search.trials.job import Job
+from presim.search.trials.trial import Value
+from presim.search.trials.workers import cores
 from presim.units import GIB
 
 LARGE = 100_000  # points that are too many to list

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.graph.plan import Plan
-from presim.search.trial import Value
+from presim.search.trials.trial import Value
 
 # Short names as launch commands have them -> fields of a plan.
 SHORT = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from presim.errors import InputError
-from presim.search.trial import Figures, Trial
+from presim.search.trials.trial import Figures, Trial
 from presim.units import GIB, seconds, three_digits
 
 _HOUR_S, _DAY_S = 3600.0, 86400.0

@@ -6,19 +6,19 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 
-from presim.search.bounds import Bounds
-from presim.search.evaluator import Evaluator
-from presim.search.job import Job
-from presim.search.loop import Evaluation, Nothing, Progress, Pruner, exhaustive
+from presim.search.answer.why import importance, infeasible, loses_on
 from presim.search.objectives import OBJECTIVES
-from presim.search.prune import LOSSY, Keeps, Prunes, rules_of
 from presim.search.request import Request
-from presim.search.sampler import sampled
-from presim.search.storage import opened
+from presim.search.strategy.bounds import Bounds
+from presim.search.strategy.loop import Evaluation, Nothing, Progress, Pruner, exhaustive
+from presim.search.strategy.prune import LOSSY, Keeps, Prunes, rules_of
+from presim.search.strategy.sampler import sampled
 from presim.search.study import Answer, front_of, overlapping, ranked
-from presim.search.trial import Trial
-from presim.search.why import importance, infeasible, loses_on
-from presim.search.workers import Workers
+from presim.search.trials.evaluator import Evaluator
+from presim.search.trials.job import Job
+from presim.search.trials.storage import opened
+from presim.search.trials.trial import Trial
+from presim.search.trials.workers import Workers
 
 
 def run(request: Request, progress: Progress = lambda text: None) -> Answer:

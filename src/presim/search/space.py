@@ -12,7 +12,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.search.knobs import field_of, guess, read_value, short
-from presim.search.trial import Point, Value, said
+from presim.search.trials.trial import Point, Value, said
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import msgspec
 from presim.errors import InputError
 from presim.field_docs import doc
 from presim.search.objectives import Constraints, Objective, Work
-from presim.search.trial import Figures, Point, Trial, Value
+from presim.search.trials.trial import Figures, Point, Trial, Value
 
 SCHEMA_VERSION = 1
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.files import write_file
-from presim.serving import metrics
-from presim.serving.deployment import Deployment
-from presim.serving.generate import Lengths, Recipe, generate
-from presim.serving.overheads import Overheads
-from presim.serving.simulate import simulate
-from presim.serving.step import Engine, build
-from presim.serving.workload import Workload, make
+from presim.serving.answer import metrics
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.engines.simulate import simulate
+from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.times import Engine, build
+from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.serving.workloads.workload import Workload, make
 
 _ROUNDS = 12
 _WIDEST = 8.0  # times as slow or as fast as predicted; more is another machine

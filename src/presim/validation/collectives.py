@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from presim.cost.chain import Chain
-from presim.cost.collectives.bounds import impossible
+from presim.cost.collective_logs.bounds import impossible
 from presim.cost.price import Price
 from presim.errors import PresimError
 from presim.hardware.choose import choose_cluster

@@ -20,13 +20,13 @@ from typing import Any
 from presim.errors import InputError, PresimError
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
-from presim.serving import metrics
-from presim.serving.deployment import Deployment
-from presim.serving.generate import Lengths, Recipe, generate
+from presim.serving.answer import metrics
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.engines.simulate import simulate
 from presim.serving.model import find
 from presim.serving.plan import Plan, Weights
-from presim.serving.simulate import simulate
-from presim.serving.step import Engine, build
+from presim.serving.steps.times import Engine, build
+from presim.serving.workloads.generate import Lengths, Recipe, generate
 
 # Requests of a run, as InferenceMAX's scripts send them: ten for each in flight (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000

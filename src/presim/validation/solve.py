@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from presim.analysis.blocks import allocated_bytes, reserved_bytes
-from presim.capture.ranks.process import end_with_parent
+from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
+from presim.capture.processes.process import end_with_parent
 from presim.engine.options import Options
 from presim.errors import CaptureError, InputError, PresimError
 from presim.pipeline import Evaluation

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from presim.analysis.flops import executed_flops
-from presim.analysis.steps import find_steps
+from presim.analysis.time.flops import executed_flops
+from presim.analysis.time.steps import find_steps
 from presim.errors import InputError
 from presim.pipeline import Evaluation
 from presim.report import content

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.analysis.breakdown import is_transfer
+from presim.analysis.time.breakdown import is_transfer
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.report.slices import streams

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from presim.serving.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.simulate import simulate
+from presim.serving.engines.vllm_engine import Engine
 from presim.serving.fast import state
-from presim.serving.simulate import simulate
-from presim.serving.vllm_engine import Engine
-from presim.serving.workload import Workload, make
+from presim.serving.workloads.workload import Workload, make
 
 STEP = 1000
 

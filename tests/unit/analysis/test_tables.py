@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from presim.analysis.scopes import merge_numbers
 from presim.analysis.summarise import summarise
-from presim.analysis.throughput import data_parallel_ranks
+from presim.analysis.time.scopes import merge_numbers
+from presim.analysis.time.throughput import data_parallel_ranks
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace

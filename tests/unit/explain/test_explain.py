@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from presim.cli import main
+from presim.compose.plan import Plan
 from presim.explain.candidates import of_job, of_plan
 from presim.explain.explain import gain
-from presim.graph.plan import Plan
 from presim.hardware.choose import choose_cluster
 from presim.options import EvaluationOptions
 from presim.pipeline import evaluate

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from presim import hardware
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Collective, Gemm

@@ -11,12 +11,12 @@ import pytest
 
 from presim import hardware
 from presim.cli import main
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.graph import store, summary
-from presim.graph.compose import compose
-from presim.graph.passes import attention, tensor_parallel
-from presim.graph.plan import Plan
 from presim.graph.schema import OperatorGraph
+from presim.passes import attention, tensor_parallel
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Gemm, Signature

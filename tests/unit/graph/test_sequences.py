@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from presim import hardware
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.graph.compose import compose
-from presim.graph.passes import context_parallel, tensor_parallel
-from presim.graph.plan import Plan
+from presim.passes import context_parallel, tensor_parallel
 from presim.trace.check import check
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from presim import hardware
-from presim.graph.compare import work
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
+from presim.compose.compare import work
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.graph.schema import OperatorGraph
 from presim.graph.sizes import Witnesses, choose_witnesses
 from presim.graph.take import take

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from presim import hardware
 from presim.cli import main
+from presim.compose.compare import work
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.graph import store
-from presim.graph.compare import work
-from presim.graph.compose import compose
-from presim.graph.plan import Plan
 from presim.graph.schema import OperatorGraph, Origin
-from presim.graph.transforms import fusion, registry
+from presim.passes import fusion, registry
 from presim.pipeline import evaluate
 from presim.trace.check import check
 from presim.trace.schema import Trace

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from presim import hardware
-from presim.graph.compose import compose
-from presim.graph.passes.updates import UPDATES
-from presim.graph.plan import Plan
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
+from presim.compose.runtime.updates import UPDATES
 from presim.pipeline import evaluate
 from presim.trace.schema import Category, Kind, Trace
 from presim.trace.signatures import Attention

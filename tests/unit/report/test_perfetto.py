@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from presim.analysis.blocks import allocated_bytes
+from presim.analysis.memory.blocks import allocated_bytes
 from presim.report import perfetto
 from presim.report.slices import module_slices, phase_slices
 from presim.trace.builder import TraceBuilder

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from presim.errors import InputError
 from presim.search.space import Space, parse_knobs
-from presim.search.trial import key
+from presim.search.trials.trial import key
 
 KNOBS = some.dictionaries(
     some.sampled_from(["tensor", "micro_batch", "gpu", "recompute"]),

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from presim.errors import InputError
+from presim.search.answer.table import csv_text
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space
 from presim.search.study import decode, encode, front_of, overlapping, ranked
-from presim.search.table import csv_text
-from presim.search.trial import Trial
+from presim.search.trials.trial import Trial
 from support.searching import GIB, figures
 
 STEP = OBJECTIVES["step_time"]

@@ -13,15 +13,16 @@ from click.testing import CliRunner
 from presim.cli.calibrate import command
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
-from presim.serving import calibrate, overheads
-from presim.serving.deployment import Deployment
-from presim.serving.generate import Lengths, Recipe, generate
-from presim.serving.metrics import bench
+from presim.serving import calibrate
+from presim.serving.answer.metrics import bench
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.engines.simulate import simulate
 from presim.serving.model import find
-from presim.serving.overheads import Overheads
 from presim.serving.plan import Plan
-from presim.serving.simulate import simulate
-from presim.serving.step import Engine, build
+from presim.serving.steps import overheads
+from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.times import Engine, build
+from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.validation import serving
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
-from presim.serving.memory import lay_out
 from presim.serving.model import find, names
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.step import Engine, build
+from presim.serving.steps.memory import lay_out
+from presim.serving.steps.times import Engine, build
 
 
 @functools.cache

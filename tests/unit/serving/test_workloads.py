@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from presim.errors import InputError
-from presim.serving.generate import Arrivals, Lengths, Recipe, generate, lengths_of
-from presim.serving.traces import read_trace
-from presim.serving.workload import read, summary, write
+from presim.serving.workloads.generate import Arrivals, Lengths, Recipe, generate, lengths_of
+from presim.serving.workloads.traces import read_trace
+from presim.serving.workloads.workload import read, summary, write
 
 
 def recipe(**changes: object) -> Recipe:

@@ -27,7 +27,7 @@ def test_a_capture_goes_by_the_recipe_and_what_it_imports_in_turn_and_by_no_othe
 def test_kept_captures_go_by_the_code_of_every_package_that_captures() -> None:
     package = Path(presim.__file__).parent
     found = captures._sources(package)
-    for source in ("capture/run.py", "capture/ranks/wave.py", "capture/reading/assemble.py", "trace/schema.py"):
+    for source in ("capture/run.py", "capture/processes/wave.py", "capture/reading/assemble.py", "trace/schema.py"):
         assert package / source in found
     assert any(path.suffix == ".cpp" and path.parent.name == "values" for path in found)
 

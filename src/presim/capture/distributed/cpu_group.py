@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch._C._distributed_c10d import Backend, ReduceOp, _create_work_from_future
 
-from presim.capture.ranks.present_ranks import posted_key
+from presim.capture.rendezvous.present_ranks import posted_key
 from presim.trace.representatives import Representatives
 
 if not hasattr(Backend, "all_gather_single"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from presim.capture.ranks.present_ranks import group_prefix
+from presim.capture.rendezvous.present_ranks import group_prefix
 from presim.trace.representatives import Representatives
 
 

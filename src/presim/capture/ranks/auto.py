@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from presim.capture.ranks.captured import PEERS, Captured, read_trace
+from presim.capture.processes.captured import PEERS, Captured, read_trace
+from presim.capture.processes.launch_config import LaunchConfig, Wave
+from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.launch_config import LaunchConfig, Wave
 from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
 from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
 from presim.capture.ranks.selection import Checks
-from presim.capture.ranks.wave import run_wave, show_output
 from presim.errors import CaptureError
 from presim.trace import spans
 from presim.trace.coverage import RankCoverage

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from presim.capture.ranks.variables import environment
+from presim.capture.processes.variables import environment
 from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
 from presim.capture.setup.shim import build_shim, outdated, require_shim

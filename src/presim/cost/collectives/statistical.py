@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.cost.collectives.fit import FEWEST, Point
+from presim.cost.collectives.measurements import FEWEST, Point
 from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from presim import hardware
-from presim.cost.collectives.fit import Point
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.measurements import Point
 from presim.cost.collectives.statistical import (
     Curve,
     Parameters,

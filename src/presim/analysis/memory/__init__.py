@@ -1,0 +1,1 @@
+"""Device memory: what holds it, and whether a job fits."""

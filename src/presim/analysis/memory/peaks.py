@@ -1,0 +1,167 @@
+"""Device memory: peaks as PyTorch defines them, what holds them, and whether the job fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from presim.analysis.memory.blocks import Blocks, Ints, allocated_bytes, find_blocks, reserved_bytes
+from presim.analysis.time.scopes import merge_numbers
+from presim.analysis.time.steps import Step
+from presim.engine.timeline import Timeline
+from presim.result import Estimate, Held, Memory, MemoryTimeline
+from presim.trace.schema import FAILED, Category, Kind, Trace
+from presim.units import gib, percent
+
+TIMELINE_POINTS = 128
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_REQUEST = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
+
+
+def analyse_memory(
+    trace: Trace,
+    timeline: Timeline,
+    step: Step,
+    *,
+    device_total_bytes: int,
+    beyond: Sequence[Estimate],
+    captured_here: bool,
+) -> Memory:
+    """All that the result says of memory; ``beyond``: what the device holds besides the allocator's.
+
+    ``captured_here``: the trace was captured on an emulated device of the very kind it is judged for.
+    """
+    allocated, reserved = allocated_bytes(trace), reserved_bytes(trace)
+    peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
+    headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
+    fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom, captured_here=captured_here)
+    by_category, by_module = held_at_peak(trace, allocated)
+    return Memory(
+        fits=fits,
+        verdict=verdict,
+        advice=advise(by_category) if fits is False else "",
+        peak_allocated_bytes=_peak(allocated),
+        peak_reserved_bytes=peak_reserved,
+        step_peak_allocated_bytes=_peak(_within(allocated, step.entries)),
+        step_peak_reserved_bytes=_peak(_within(reserved, step.entries)),
+        device_total_bytes=device_total_bytes,
+        headroom_bytes=headroom,
+        beyond_allocator=list(beyond),
+        by_category=by_category,
+        by_module=by_module,
+        requested_bytes=requested,
+        timeline=memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
+    )
+
+
+def held_at_peak(trace: Trace, allocated: Ints) -> tuple[list[Held], list[Held]]:
+    """What the live blocks hold when they are most, by category and by module, largest first."""
+    if not _peak(allocated):
+        return [], []
+    blocks, peak = find_blocks(trace), int(np.argmax(allocated))
+    live = blocks.live_at(peak)
+    categories = [Category(value).name.lower() for value in blocks.categories_at(peak)[live].tolist()]
+    scope = trace.columns["scope"].astype(np.int64)[blocks.alloc[live]].tolist()
+    modules = [merge_numbers(trace.scopes[index] if index >= 0 else "") for index in scope]
+    return _held(blocks, live, categories), _held(blocks, live, modules)
+
+
+def _held(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
+    sizes: dict[str, list[int]] = {}
+    for name, size in zip(names, blocks.bytes[live].tolist()):
+        sizes.setdefault(name, []).append(size)
+    held = [Held(name, sum(values), len(values)) for name, values in sizes.items()]
+    return sorted(held, key=lambda item: (-item.bytes, item.name))
+
+
+def judge(
+    trace: Trace, allocated: int, reserved: int, headroom: int, *, captured_here: bool
+) -> tuple[bool | None, str]:
+    """Whether the job fits, and the sentence that says so.
+
+    Where the device it was captured on is not the one it is judged for, the allocator might have kept less in
+    reserve: between "the live blocks fit" and "all that was reserved fits" the answer is no, with a hint.
+    """
+    manifest = trace.manifest
+    if manifest.exit == "out_of_memory":
+        asked = requested_bytes(manifest.error)
+        if not captured_here:
+            return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to know."
+        what = f"an allocation of {gib(asked)} failed" if asked else "an allocation failed"
+        short = f"; {gib(-headroom)} short" if headroom < 0 else ""
+        return False, f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
+    if not reserved and not allocated:
+        return None, "Nothing was allocated on the device."
+    if manifest.exit in FAILED:
+        return (
+            None,
+            f"The script ended early, with {gib(reserved)} reserved and {gib(headroom)} left at the peak.",
+        )
+    if headroom >= 0:
+        return True, f"Fits with {gib(headroom)} to spare."
+    if headroom + reserved - allocated >= 0:
+        hint = "the live blocks would fit: the allocator may get by with less in reserve; capture for this GPU to know"
+        return False, f"Short of {gib(-headroom)} with what the allocator keeps in reserve ({hint})."
+    return False, f"Does not fit: short of {gib(-headroom)}."
+
+
+_RELIEF = {
+    "parameter": "shard them (FSDP2, tensor or pipeline parallelism) over more GPUs, or keep them in fewer bits",
+    "gradient": "shard them (FSDP2), keep them in bfloat16, or step inside backward",
+    "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
+    "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",
+    "temporary": "use smaller micro-batches, or chunk the largest operation (often the loss over the vocabulary)",
+    "communication": "use smaller buckets, or prefetch less far ahead",
+}
+
+
+def advise(by_category: Sequence[Held]) -> str:
+    """What would free most memory: about the category that holds most at the peak."""
+    most = next((held for held in by_category if held.name in _RELIEF), None)
+    if most is None:
+        return ""
+    share = percent(most.bytes / sum(held.bytes for held in by_category))
+    words = most.name.replace("_", " ")
+    return f"Most is {words} ({gib(most.bytes)}, {share}): {_RELIEF[most.name]}."
+
+
+def requested_bytes(error: str) -> int | None:
+    """The size in PyTorch's out-of-memory message, bytes; None where the text has none."""
+    match = _REQUEST.search(error)
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+
+
+def device_clock_ns(trace: Trace, timeline: Timeline) -> Ints:
+    """When the device reaches each entry: never before the work issued ahead of it has started, ns.
+
+    The host runs ahead of the device by up to a step, and hands blocks out and back as it goes; on this clock memory
+    lines up with the kernels that use it.
+    """
+    device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    return np.maximum.accumulate(np.maximum(np.where(device, timeline.start_ns, 0), timeline.issue_ns))
+
+
+def memory_timeline(clock_ns: Ints, step: Step, allocated: Ints, reserved: Ints) -> MemoryTimeline:
+    """Memory over the step's entries in at most `TIMELINE_POINTS` points, each the largest of its stretch."""
+    start, stop, _ = step.entries.indices(len(allocated))
+    if stop <= start:
+        return MemoryTimeline([], [], [])
+    edges = np.linspace(clock_ns[start], clock_ns[stop - 1], min(TIMELINE_POINTS, stop - start), endpoint=False)
+    firsts = np.unique(np.searchsorted(clock_ns[start:stop], edges) + start)
+    return MemoryTimeline(
+        (clock_ns[firsts] / 1e9).tolist(),
+        np.maximum.reduceat(allocated[:stop], firsts).tolist(),
+        np.maximum.reduceat(reserved[:stop], firsts).tolist(),
+    )
+
+
+def _within(values: Ints, entries: slice) -> Ints:
+    """The values of these entries with the one that held before them."""
+    start, stop, _ = entries.indices(len(values))
+    return values[max(start - 1, 0) : stop]
+
+
+def _peak(values: Ints) -> int:
+    return max(int(values.max()), 0) if len(values) else 0

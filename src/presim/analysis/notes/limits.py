@@ -1,0 +1,171 @@
+"""What limits a step, in words: each statement with its number, each advice with what it could save at most."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.analysis.notes.provenance import critical_by_signature
+from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
+from presim.analysis.time.steps import Step
+from presim.cost.price import PricedTrace
+from presim.result import Collective as CollectiveRow
+from presim.result import Flops, Limit
+from presim.trace.schema import Phase
+from presim.trace.signatures import Collective, family
+from presim.units import gib, percent, seconds
+
+SMALLEST_SHARE = 0.01  # what accounts for less of the step is not worth a sentence
+
+_BOUND_NAMES = {"compute": "compute", "memory": "memory_bandwidth", "latency": "latency"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bound:
+    """Critical compute time with one bound, and the families it falls to, ns."""
+
+    total: float
+    families: dict[str, float]
+
+    def leading(self) -> str:
+        """The families that hold most of it, with their shares."""
+        ranked = sorted(self.families.items(), key=lambda item: (-item[1], item[0]))[:3]
+        return ", ".join(f"{name} {percent(value / self.total)}" for name, value in ranked)
+
+
+def find_limits(
+    priced: PricedTrace,
+    breakdown: Breakdown,
+    step: Step,
+    collectives: list[CollectiveRow],
+    flops: Flops,
+    headroom_bytes: int,
+) -> list[Limit]:
+    """What the step's time is spent on and what would lessen it, largest first.
+
+    ``headroom_bytes``: memory that is free at the peak, which some advice would spend.
+    """
+    step_ns = max(step.duration_ns, 1)
+    found = [
+        *_kernel_limits(priced, breakdown, step_ns, flops),
+        _communication(breakdown, step_ns, collectives),
+        _contention(breakdown, step_ns),
+        _ports(breakdown, step_ns),
+        _host(breakdown, step_ns),
+        _copies(breakdown, step_ns),
+        _recomputation(priced, breakdown, step_ns, headroom_bytes),
+    ]
+    return sorted(
+        (limit for limit in found if limit and limit.share >= SMALLEST_SHARE), key=lambda limit: -limit.seconds
+    )
+
+
+def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: str) -> Limit:
+    share = nanoseconds / step_ns
+    figures = f"{percent(share)} of the step ({seconds(nanoseconds / 1e9)})"
+    return Limit(name, nanoseconds / 1e9, share, statement.replace("{figures}", figures), advice)
+
+
+def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
+    texts = {
+        "compute": (
+            "The matrix units are the limit for {figures}",
+            "Only fewer or cheaper FLOPs help: less recomputation, FP8 where the model allows it, or more GPUs.",
+        ),
+        "memory": (
+            "Memory bandwidth is the limit for {figures}",
+            "Fusing kernels saves most of this (torch.compile, fused optimizers, norms and losses).",
+        ),
+        "latency": (
+            "Kernels too small to fill the GPU take {figures}",
+            "Larger micro-batches or fusing kernels would shrink this.",
+        ),
+    }
+    limits = []
+    for bound, total in sorted(_bounds(priced, breakdown).items()):
+        statement, advice = texts.get(bound, ("Kernels of unknown limit take {figures}", ""))
+        pace = _pace(flops, total.total) if bound == "compute" else ""
+        name = _BOUND_NAMES.get(bound, "unknown")
+        limits.append(_limit(name, total.total, step_ns, f"{statement}{pace}: {total.leading()}.", advice))
+    return limits
+
+
+def _pace(flops: Flops, nanoseconds: float) -> str:
+    """How fast the products run beside the peak."""
+    if not flops.peak_per_s:
+        return ""
+    rate = flops.executed / (nanoseconds / 1e9)
+    return f", at {rate / 1e12:.0f} TFLOP/s or {percent(rate / flops.peak_per_s)} of the {flops.dtype} peak"
+
+
+def _bounds(priced: PricedTrace, breakdown: Breakdown) -> dict[str, _Bound]:
+    """Critical time of kernels by what bounds them."""
+    sums: dict[str, dict[str, float]] = {}
+    for signature, price, spent in zip(
+        priced.trace.signatures, priced.prices, critical_by_signature(priced, breakdown)
+    ):
+        if spent and not isinstance(signature, Collective) and not is_transfer(signature):
+            families = sums.setdefault(price.bound, {})
+            families[family(signature)] = families.get(family(signature), 0.0) + spent
+    return {bound: _Bound(sum(families.values()), families) for bound, families in sums.items()}
+
+
+def _communication(breakdown: Breakdown, step_ns: int, collectives: list[CollectiveRow]) -> Limit | None:
+    moving, waiting = breakdown.spent_ns[Instant.EXPOSED_COMMUNICATION], breakdown.spent_ns[Instant.WAITING]
+    exposed = moving + waiting
+    if not exposed or not collectives:
+        return None
+    worst = collectives[0]
+    hidden = 1 - moving / max(breakdown.communication_ns, 1)
+    statement = (
+        f"The compute stream waits {{figures}} for communication ({percent(hidden)} of all communication is hidden"
+        f"{f', {seconds(waiting / 1e9)} is waiting for other ranks' if waiting else ''}); "
+        f"{seconds(worst.exposed_s)} of that is {worst.kind} in group {worst.group} "
+        f"({worst.group_size} ranks, {gib(worst.bytes)} in {worst.count} calls)."
+    )
+    remedy = "prefetch further ahead, larger buckets, more micro-batches per exchange, or a smaller group within a node"
+    if waiting > moving:
+        remedy = "deal the work out more evenly over the ranks, or in more micro-batches"
+    advice = f"Hidden entirely, the step would take {seconds((step_ns - exposed) / 1e9)}: {remedy}."
+    return _limit("communication", exposed, step_ns, statement, advice)
+
+
+def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    statement = "Work that overlaps slows each other: {figures} more than alone (part of the figures above)."
+    advice = (
+        "Fewer channels (NCCL_MAX_NCHANNELS) leave more of the GPU to compute where communication is hidden anyway; "
+        "--no-contention shows the step without it."
+    )
+    return _limit("contention", breakdown.contention_ns - breakdown.ports_ns, step_ns, statement, advice)
+
+
+def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    statement = "Groups share network ports of a node: {figures} more than with a port to each (part of the above)."
+    advice = (
+        "More ports on a node, fewer groups that leave it at the same time, or a hierarchy: reduce within the node "
+        "first, and send each byte over the network once."
+    )
+    return _limit("ports", breakdown.ports_ns, step_ns, statement, advice)
+
+
+def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    bound = breakdown.spent_ns[Instant.HOST_BOUND]
+    advice = (
+        f"With a faster host the step would take {seconds((step_ns - bound) / 1e9)} at best: CUDA graphs or "
+        "torch.compile, fewer synchronisations (.item(), printing losses), larger micro-batches."
+    )
+    return _limit("host", bound, step_ns, "The device waits {figures} for the host to issue kernels.", advice)
+
+
+def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:
+    exposed = breakdown.spent_ns[Instant.EXPOSED_COPY]
+    statement = "The compute stream waits {figures} for copies and helper kernels on other streams."
+    return _limit("copies", exposed, step_ns, statement, "Pinned memory with non_blocking=True lets copies overlap.")
+
+
+def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int, headroom_bytes: int) -> Limit | None:
+    again = priced.trace.columns["phase"] == Phase.RECOMPUTE
+    spent = float(breakdown.critical_ns[again].sum())
+    statement = "Recomputing activations takes {figures} (part of the figures above)."
+    room = f"{gib(headroom_bytes)} of memory are free for it" if headroom_bytes > 0 else "no memory is free for it"
+    advice = f"Keeping more activations could save up to {seconds(spent / 1e9)}; {room}."
+    return _limit("recomputation", spent, step_ns, statement, advice)

@@ -1,0 +1,1 @@
+"""Time of a step: where it goes, by phase, module, operator and instant."""

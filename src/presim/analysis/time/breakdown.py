@@ -1,0 +1,162 @@
+"""Where a step's time goes on the captured rank, instant by instant.
+
+Every instant of the step is of exactly one kind, the first that holds:
+
+1. compute: a compute stream runs a kernel;
+2. host-bound: the compute streams are empty, their next kernel has not been issued, and the host is not itself
+   waiting for the device;
+3. exposed communication: some collective runs;
+4. exposed copy: something else runs: a copy, or a helper kernel of another stream;
+5. waiting: a collective has its turn, and waits for other ranks (on a GPU its kernel spins meanwhile). Results count
+   it as exposed communication, and say how much it is;
+6. idle: nothing runs.
+
+Compute streams are those with matrix products, attention or convolutions, and the one with most kernel time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import numpy as np
+
+from presim.analysis.time.segments import Bools, Floats, Ints, Segments
+from presim.analysis.time.steps import Step
+from presim.analysis.time.waiting import turns
+from presim.engine.timeline import Timeline
+from presim.trace.schema import WAITS, Kind, Trace
+from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, SparseProduct
+
+
+class Instant(enum.IntEnum):
+    """What an instant of a step is spent on."""
+
+    COMPUTE = 0
+    HOST_BOUND = 1
+    EXPOSED_COMMUNICATION = 2
+    EXPOSED_COPY = 3
+    IDLE = 4
+    WAITING = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Breakdown:
+    """The parts of a step in ns; ``spent_ns`` over all `Instant` adds up to the step's duration."""
+
+    spent_ns: dict[Instant, int]
+    communication_ns: int  # some collective runs, hidden or not
+    copy_ns: int  # some copy between host and device or between devices runs, hidden or not
+    compute_streams: tuple[int, ...]
+    critical_ns: Floats  # per trace entry: its part of the compute, exposed communication and exposed copy
+    waiting_ns: Floats  # per trace entry: its part of the waiting for other ranks
+    contention_ns: float  # the part of those by which entries that overlapped others took longer than alone
+    ports_ns: float  # the part of that which other groups on the same network ports caused
+
+
+def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_ns: int = 0) -> Breakdown:
+    """Say for every instant of the step what it is spent on; see the module's docstring.
+
+    ``launch_latency_ns``: what passes between the host's issue of a kernel and its start on an idle device.
+    """
+    classes = _Classes.of(trace, timeline, step)
+    start, end = timeline.start_ns, timeline.end_ns
+    ready = timeline.issue_ns[classes.compute] + launch_latency_ns
+    blocked = trace.mask(*WAITS) & (end > start)
+    device = classes.compute | classes.communication | classes.other
+    turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
+    cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
+    segments = Segments.cut(step.start_ns, step.end_ns, *cuts)
+    running = {name: segments.count(start[mask], end[mask]) > 0 for name, mask in classes.masks().items()}
+    host_free = segments.count(start[blocked], end[blocked]) == 0
+    waits = segments.count(turn, start[classes.communication])
+    late = _host_is_late(segments, start[classes.compute], ready) & host_free
+    kinds = np.select(
+        [running["compute"], late, running["communication"], running["other"], waits > 0],
+        [Instant.COMPUTE, Instant.HOST_BOUND, Instant.EXPOSED_COMMUNICATION, Instant.EXPOSED_COPY, Instant.WAITING],
+        Instant.IDLE,
+    )
+    critical = np.zeros(len(trace))
+    for mask, kind in classes.spent_on():
+        critical[mask] = segments.shared(kinds == kind, start[mask], end[mask])
+    waiting = np.zeros(len(trace))
+    late_start = start[classes.communication]
+    waiting[classes.communication] = segments.shared(kinds == Instant.WAITING, turn, late_start)
+    longer = (timeline.slowed_ns, timeline.ports_ns)
+    contention, ports = (float((critical * by_ns / np.maximum(end - start, 1)).sum()) for by_ns in longer)
+    return Breakdown(
+        {kind: segments.total(kinds == kind) for kind in Instant},
+        segments.total(running["communication"]),
+        segments.total(running["copy"]),
+        classes.compute_streams,
+        critical,
+        waiting,
+        contention,
+        ports,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Classes:
+    """Which entries are what, among the device work that touches the step's window."""
+
+    compute: Bools  # kernels on compute streams
+    communication: Bools
+    other: Bools  # copies, and kernels on other streams
+    copy: Bools
+    compute_streams: tuple[int, ...]
+
+    @staticmethod
+    def of(trace: Trace, timeline: Timeline, step: Step) -> _Classes:
+        touching = (timeline.start_ns < step.end_ns) & (timeline.end_ns > step.start_ns)
+        work = trace.mask(Kind.WORK) & touching
+        copy = work & _of_signatures(trace, [is_transfer(signature) for signature in trace.signatures])
+        kernels = work & ~copy
+        arithmetic = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
+        products = kernels & _of_signatures(trace, [isinstance(value, arithmetic) for value in trace.signatures])
+        streams = _compute_streams(trace, kernels, products, timeline.end_ns - timeline.start_ns)
+        compute = kernels & np.isin(trace.columns["stream"], np.array(streams, np.uint16))
+        communication = trace.mask(Kind.COLLECTIVE) & touching
+        return _Classes(compute, communication, work & ~compute, copy, streams)
+
+    def masks(self) -> dict[str, Bools]:
+        return {"compute": self.compute, "communication": self.communication, "other": self.other, "copy": self.copy}
+
+    def spent_on(self) -> tuple[tuple[Bools, Instant], ...]:
+        """Classes that an instant may be spent on, and as what."""
+        return (
+            (self.compute, Instant.COMPUTE),
+            (self.communication, Instant.EXPOSED_COMMUNICATION),
+            (self.other, Instant.EXPOSED_COPY),
+        )
+
+
+def is_transfer(signature: object) -> bool:
+    """A copy that leaves the device; one within it is a kernel like any other."""
+    return isinstance(signature, Copy) and signature.direction in ("h2d", "d2h", "peer")
+
+
+def _of_signatures(trace: Trace, chosen: list[bool]) -> Bools:
+    """Which entries have one of the chosen signatures; entries without any have not."""
+    mask: Bools = np.array([*chosen, False])[trace.columns["signature"].astype(np.int64)]
+    return mask
+
+
+def _compute_streams(trace: Trace, kernels: Bools, products: Bools, duration_ns: Ints) -> tuple[int, ...]:
+    stream = trace.columns["stream"].astype(np.int64)
+    if not kernels.any():
+        return ()
+    busiest = int(np.argmax(np.bincount(stream[kernels], weights=duration_ns[kernels])))
+    return tuple(sorted({busiest, *np.unique(stream[products]).tolist()}))
+
+
+def _host_is_late(segments: Segments, starts: Ints, ready: Ints) -> Bools:
+    """Whether the next kernel to start on a compute stream had yet to be issued."""
+    if not len(starts):
+        return np.zeros(len(segments.lengths), np.bool_)
+    order = np.argsort(starts, kind="stable")
+    following = np.searchsorted(starts[order], segments.bounds[:-1])
+    none_follows = following == len(starts)
+    next_ready = ready[order][np.minimum(following, len(starts) - 1)]
+    late: Bools = ~none_follows & (segments.bounds[:-1] < next_ready)
+    return late

@@ -1,0 +1,86 @@
+"""Communicators that a rank creates and connects before and in its first step, and the time it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from presim.analysis.time.steps import Step
+from presim.cost.collectives.communicator_setup import SetUp, connection, creation, peer
+from presim.engine.timeline import Timeline
+from presim.result import Connecting
+from presim.trace.schema import Group, Kind, Trace
+from presim.trace.signatures import Collective
+from presim.units import seconds
+
+_PAIRS = ("send", "recv", "send_recv")
+
+
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """The first use of a communicator, or of one of its connections."""
+
+    at_ns: int
+    cost: SetUp
+    is_new: bool  # the communicator itself
+
+
+def connecting(trace: Trace, timeline: Timeline, first: Step) -> Connecting | None:
+    """What is set up until the end of the first step; None where no communicator of more than one rank is used."""
+    uses = [use for use in _first_uses(trace, timeline) if use.at_ns < max(first.end_ns, 1)]
+    if not uses:
+        return None
+    before = [use for use in uses if use.at_ns < first.start_ns]
+    inside = [use for use in uses if use.at_ns >= first.start_ns]
+    whole = sum((use.cost for use in uses), SetUp())
+    return Connecting(
+        communicators=sum(use.is_new for use in uses),
+        before_s=round(sum((use.cost for use in before), SetUp()).seconds, 3),
+        in_first_step_s=round(sum((use.cost for use in inside), SetUp()).seconds, 3),
+        low_s=round(whole.low_s, 3),
+        high_s=round(whole.high_s, 3),
+    )
+
+
+def _first_uses(trace: Trace, timeline: Timeline) -> Iterator[_First]:
+    """Each communicator at its first call, its collectives at their first, and each peer of a send or receive."""
+    entries = np.flatnonzero(trace.mask(Kind.COLLECTIVE))
+    indices, places = np.unique(trace.columns["signature"][entries], return_index=True)
+    first = timeline.start_ns[entries[places]]  # a signature's first call: entries of one stream keep their order
+    seen: set[tuple[int, str]] = set()
+    for place in np.argsort(first, kind="stable").tolist():
+        signature = trace.signatures[indices[place]]
+        if not isinstance(signature, Collective):
+            continue
+        ranks, at_ns = _ranks(signature, trace.manifest.groups, trace), int(first[place])
+        made, linked = (signature.group, ""), (signature.group, _link(signature))
+        if ranks > 1 and made not in seen:
+            yield _First(at_ns, creation(ranks), is_new=True)
+        if ranks > 1 and linked not in seen:
+            yield _First(at_ns, peer() if signature.kind in _PAIRS else connection(), is_new=False)
+        seen |= {made, linked}
+
+
+def _ranks(signature: Collective, groups: Sequence[Group], trace: Trace) -> int:
+    return groups[signature.group].size if signature.group < len(groups) else trace.manifest.world_size
+
+
+def _link(signature: Collective) -> str:
+    """What is connected at once: rings and trees, all pairs, or one peer."""
+    if signature.kind in _PAIRS:
+        return f"peer {signature.peer}"
+    return "pairs" if signature.kind in ("all_to_all", "gather", "scatter") or signature.routed else "rings"
+
+
+def connecting_note(found: Connecting | None) -> list[str]:
+    """By name what the first step has and no other."""
+    if found is None:
+        return []
+    many = "a communicator" if found.communicators == 1 else f"{found.communicators} communicators"
+    return [
+        f"NCCL makes and connects {many} at the first use, {seconds(found.before_s)} before the first step and "
+        f"{seconds(found.in_first_step_s)} in it (together {seconds(found.low_s)} to {seconds(found.high_s)}): counted "
+        "in the set-up and the first step's time, in no other figure."
+    ]

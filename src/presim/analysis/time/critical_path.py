@@ -1,0 +1,279 @@
+"""Finds the chain of kernels, messages and waits that makes a step as long as it is, across ranks.
+
+The walk begins at the last device work of the rank whose step ends last, and asks of each entry why it did not start
+earlier. The answer is the latest of these:
+
+* the entry before it on its stream ended,
+* the event that its stream waits for was recorded,
+* the host issued it (plus the launch latency). Then the chain goes on at the host, back to what it last waited for,
+* of a collective: the last of its ranks arrived. Then the chain goes on at that rank.
+
+What is left between the latest of them and the start is time in which the device was busy with work of other streams.
+A host that is held up by a full launch queue counts as the host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.analysis.time.breakdown import is_transfer
+from presim.analysis.time.steps import find_steps
+from presim.engine.matching import match_collectives
+from presim.engine.timeline import Timeline
+from presim.figures.critical_path import CriticalPath, Link
+from presim.figures.time import OUTSIDE_MODULES, Slice
+from presim.trace.representatives import Representatives
+from presim.trace.schema import WAITS, Kind, Trace
+from presim.trace.signatures import Collective, family
+
+Ints = NDArray[np.int64]
+_LONGEST = 40
+_ON_STREAM = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT)
+
+
+def critical_path(
+    traces: Sequence[Trace],
+    timelines: Mapping[int, Timeline],
+    representatives: Representatives | None = None,
+    *,
+    launch_latency_ns: int,
+) -> CriticalPath:
+    """The chain of the steady step of the rank whose step ends last."""
+    ranks = [_Rank.of(trace, timelines[trace.manifest.rank], launch_latency_ns) for trace in traces]
+    matches = match_collectives(traces, representatives).match
+    members = _members(matches)
+    steps = [find_steps(rank.trace, rank.timeline).steady for rank in ranks]
+    last = max(range(len(ranks)), key=lambda index: (steps[index].end_ns, -index))
+    walk = _Walk(ranks, matches, members, steps[last].start_ns)
+    pieces = walk.back_from(last, steps[last].end_ns)
+    return _summary(ranks, pieces, steps[last].start_ns, steps[last].end_ns)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rank:
+    """One rank with what the walk asks of it; -1: none."""
+
+    trace: Trace
+    timeline: Timeline
+    before: Ints  # [entry] the entry before it on its stream
+    target: Ints  # [entry] of a wait: the recording
+    blocked_by: Ints  # [entry] the last synchronisation before it at which the host really waited
+    last_on_stream: dict[int, tuple[Ints, Ints]]  # stream -> entries in order, and their ends
+    latency_ns: int
+
+    @classmethod
+    def of(cls, trace: Trace, timeline: Timeline, latency_ns: int) -> _Rank:
+        stream = trace.columns["stream"].astype(np.int64)
+        on_stream = np.flatnonzero(trace.mask(*_ON_STREAM))
+        before = np.full(len(trace), -1, np.int64)
+        by_stream = {}
+        for number in np.unique(stream[on_stream]).tolist():
+            entries = on_stream[stream[on_stream] == number]
+            before[entries[1:]] = entries[:-1]
+            _skip_own_launch(trace, entries, before)
+            by_stream[number] = (entries, timeline.end_ns[entries])
+        waited = trace.mask(*WAITS) & (timeline.end_ns > timeline.start_ns)
+        at = np.where(waited, np.arange(len(trace)), -1)
+        blocked_by = np.concatenate([[-1], np.maximum.accumulate(at)[:-1]]) if len(at) else at
+        return cls(trace, timeline, before, _targets(trace), blocked_by.astype(np.int64), by_stream, latency_ns)
+
+    def ready_ns(self, entry: int) -> int:
+        """When nothing on this rank kept the entry from starting."""
+        return max(self.end_of(int(self.before[entry])), self.issued_ns(entry))
+
+    def end_of(self, entry: int) -> int:
+        """When an entry ended; long ago for none."""
+        return int(self.timeline.end_ns[entry]) if entry >= 0 else -1
+
+    def issued_ns(self, entry: int) -> int:
+        """From when on the device could start it."""
+        return int(self.timeline.issue_ns[entry]) + self.latency_ns
+
+    def awaited(self, sync: int) -> int:
+        """The device entry that a synchronisation of the host waited for."""
+        kind = Kind(int(self.trace.columns["kind"][sync]))
+        if kind == Kind.EVENT_SYNC:
+            return int(self.target[sync])
+        streams = list(self.last_on_stream)
+        if kind == Kind.STREAM_SYNC:
+            streams = [stream for stream in streams if stream == int(self.trace.columns["stream"][sync])]
+        found = -1
+        for stream in streams:
+            entries, _ = self.last_on_stream[stream]
+            place = int(np.searchsorted(entries, sync)) - 1
+            if place >= 0 and self.end_of(int(entries[place])) > self.end_of(found):
+                found = int(entries[place])
+        return found
+
+
+def _skip_own_launch(trace: Trace, entries: Ints, before: Ints) -> None:
+    """Sends and receives of one launch run side by side: what was before all of them is before each."""
+    serial = trace.columns["object"].astype(np.int64)[entries]
+    joined = (trace.columns["kind"][entries] == Kind.COLLECTIVE) & (serial != 0)
+    for place in np.flatnonzero(joined[1:] & joined[:-1] & (serial[1:] == serial[:-1])).tolist():
+        before[entries[place + 1]] = before[entries[place]]
+
+
+def _targets(trace: Trace) -> Ints:
+    """For each wait the last recording of its serial before it."""
+    kind, serial = trace.columns["kind"].astype(np.int64), trace.columns["object"].astype(np.int64)
+    target = np.full(len(trace), -1, np.int64)
+    recorded: dict[int, int] = {}
+    events = np.flatnonzero(np.isin(kind, (Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)))
+    for entry, what, event in zip(events.tolist(), kind[events].tolist(), serial[events].tolist()):
+        if what == Kind.EVENT_RECORD:
+            recorded[event] = entry
+        else:
+            target[entry] = recorded.get(event, -1)
+    return target
+
+
+def _members(matches: Sequence[Ints]) -> dict[int, list[tuple[int, int]]]:
+    """By rendezvous: the ranks, by index, and their entries."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for rank, match in enumerate(matches):
+        for entry in np.flatnonzero(match >= 0).tolist():
+            found.setdefault(int(match[entry]), []).append((rank, entry))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """A piece of the chain; ``entry``: the device work, or -1 of anything else."""
+
+    rank: int
+    kind: str
+    start_ns: int
+    end_ns: int
+    entry: int = -1
+
+
+class _Walk:
+    """Goes from an end back to the start of the step; `now_ns` is how far it has come."""
+
+    def __init__(
+        self,
+        ranks: Sequence[_Rank],
+        matches: Sequence[Ints],
+        members: Mapping[int, list[tuple[int, int]]],
+        start_ns: int,
+    ) -> None:
+        self._ranks, self._matches, self._members = ranks, matches, members
+        self._start_ns = start_ns
+        self._pieces: list[_Piece] = []
+        self.now_ns = 0
+
+    def back_from(self, rank: int, end_ns: int) -> list[_Piece]:
+        """The pieces in the order of time."""
+        self.now_ns = end_ns
+        device = self._ranks[rank].trace.mask(Kind.WORK, Kind.COLLECTIVE)
+        ends = np.flatnonzero(device & (self._ranks[rank].timeline.end_ns == end_ns))
+        at: tuple[int, int] | None = (rank, int(ends[-1])) if len(ends) else None
+        seen: set[tuple[int, int]] = set()
+        while at is not None and at not in seen and self.now_ns > self._start_ns:
+            seen.add(at)
+            at = self._before(*at)
+        if self.now_ns > self._start_ns:
+            self._take(rank if at is None else at[0], "device busy", self._start_ns)
+        return self._pieces[::-1]
+
+    def _take(self, rank: int, kind: str, start_ns: int, entry: int = -1) -> None:
+        start_ns = max(start_ns, self._start_ns)
+        if start_ns < self.now_ns:
+            self._pieces.append(_Piece(rank, kind, start_ns, self.now_ns, entry))
+            self.now_ns = start_ns
+
+    def _before(self, index: int, entry: int) -> tuple[int, int] | None:
+        """Take the entry, and say what it waited for."""
+        rank = self._ranks[index]
+        kind = Kind(int(rank.trace.columns["kind"][entry]))
+        if kind in (Kind.WORK, Kind.COLLECTIVE):
+            self._take(index, self._kind_of(index, entry), int(rank.timeline.start_ns[entry]), entry)
+        if kind == Kind.COLLECTIVE:
+            index, entry = self._last_to_come(index, entry)
+            rank = self._ranks[index]
+        causes = [(rank.end_of(int(rank.before[entry])), int(rank.before[entry]))]
+        if kind == Kind.STREAM_WAIT:
+            causes.append((rank.end_of(int(rank.target[entry])), int(rank.target[entry])))
+        when, cause = max(causes)
+        issued = rank.issued_ns(entry) if kind in (Kind.WORK, Kind.COLLECTIVE) else int(rank.timeline.issue_ns[entry])
+        self._take(index, "device busy", max(when, min(issued, self.now_ns)))
+        if cause >= 0 and when >= issued:
+            return index, cause
+        return self._host(index, entry)
+
+    def _host(self, index: int, entry: int) -> tuple[int, int] | None:
+        """The host issued it late: back to what the host last waited for."""
+        rank = self._ranks[index]
+        self._take(index, "launch latency", int(rank.timeline.issue_ns[entry]))
+        sync = int(rank.blocked_by[entry])
+        if sync < 0:
+            self._take(index, "host", self._start_ns)
+            return None
+        self._take(index, "host", int(rank.timeline.end_ns[sync]))
+        awaited = rank.awaited(sync)
+        if awaited < 0:
+            return None
+        self._take(index, "synchronisation", rank.end_of(awaited))
+        return index, awaited
+
+    def _last_to_come(self, index: int, entry: int) -> tuple[int, int]:
+        match = int(self._matches[index][entry])
+        others = self._members.get(match, []) if match >= 0 else []
+        here = self._ranks[index].ready_ns(entry)
+        late = max(others, key=lambda at: (self._ranks[at[0]].ready_ns(at[1]), -at[0]), default=(index, entry))
+        return late if self._ranks[late[0]].ready_ns(late[1]) > here else (index, entry)
+
+    def _kind_of(self, index: int, entry: int) -> str:
+        signature = _signature(self._ranks[index].trace, entry)
+        if isinstance(signature, Collective):
+            return "communication"
+        return "copy" if is_transfer(signature) else "compute"
+
+
+def _signature(trace: Trace, entry: int) -> object:
+    return trace.signatures[int(trace.columns["signature"][entry])]
+
+
+def _summary(ranks: Sequence[_Rank], pieces: Sequence[_Piece], start_ns: int, end_ns: int) -> CriticalPath:
+    whole = max(end_ns - start_ns, 1)
+    links = [_link(ranks, piece, start_ns) for piece in pieces]
+    numbers = [piece.rank for piece in pieces]
+    longest = sorted(links, key=lambda link: link.start_s - link.end_s)[:_LONGEST]
+
+    def slices(names: Sequence[str]) -> list[Slice]:
+        spent: Counter[str] = Counter()
+        for name, piece in zip(names, pieces):
+            spent[name] += piece.end_ns - piece.start_ns
+        return [Slice(name, ns / 1e9, ns / whole) for name, ns in spent.most_common()]
+
+    return CriticalPath(
+        length_s=(end_ns - start_ns) / 1e9,
+        by_kind=slices([piece.kind for piece in pieces]),
+        by_name=slices([link.name for link in links]),
+        by_module=slices([re.sub(r"\.\d+(?=\.|$)", ".*", link.module) or OUTSIDE_MODULES for link in links]),
+        by_rank=slices([f"rank {link.rank}" for link in links]),
+        changes_of_rank=sum(first != second for first, second in itertools.pairwise(numbers)),
+        longest=sorted(longest, key=lambda link: link.start_s),
+    )
+
+
+def _link(ranks: Sequence[_Rank], piece: _Piece, start_ns: int) -> Link:
+    trace = ranks[piece.rank].trace
+    name, module = piece.kind, ""
+    if piece.entry >= 0:
+        signature = _signature(trace, piece.entry)
+        operator, scope = (int(trace.columns[column][piece.entry]) for column in ("operator", "scope"))
+        name = trace.operators[operator] if operator >= 0 else family(signature)  # type: ignore[arg-type]
+        if isinstance(signature, Collective):
+            name = signature.kind
+        module = trace.scopes[scope] if scope >= 0 else ""
+    times = ((piece.start_ns - start_ns) / 1e9, (piece.end_ns - start_ns) / 1e9)
+    return Link(trace.manifest.rank, piece.kind, name, module, *times)

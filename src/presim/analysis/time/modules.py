@@ -1,0 +1,100 @@
+"""Device time of a step by module scope, as a tree in which numbered siblings are merged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from presim.analysis.time.breakdown import Breakdown
+from presim.analysis.time.scopes import merge_numbers
+from presim.analysis.time.steps import Step
+from presim.engine.timeline import Timeline
+from presim.result import OUTSIDE_MODULES, Module
+from presim.trace.schema import Kind, Phase, Trace
+
+
+@dataclasses.dataclass
+class _Node:
+    """Sums in ns of one merged path, submodules included."""
+
+    total: float = 0
+    critical: float = 0
+    own: float = 0
+    by_phase: dict[int, float] = dataclasses.field(default_factory=dict)
+    communication: float = 0
+    instances: set[str] = dataclasses.field(default_factory=set)
+
+
+def by_module(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Module]:
+    """The tree, depth first, siblings by their part of the step; work of no module comes last."""
+    nodes: dict[str, _Node] = {}
+    for (scope, phase, is_collective), (nanoseconds, critical) in _sums(trace, timeline, step, breakdown).items():
+        path = trace.scopes[scope] if scope >= 0 else ""
+        for instance in _with_parents(path):
+            node = nodes.setdefault(merge_numbers(instance), _Node())
+            node.total += nanoseconds
+            node.critical += critical
+            node.own += nanoseconds if instance == path else 0
+            node.by_phase[phase] = node.by_phase.get(phase, 0) + nanoseconds
+            node.communication += nanoseconds if is_collective else 0
+            node.instances.add(instance)
+    return [_module(path, node) for path, node in _depth_first(nodes)]
+
+
+def _sums(
+    trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown
+) -> dict[tuple[int, int, bool], tuple[float, float]]:
+    """Device time and critical time by (scope, phase, whether communication), ns."""
+    start, stop, _ = step.entries.indices(len(trace))
+    entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE)[start:stop]) + start
+    columns = [trace.columns[name][entries].astype(np.int64) for name in ("scope", "phase", "kind")]
+    keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    durations, critical = (
+        np.bincount(inverse.ravel(), weights=values[entries], minlength=len(keys)).tolist()
+        for values in (timeline.end_ns - timeline.start_ns, breakdown.critical_ns)
+    )
+    return {
+        (scope, phase, kind == Kind.COLLECTIVE): (total, spent)
+        for (scope, phase, kind), total, spent in zip(keys.tolist(), durations, critical)
+    }
+
+
+def _with_parents(path: str) -> list[str]:
+    """``a.b.c`` to ``[a, a.b, a.b.c]``; a container of numbered modules counts as their parent."""
+    parts = path.split(".")
+    return [".".join(parts[: index + 1]) for index in range(len(parts))]
+
+
+def _depth_first(nodes: dict[str, _Node]) -> list[tuple[str, _Node]]:
+    children: dict[str, list[str]] = {}
+    for path in nodes:
+        children.setdefault(path.rpartition(".")[0], []).append(path)
+    ordered: list[tuple[str, _Node]] = []
+
+    def visit(parent: str) -> None:
+        for path in sorted(children.get(parent, ()), key=lambda path: _order(path, nodes[path])):
+            ordered.append((path, nodes[path]))
+            visit(path)
+
+    visit("")
+    return ordered
+
+
+def _order(path: str, node: _Node) -> tuple[bool, float, float, str]:
+    return path == OUTSIDE_MODULES, -node.critical, -node.total, path
+
+
+def _module(path: str, node: _Node) -> Module:
+    return Module(
+        path=path,
+        depth=path.count(".") if path != OUTSIDE_MODULES else 0,
+        instances=len(node.instances),
+        seconds=node.total / 1e9,
+        critical_s=node.critical / 1e9,
+        self_s=node.own / 1e9,
+        forward_s=node.by_phase.get(Phase.FORWARD, 0) / 1e9,
+        backward_s=node.by_phase.get(Phase.BACKWARD, 0) / 1e9,
+        recompute_s=node.by_phase.get(Phase.RECOMPUTE, 0) / 1e9,
+        communication_s=node.communication / 1e9,
+    )

@@ -1,0 +1,1 @@
+"""Processes of ranks on this machine: started, forked, watched, and seen through to their end."""

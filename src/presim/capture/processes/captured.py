@@ -1,0 +1,100 @@
+"""What a rank's process left behind: how it ended, and a log to make a trace of."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import signal
+from pathlib import Path
+
+import msgspec
+
+from presim.capture.device_values.policies import OFF
+from presim.capture.processes.launch_config import LaunchConfig
+from presim.capture.reading.assemble import assemble
+from presim.capture.reading.log import read_log
+from presim.capture.script.control import Outcome
+from presim.errors import CaptureError
+from presim.trace.schema import ClusterTables, Manifest, Trace
+from presim.units import gib
+
+_NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
+STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
+PEERS = "peers"  # how a scout ends that met ranks it cannot do without
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """One rank's process after its end."""
+
+    rank: int
+    directory: Path
+    outcome: Outcome
+
+    @property
+    def failed(self) -> bool:
+        """Whether the script ended in a way that it should not."""
+        return self.outcome.exit not in ("ok", "stopped", PEERS)
+
+
+def read_outcome(directory: Path, code: int) -> Outcome:
+    """How a rank's process ended, by its own account or by its exit code."""
+    path = directory / "outcome.json"
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+    if code < 0:
+        name = signal.Signals(-code).name
+        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
+    return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
+
+
+def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
+    """What a rank asked of its device.
+
+    Raises:
+        CaptureError: the disk was full.
+    """
+    directory = captured.directory
+    log = read_log(directory)
+    ended = (directory / "outcome.json").exists()
+    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
+        raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
+    return assemble(log, _manifest(captured, setting))
+
+
+def _unfilled(size: int) -> list[str]:
+    return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
+
+
+def _manifest(captured: Captured, setting: LaunchConfig) -> Manifest:
+    outcome, cluster, program = captured.outcome, setting.cluster, setting.program
+    facts = outcome.facts
+    steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)
+    batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
+    model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
+    return Manifest(
+        world_size=cluster.world_size,
+        rank=captured.rank,
+        gpu=cluster.gpu.id,
+        node=cluster.node.id,
+        fabric=cluster.fabric.id,
+        cluster_tables=ClusterTables(cluster.nccl, cluster.collectives),
+        gpus_per_node=cluster.gpus_per_node,
+        script=" ".join(["-m"] * program.module + [program.script, *program.args]),
+        versions=outcome.versions,
+        exit=outcome.exit,
+        error=outcome.error,
+        memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
+        device_total_bytes=cluster.gpu.memory_bytes,
+        context_bytes=cluster.gpu.context_bytes,
+        batch=batch,
+        model=model,
+        nccl=outcome.nccl,
+        reference_host=True,
+        neighbours=outcome.neighbours,
+        read_backs=outcome.read_backs,
+        misuse=outcome.misuse,
+        policies=setting.values or {"values": OFF},
+        allocator=outcome.allocator,
+        notes=(*program.notes, *outcome.notes, *_unfilled(facts.get("unfilled_bytes", 0))),
+    )

@@ -1,0 +1,1 @@
+"""The rendezvous that launched ranks meet, with answers for ranks that are absent."""

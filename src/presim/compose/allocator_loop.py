@@ -1,0 +1,173 @@
+"""The allocator's replay over columns, for millions of requests: plain Python here, compiled by numba where called.
+
+It does what `presim.compose.allocator.Replay` does, which says why; a property test holds them together. Blocks are
+numbers into columns; each pool has the numbers of its free blocks by size and address. Measured on 780,000 requests:
+1.1 s as objects, 0.03 s compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+SMALL = 1 << 20
+SMALL_BUFFER = 2 << 20
+LARGE_BUFFER = 20 << 20
+MIN_LARGE = 10 << 20
+ROUND_LARGE = 2 << 20
+BASE = 1 << 40
+CAPACITY = 16384  # free blocks of a pool
+FULL = -1  # returned where a pool has more
+
+
+class Columns(NamedTuple):
+    """What `carry_out` reads and writes."""
+
+    kinds: Ints
+    slots: Ints
+    sizes: Ints
+    streams: Ints
+    addresses: Ints  # written: of each entry's block
+    held: Ints  # likewise: its bytes
+    block_of: Ints  # slot -> block
+    address: Ints  # of each block, and so on
+    size: Ints
+    before: Ints
+    after: Ints
+    pool: Ints
+    is_free: Ints
+    free: NDArray[np.int64]  # pool, place -> block
+    counts: Ints  # of free blocks of each pool
+    taken: NDArray[np.int64]  # written: entry, address and bytes of each segment
+
+
+def columns(kinds: Ints, slots: Ints, sizes: Ints, streams: Ints, allocs: int) -> Columns:
+    """Empty columns for so many requests."""
+    blocks = 2 * allocs + 2
+    pools = 2 * (int(streams.max(initial=0)) + 1)
+    given = [np.ascontiguousarray(column, np.int64) for column in (kinds, slots, sizes, streams)]
+    made = [np.zeros(len(kinds), np.int64) for _ in range(2)]
+    block_of = np.full(int(slots.max(initial=0)) + 1, -1, np.int64)
+    of_blocks = [np.full(blocks, -1, np.int64) for _ in range(6)]
+    free = np.zeros((pools, CAPACITY), np.int64)
+    counts, taken = np.zeros(pools, np.int64), np.zeros((allocs + 1, 3), np.int64)
+    return Columns._make((*given, *made, block_of, *of_blocks, free, counts, taken))
+
+
+def carry_out(c: Columns, alloc: int, freed: int) -> int:
+    """Carry out all entries; returns how many segments were taken, or `FULL`."""
+    blocks, segments, top = 0, 0, BASE
+    for place in range(len(c.kinds)):
+        kind, slot = c.kinds[place], c.slots[place]
+        block = c.block_of[slot]
+        if kind == alloc:
+            size = c.sizes[place]
+            is_small = size <= SMALL
+            pool = 2 * c.streams[place] + (1 if is_small else 0)
+            count = c.counts[pool]
+            low, high = 0, count
+            while low < high:
+                middle = (low + high) // 2
+                if c.size[c.free[pool, middle]] < size:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < count:
+                block = c.free[pool, low]
+                for index in range(low, count - 1):
+                    c.free[pool, index] = c.free[pool, index + 1]
+                c.counts[pool] = count - 1
+            else:
+                if is_small:
+                    bytes_ = SMALL_BUFFER
+                elif size < MIN_LARGE:
+                    bytes_ = LARGE_BUFFER
+                else:
+                    bytes_ = -(-size // ROUND_LARGE) * ROUND_LARGE
+                block, blocks = blocks, blocks + 1
+                c.address[block], c.size[block], c.pool[block] = top, bytes_, pool
+                c.taken[segments, 0], c.taken[segments, 1], c.taken[segments, 2] = place, top, bytes_
+                segments += 1
+                top += bytes_ + ROUND_LARGE
+            left = c.size[block] - size
+            if left > (511 if is_small else SMALL):
+                rest, blocks = blocks, blocks + 1
+                c.address[rest], c.size[rest], c.pool[rest] = c.address[block] + size, left, pool
+                c.before[rest], c.after[rest] = block, c.after[block]
+                if c.after[block] >= 0:
+                    c.before[c.after[block]] = rest
+                c.after[block], c.size[block], c.is_free[rest] = rest, size, 1
+                if c.counts[pool] >= CAPACITY:
+                    return FULL
+                insert(c, pool, rest)
+            c.is_free[block] = 0
+            c.block_of[slot] = block
+        c.addresses[place], c.held[place] = c.address[block], c.size[block]
+        if kind == freed:
+            pool = c.pool[block]
+            after, before = c.after[block], c.before[block]
+            if after >= 0 and c.is_free[after] == 1:
+                remove(c, pool, after)
+                c.size[block] += c.size[after]
+                c.after[block] = c.after[after]
+                if c.after[after] >= 0:
+                    c.before[c.after[after]] = block
+            if before >= 0 and c.is_free[before] == 1:
+                remove(c, pool, before)
+                c.size[before] += c.size[block]
+                c.after[before] = c.after[block]
+                if c.after[block] >= 0:
+                    c.before[c.after[block]] = before
+                block = before
+            c.is_free[block] = 1
+            if c.counts[pool] >= CAPACITY:
+                return FULL
+            insert(c, pool, block)
+    return segments
+
+
+def position(c: Columns, pool: int, block: int) -> int:
+    """Where a block belongs among the free ones: by size, then address."""
+    low, high = 0, c.counts[pool]
+    while low < high:
+        middle = (low + high) // 2
+        other = c.free[pool, middle]
+        if c.size[other] < c.size[block] or (c.size[other] == c.size[block] and c.address[other] < c.address[block]):
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
+
+
+def insert(c: Columns, pool: int, block: int) -> None:
+    """A block becomes free."""
+    place = position(c, pool, block)
+    for index in range(c.counts[pool], place, -1):
+        c.free[pool, index] = c.free[pool, index - 1]
+    c.free[pool, place] = block
+    c.counts[pool] += 1
+
+
+def remove(c: Columns, pool: int, block: int) -> None:
+    """A free block is taken from its pool."""
+    for index in range(position(c, pool, block), c.counts[pool] - 1):
+        c.free[pool, index] = c.free[pool, index + 1]
+    c.counts[pool] -= 1
+
+
+@functools.cache
+def compiled() -> Callable[[Columns, int, int], int]:
+    """`carry_out` in machine code."""
+    import numba
+
+    njit: Any = numba.njit  # its annotations leave out some of its options
+    scope: dict[str, Any] = dict(globals())
+    for function in (position, insert, remove):
+        scope[function.__name__] = njit(types.FunctionType(function.__code__, scope, function.__name__))
+    return cast(Callable[[Columns, int, int], int], njit(types.FunctionType(carry_out.__code__, scope, "carry_out")))

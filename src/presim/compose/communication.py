@@ -1,0 +1,34 @@
+"""Communication inside a graph: the operators that passes insert, and the entries they become."""
+
+from __future__ import annotations
+
+from presim.compose.rows import Rows
+from presim.graph.schema import Node, Operand
+from presim.passes.collectives import ALL_GATHER, WAIT
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.signatures import Collective
+
+_STREAM = 1
+
+
+def whole(node: Node) -> Operand:
+    """The tensor whose bytes count: the larger one."""
+    return node.outputs[0] if node.operator == ALL_GATHER else node.inputs[0]
+
+
+def emit(rows: Rows, node: Node, elements: int, groups: dict[str, int]) -> None:
+    """The entries of one such node, as PyTorch's NCCL process group makes them."""
+    operand = (node.outputs or node.inputs)[0]
+    event = f"done {operand.value}"
+    if node.operator == WAIT:
+        rows.wait(event, 0)
+        return
+    ready = f"ready {operand.value}"
+    kind = node.operator.removeprefix("comm::")
+    size = elements * dtype_bytes(operand.dtype)
+    rows.record(ready, 0)
+    rows.wait(ready, _STREAM)
+    signature = Collective(kind, size, operand.dtype, groups[str(node.attributes["group"])])
+    rows.work(f"nccl::{kind}", signature, stream=_STREAM, scope=node.scope)
+    rows.record(event, _STREAM)
+    rows.record(f"also {operand.value}", _STREAM)

@@ -1,0 +1,246 @@
+"""Composes the trace of a training job from a graph and a plan: what `presim compose` does; nothing is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import msgspec
+import numpy as np
+
+from presim.compose import stages
+from presim.compose.assemble import assemble
+from presim.compose.blocks import Blocks
+from presim.compose.hosts import HostTimes, host_times
+from presim.compose.orders import orders
+from presim.compose.plan import Layout, Plan, check, layout
+from presim.compose.rows import PRIORITIES, Rows, Tables
+from presim.compose.runtime import optimizer, recompute
+from presim.compose.runtime.buckets import Ddp, Zero1
+from presim.compose.runtime.data_parallel import DataParallel
+from presim.compose.runtime.fsdp2 import Fsdp2
+from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
+from presim.compose.runtime.pipeline import Pipeline
+from presim.compose.schedule import Do, Run
+from presim.compose.units import Unit, units
+from presim.errors import InputError
+from presim.graph.schema import OperatorGraph
+from presim.hardware.cluster import Cluster
+from presim.passes import attention, context_parallel, quantisation, registry, shared_root, tensor_parallel, zero_bubble
+from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
+
+_TENSOR_HOSTS = (
+    "With tensor parallelism host times are of a table of DTensor's launches that is too low: a step of Llama 3.1 8B "
+    "on 128 H100 with tensor = 8, which waits for its host, is composed 0.16 s shorter than captured. Capture such a "
+    "plan with `presim run`."
+)
+_DDP_TYPE = (
+    "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
+)
+_NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
+_EVEN_EXPERTS = (
+    "Tokens are spread evenly over experts; for another distribution capture the program with `presim run --values "
+    "routing=zipf`."
+)
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """Traces, and which other ranks each of them stands for."""
+
+    traces: tuple[Trace, ...]
+    stands_for: dict[int, tuple[int, ...]]
+    notes: tuple[str, ...] = ()
+
+
+def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
+    """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
+
+    Raises:
+        InputError: the plan cannot be.
+    """
+    count = stages.blocks(graph)
+    check(plan, cluster.world_size, count)
+    if not count and (plan.recompute != "none" or plan.pipeline > 1):
+        what = "--recompute none" if plan.recompute != "none" else "a pipeline of 1"
+        raise InputError(
+            f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
+            "capture the program with `presim run`"
+        )
+    job = _Job(graph, plan, cluster)
+    places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
+    traces = tuple(_with_peaks(job.trace(stage, place)) for stage, place in enumerate(places))
+    notes = [*([_TENSOR_HOSTS] if _style(plan) == "dtensor" else []), *job.notes]
+    if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
+        notes.append(_EVEN_EXPERTS)
+    if plan.data_style == "ddp":
+        notes.append(_DDP_TYPE)
+    if not count:
+        notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
+    return Composed(traces, {place.rank: place.stands_for for place in places}, tuple(notes))
+
+
+class _Job:
+    """What all ranks of a plan share."""
+
+    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
+        self.plan, self.cluster = plan, cluster
+        self.tables = Tables()
+        self.hosts = host_times(_style(plan), plan.cuda_graphs)
+        split = tensor_parallel.apply(graph, plan.tensor, sequence=plan.sequence_parallel, vocabulary=plan.splits_words)
+        split = context_parallel.apply(split, plan.context, plan.context_style)
+        graph = attention.apply(split, _backend(plan, cluster))
+        quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
+        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
+        graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
+        self.graph = zero_bubble.apply(graph) if plan.order == "zero-bubble" and plan.pipeline > 1 else graph
+        self.whole = self.graph.parameter_count()
+        count = plan.pipeline * plan.virtual
+        sizes = plan.stages or stages.even(stages.blocks(graph), count)
+        self.stages = stages.split(self.graph, sizes)
+        self.micros = plan.micro_batches(cluster.world_size)
+        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros)
+        named = {group.name: index for index, group in enumerate(_groups(layout(plan, cluster.world_size)))}
+        self.named = named
+        self.blocks = Blocks(self.graph, plan.micro_batch, plan.local_sequence, self.tables, self.hosts, named)
+
+    def trace(self, stage: int, place: Layout) -> Trace:
+        """The trace of the rank that has this stage."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        pipeline = Pipeline(
+            self.graph,
+            self.stages,
+            stage,
+            plan.pipeline,
+            self.blocks.exact_bytes,
+            tables,
+            hosts,
+            group=self.named["pipeline"],
+            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,  # chunks share names of gradients
+            pairs=(len(self.named) - 2, len(self.named) - 1),
+        )
+        own = range(stage, len(self.stages), plan.pipeline)
+        runs = [run for one in own for run in pipeline.forward_runs(one)]
+        held_units = units(self.graph, runs if plan.pipeline > 1 else None)
+        backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
+        data = self._data(held_units, backward, place)
+        again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        schedule = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
+        groups = _groups(place)
+        clipped = [self.named[name] for name in _NORMS[plan.data_style] if groups[self.named[name]].size > 1]
+        held = data.held()
+        kept = pipeline.held(self.micros)
+        end = optimizer.end_of_step(
+            held,
+            optimizer=plan.optimizer,
+            clip=plan.clip,
+            groups=clipped,
+            stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+            update=data.update(),
+            tables=tables,
+            hosts=hosts,
+        )
+        step = self.blocks.place((*schedule, *end, *data.after_update()), kept)
+        before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
+        made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)))
+        computed, updated = step[:before], step[before:]
+        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
+        steps = [computed, made, updated, computed, updated]
+        setup = self.blocks.place(at_first)
+        local = sum(unit.elements for unit in held_units)
+        return assemble(setup, steps, tables, self._manifest(place, groups, local), self.graph.root)
+
+    def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
+        plan, group = self.plan, self.named["shard" if place.shard else "data"]
+        if plan.data_style in ("ddp", "zero1"):
+            flavour = Ddp if plan.data_style == "ddp" else Zero1
+            return flavour(
+                self.graph,
+                held,
+                backward,
+                len(place.data),
+                group,
+                self.tables,
+                self.hosts,
+                micros=self.micros,
+                overlap=plan.overlap,
+            )
+        ranks = self._sharers(place)
+        replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
+        if plan.pipeline > 1:
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas)
+        return Fsdp2(self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+
+    def _sharers(self, place: Layout) -> int:
+        """Ranks that share one copy of the parameters."""
+        styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
+        return styles.get(self.plan.data_style, 1)
+
+    def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
+        plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
+        samples = plan.micro_batch * self.micros
+        return Manifest(
+            world_size=place.world_size,
+            rank=place.rank,
+            gpu=gpu.id,
+            gpus_per_node=cluster.gpus_per_node,
+            script=f"composed from {self.graph.model}",
+            groups=tuple(groups),
+            versions=dict(self.graph.versions),
+            stream_priorities=PRIORITIES,
+            device_total_bytes=gpu.memory_bytes,
+            memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
+            context_bytes=gpu.context_bytes,
+            batch={
+                "tokens": samples * plan.sequence,
+                "samples": samples,
+                "data_parallel_ranks": plan.data(cluster.world_size),
+            },
+            model={"parameters": self.whole, "parameters_local": local // self._sharers(place)},
+            reference_host=True,
+            node=cluster.node.id,
+            fabric=cluster.fabric.id,
+        )
+
+
+def _with_peaks(trace: Trace) -> Trace:
+    """With the allocator's own peaks, as captures have them."""
+    kind, value = trace.columns["kind"], trace.columns["value"]
+    change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
+    peaks = {
+        "peak_allocated_bytes": int(np.cumsum(change).max(initial=0)),
+        "peak_reserved_bytes": int(value[kind == Kind.SEGMENT_ALLOC].sum()),
+    }
+    return dataclasses.replace(trace, manifest=msgspec.structs.replace(trace.manifest, allocator=peaks))
+
+
+def _style(plan: Plan) -> str:
+    """Whose launch times: DTensor's where FSDP2 is joined with tensor parallelism, unless the plan says otherwise."""
+    is_torch = plan.data_style in ("fsdp2", "hsdp", "ddp")
+    return plan.style or ("dtensor" if plan.tensor > 1 and is_torch else "eager")
+
+
+def _backend(plan: Plan, cluster: Cluster) -> str:
+    """PyTorch's first choice for causal attention in 16 bits."""
+    if plan.attention != "auto":
+        return plan.attention
+    return "cudnn" if cluster.gpu.vendor == "nvidia" and cluster.gpu.compute_major >= 9 else "flash"
+
+
+def _groups(place: Layout) -> list[Group]:
+    named = [("data", place.data), ("tensor", place.tensor), ("context", place.context), ("pipeline", place.pipeline)]
+    if place.shard:
+        named += [("shard", place.shard), ("replicas", place.replicas)]
+    if len(place.pipeline) > 1:
+        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    return [Group(name, ranks, len(ranks)) for name, ranks in named]
+
+
+def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
+    """cuBLAS' workspaces of the forward and the backward thread; they stay."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for thread in ("forward", "backward"):
+        rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)
+    template = rows.template()
+    return Do(template, tuple(("held", slot) for slot in template.slots))

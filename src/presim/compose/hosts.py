@@ -1,0 +1,38 @@
+"""How long hosts take from one entry to the next, by phase and kind of entry: means over captured runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+
+from presim.trace.schema import Kind, Phase
+
+FILE = "hosts.json"  # written by validation/composed_hosts.py
+
+
+class HostTimes:
+    """One framework style's launch times, in ns of the reference host."""
+
+    def __init__(self, table: dict[str, dict[str, int]]) -> None:
+        self._table = table
+
+    @functools.cache  # noqa: B019  one instance per style lives as long as the process
+    def of(self, phase: Phase, kind: Kind, name: str) -> int:
+        """Time since the entry before; of another phase, then of its kind in all, where this one was never seen."""
+        label = f"{kind.name} {name}".strip()
+        own = self._table.get(phase.name, {})
+        for table in (own, *self._table.values()):
+            if label in table:
+                return table[label]
+        return own.get(kind.name, self._table["FORWARD"].get(kind.name, 0))
+
+
+@functools.cache
+def host_times(style: str = "eager", cuda_graphs: bool = False) -> HostTimes:
+    """The measured table of a framework style; with CUDA graphs, kernels are launched together and only steps count."""
+    text = resources.files("presim.compose").joinpath(FILE).read_text()
+    table: dict[str, dict[str, int]] = json.loads(text)["styles"][style]
+    if cuda_graphs:
+        table = {phase: {name: ns for name, ns in times.items() if name == "STEP"} for phase, times in table.items()}
+    return HostTimes(table)

@@ -1,0 +1,130 @@
+"""Templates: the entries of a trace that a block or a step of a framework makes, once, for all that are like it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.compose.hosts import HostTimes
+from presim.trace.schema import Category, Kind, Phase
+from presim.trace.signatures import Collective, Signature
+
+STREAMS = (
+    "compute",
+    "collective",
+    "all_gather_copy_in",
+    "all_gather",
+    "reduce_scatter",
+    "before",  # messages with the pipeline's rank before
+    "after",
+    "pipeline",  # exchanges
+    "data",  # of DDP and ZeRO-1
+    "all_reduce",  # between the replicas of FSDP2
+)
+PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
+COLUMNS = ("kind", "phase", "stream", "signature", "scope", "operator", "host_ns", "slot", "value")
+NO_SLOT = -1
+
+
+class Tables:
+    """What the entries of all templates point to."""
+
+    def __init__(self) -> None:
+        self.signatures: dict[Signature, int] = {}
+        self.operators: dict[str, int] = {}
+
+    def signature(self, signature: Signature) -> int:
+        """Its index."""
+        return self.signatures.setdefault(signature, len(self.signatures))
+
+    def operator(self, name: str) -> int:
+        """Its index; -1 for no name."""
+        return self.operators.setdefault(name, len(self.operators)) if name else -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Template:
+    """Entries in columns; blocks of memory and events are numbered slots, which each use names anew."""
+
+    columns: dict[str, NDArray[np.int64]]
+    slots: tuple[str, ...]
+    scopes: tuple[str, ...]  # led by "." where relative to a block
+
+    def __len__(self) -> int:
+        return len(self.columns["kind"])
+
+
+class Rows:
+    """Appends entries; names stand for blocks of memory and events."""
+
+    def __init__(self, tables: Tables, hosts: HostTimes, phase: Phase) -> None:
+        self._tables, self._hosts, self.phase = tables, hosts, phase
+        self._rows: list[tuple[int, ...]] = []
+        self._slots: dict[str, int] = {}
+        self._scopes: dict[str, int] = {}
+
+    def work(self, operator: str, signature: Signature, *, stream: int = 0, scope: str = "", host_ns: int = -1) -> None:
+        """Device work."""
+        kind = Kind.COLLECTIVE if isinstance(signature, Collective) else Kind.WORK
+        name = signature.kind if isinstance(signature, Collective) else operator
+        host = self._hosts.of(self.phase, kind, name) if host_ns < 0 else host_ns
+        self._add(kind, stream, host, signature=self._tables.signature(signature), operator=operator, scope=scope)
+
+    def alloc(
+        self, name: str, size: int, category: Category, *, operator: str = "", scope: str = "", stream: int = 0
+    ) -> None:
+        """A block is taken from the allocator's pool of a stream; its category is told right after, as captures do."""
+        slot = self._slot(name)
+        self._add(Kind.ALLOC, stream, 0, slot=slot, value=size, operator=operator, scope=scope)
+        if category is not Category.OTHER:
+            self._add(Kind.RETAG, 0, 0, slot=slot, value=int(category), operator=operator, scope=scope)
+
+    def free(self, name: str, size: int, *, scope: str = "") -> None:
+        """A block of memory comes back."""
+        self._add(Kind.FREE, 0, 0, slot=self._slot(name), value=size, scope=scope)
+
+    def record(self, name: str, stream: int) -> None:
+        """Record an event."""
+        self._add(Kind.EVENT_RECORD, stream, self._hosts.of(self.phase, Kind.EVENT_RECORD, ""), slot=self._slot(name))
+
+    def wait(self, name: str, stream: int) -> None:
+        """A stream waits for an event."""
+        self._add(Kind.STREAM_WAIT, stream, self._hosts.of(self.phase, Kind.STREAM_WAIT, ""), slot=self._slot(name))
+
+    def stream_sync(self, stream: int = 0) -> None:
+        """The host waits for a stream."""
+        self._add(Kind.STREAM_SYNC, stream, 0)
+
+    def step(self) -> None:
+        """The optimizer's step ends."""
+        self._add(Kind.STEP, 0, self._hosts.of(self.phase, Kind.STEP, ""))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def template(self) -> Template:
+        """All of it."""
+        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        columns = {name: np.ascontiguousarray(rows[:, index]) for index, name in enumerate(COLUMNS)}
+        return Template(columns, tuple(self._slots), tuple(self._scopes))
+
+    def _slot(self, name: str) -> int:
+        return self._slots.setdefault(name, len(self._slots))
+
+    def _add(
+        self,
+        kind: Kind,
+        stream: int,
+        host_ns: int,
+        *,
+        signature: int = -1,
+        scope: str = "",
+        operator: str = "",
+        slot: int = NO_SLOT,
+        value: int = 0,
+    ) -> None:
+        where = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
+        index = self._tables.operator(operator)
+        self._rows.append((int(kind), int(self.phase), stream, signature, where, index, host_ns, slot, value))

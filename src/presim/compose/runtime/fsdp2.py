@@ -1,0 +1,122 @@
+"""Fully sharded data parallelism as `torch.distributed.fsdp.fully_shard` does it (FSDP2), each repeated block a unit.
+
+Parameters lie sharded in fp32; they are cast, gathered in the model's type and copied out before a block runs, forward
+and backward; gradients are reduce-scattered in fp32. Backward gathers the next block ahead. That is done for every
+micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.compose.blocks import rounded
+from presim.compose.hosts import HostTimes
+from presim.compose.rows import Tables
+from presim.compose.runtime.fsdp2_entries import Entries, shard_elements
+from presim.compose.runtime.optimizer import Held, parameters
+from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.units import Name, Unit, gradient_keys, unit_of
+from presim.graph.parameters import size
+from presim.graph.schema import OperatorGraph
+from presim.trace.schema import Phase
+
+_MASTER = 4  # bytes of fp32
+
+
+class Fsdp2:
+    """The pass, for one group of ranks."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        units: Sequence[Unit],
+        ranks: int,
+        group: int,
+        reshard: bool,
+        tables: Tables,
+        hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
+    ) -> None:
+        """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in."""
+        self._graph, self._ranks, self._reshard = graph, ranks, reshard
+        self._tables, self._hosts = tables, hosts
+        self._units = {unit.name: unit for unit in units}
+        self._entries = Entries(self._units, ranks, group, tables, hosts, replicas)
+        self._gathered: Name | None = None  # whose gathered buffer is still held
+
+    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+        """Parameters are gathered before the blocks that need them."""
+        entries, root = self._entries, (-1, chunk)
+        actions = entries.begin()
+        self._gathered = None
+        if root in self._units:
+            actions += [*entries.gather(root, Phase.FORWARD), entries.finish(root, Phase.FORWARD, None)]
+            self._gathered = root
+        for run in runs:
+            name = unit_of(self._graph, run)
+            sharded = name != root and name in self._units
+            if sharded:
+                actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, self._gathered)]
+                self._gathered = name
+            actions.append(run)
+            if sharded and self._reshard:
+                actions.append(entries.release(name, Phase.FORWARD))
+        return actions
+
+    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+        """Parameters are gathered again, and gradients reduced after the blocks that make them."""
+        entries, root = self._entries, (-1, chunk)
+        order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
+        order = [name for name in order if name != root]
+        actions = entries.turn(self._gathered)
+        actions += entries.gather(order[0], Phase.BACKWARD) if order else []
+        made = gradient_keys(self._graph, runs)
+        open_unit: Name | None = None  # whose gradients are being made
+        for run in runs:
+            name = unit_of(self._graph, run)
+            if open_unit is not None and open_unit != name:
+                actions += self._reduce(open_unit, made, micro)
+                open_unit = None
+            if name != root and name in self._units and open_unit is None:
+                actions.append(entries.finish(name, Phase.BACKWARD, name))
+                following = order[order.index(name) + 1 :]
+                actions += entries.gather(following[0], Phase.BACKWARD) if following else []
+                open_unit = name
+            actions.append(run)
+        if open_unit is not None:
+            actions += self._reduce(open_unit, made, micro)
+        if root in self._units:
+            actions += self._reduce(root, made, micro)
+        return [*actions, entries.end()]
+
+    def end(self) -> list[Action]:
+        """Nothing is left to do."""
+        return []
+
+    def held(self) -> list[Held]:
+        """The shards of gradients, in fp32."""
+        found = []
+        for unit in self._units.values():
+            shards = tuple(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+            key: Key = ("reduce", "shard", unit.name)
+            found.append(Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards))
+        return found
+
+    def setup(self) -> list[Do]:
+        """Shards of parameters in fp32."""
+        shards = [shard for one in self.held() for shard in one.shards]
+        return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
+
+    def update(self) -> list[Do]:
+        """Nothing is added to the optimizer's step."""
+        return []
+
+    def after_update(self) -> list[Action]:
+        """Nothing is left to do."""
+        return []
+
+    def _reduce(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> list[Action]:
+        unit = self._units[name]
+        gradients = [(made.get((name, one.name)), size(one)) for one in unit.parameters]
+        known = [(key, held) for key, held in gradients if key is not None]
+        return self._entries.reduce(name, known, unit.parameters[0].dtype, micro)

@@ -1,0 +1,246 @@
+"""Entries of FSDP2: how a unit's parameters are gathered and given back, and its gradients reduced.
+
+Each makes one template a shape of unit and names its slots. Entries and their order are those of captured runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from presim.compose.blocks import rounded
+from presim.compose.hosts import HostTimes
+from presim.compose.rows import Rows, Tables, Template
+from presim.compose.schedule import Action, Do, Key
+from presim.compose.units import Name, Unit
+from presim.graph.parameters import elements
+from presim.graph.schema import Parameter
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer
+
+_COMPUTE, _COPY_IN, _GATHER, _SCATTER, _ALL_REDUCE = 0, 2, 3, 4, 9  # streams, see rows.STREAMS
+_MASTER = 4  # bytes of fp32
+
+
+def shard_elements(parameter: Parameter, ranks: int) -> int:
+    """Numbers of a parameter's shard: split along its first dimension, padded to equal parts."""
+    rows = parameter.shape[0] if parameter.shape else 1
+    return -(-rows // ranks) * (elements(parameter) // max(1, rows))
+
+
+class Entries:
+    """Makes them for one group of ranks; equal ones share a template."""
+
+    def __init__(
+        self,
+        units: Mapping[Name, Unit],
+        ranks: int,
+        group: int,
+        tables: Tables,
+        hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
+    ) -> None:
+        self._replicas, self._replica_group = replicas
+        self._units, self._ranks, self._group = units, ranks, group
+        self._tables, self._hosts = tables, hosts
+        self._templates: dict[object, Template] = {}
+        self._last_reduced: Name | None = None
+
+    def begin(self) -> list[Action]:
+        """The streams of gathering wait for what was computed before."""
+
+        def rows(rows: Rows) -> None:
+            rows.record("begin", _COMPUTE)
+            rows.wait("begin", _COPY_IN)
+            rows.wait("begin", _GATHER)
+
+        return [self._do("begin", Phase.FORWARD, rows, {"begin": ("fsdp", "begin")}, "")]
+
+    def gather(self, name: Name, phase: Phase) -> list[Action]:
+        """Cast the unit's shard and gather it."""
+        unit = self._units[name]
+        count = len(unit.parameters)
+        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        dtype = unit.parameters[0].dtype
+        local, whole = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * self._ranks
+
+        def rows(rows: Rows) -> None:
+            rows.alloc("in", rounded(local), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
+            if dtype_bytes(dtype) != _MASTER:
+                cast = _together(shard * _MASTER, local, shard, dtype, count)
+                rows.work(cast.operator, cast, stream=_COPY_IN)
+            rows.alloc("out", rounded(whole), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
+            copy = _together(local, local, shard, dtype, count)
+            rows.work(copy.operator, copy, stream=_COPY_IN)
+            rows.record("copied", _COPY_IN)
+            rows.wait("copied", _GATHER)
+            if self._ranks > 1:
+                rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, self._group), stream=_GATHER)
+            for event in ("ended", "recorded", "gathered"):
+                rows.record(event, _GATHER)
+            rows.free("in", rounded(local))
+
+        named = {slot: ("fsdp", slot, name) for slot in ("in", "out", "copied", "ended", "recorded", "gathered")}
+        return [self._do(("gather", unit.kind), phase, rows, named, unit.scope if phase is Phase.FORWARD else "")]
+
+    def finish(self, name: Name, phase: Phase, released: Name | None) -> Action:
+        """Copy out what was gathered; the buffer of `released` is given back: its own, or that of the one before."""
+        unit = self._units[name]
+        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        dtype = unit.parameters[0].dtype
+        whole = shard * dtype_bytes(dtype) * self._ranks
+        table = 8 * min(4096, -(-shard * dtype_bytes(dtype) // 14336)) + 8 * len(unit.parameters)
+        backward = phase is Phase.BACKWARD
+
+        def rows(rows: Rows) -> None:
+            if not backward and released is not None:
+                rows.wait("before", _COPY_IN)
+                rows.wait("before", _GATHER)
+            rows.wait("gathered", _COMPUTE)
+            for index, parameter in enumerate(unit.parameters):
+                padded = shard_elements(parameter, self._ranks) * self._ranks * dtype_bytes(parameter.dtype)
+                rows.alloc(f"p{index}", rounded(padded), Category.PARAMETER, operator="FSDP::all_gather_copy_out")
+            rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
+            rows.work("aten::copy_", Copy("h2d", table, pinned=True))
+            rows.record("sent", _COMPUTE)
+            split = "aten::split_with_sizes_copy"
+            rows.work(split, Elementwise(whole, whole, whole // dtype_bytes(dtype), dtype, operator=split))
+            rows.free("table", rounded(table))
+            rows.record("copied out", _COMPUTE)
+            if backward:
+                rows.wait("copied out", _COPY_IN)
+                rows.wait("copied out", _GATHER)
+            if released is not None:
+                rows.free("released", rounded(self._gathered_bytes(released)))
+
+        named: dict[str, Key] = {slot: ("fsdp", slot, name) for slot in ("gathered", "table", "sent", "copied out")}
+        named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
+        if released is not None:
+            named["before"], named["released"] = ("fsdp", "copied out", released), ("fsdp", "out", released)
+        kind = ("finish", unit.kind, released and self._units[released].kind, backward)
+        return self._do(kind, phase, rows, named, unit.scope if not backward else "")
+
+    def _gathered_bytes(self, name: Name) -> int:
+        unit = self._units[name]
+        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        return shard * dtype_bytes(unit.parameters[0].dtype) * self._ranks
+
+    def _reduced_bytes(self, name: Name) -> int:
+        return sum(shard_elements(one, self._ranks) for one in self._units[name].parameters) * _MASTER * self._ranks
+
+    def turn(self, gathered: Name | None) -> list[Action]:
+        """Forward is over: the last gathered buffer comes back."""
+        if gathered is None:
+            return []
+
+        def rows(rows: Rows) -> None:
+            rows.wait("before", _COPY_IN)
+            rows.wait("before", _GATHER)
+            rows.free("released", rounded(self._gathered_bytes(gathered)))
+
+        named: dict[str, Key] = {"before": ("fsdp", "copied out", gathered), "released": ("fsdp", "out", gathered)}
+        return [self._do(("turn", self._units[gathered].kind), Phase.FORWARD, rows, named, "")]
+
+    def release(self, name: Name, phase: Phase) -> Action:
+        """Free the unit's parameters."""
+        unit = self._units[name]
+
+        def rows(rows: Rows) -> None:
+            self._free_parameters(rows, unit)
+
+        named = {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
+        return self._do(("release", unit.kind, phase), phase, rows, named, unit.scope)
+
+    def _free_parameters(self, rows: Rows, unit: Unit) -> None:
+        for index, parameter in enumerate(unit.parameters):
+            padded = shard_elements(parameter, self._ranks) * self._ranks * dtype_bytes(parameter.dtype)
+            rows.free(f"p{index}", rounded(padded))
+
+    def reduce(self, name: Name, gradients: list[tuple[Key, int]], dtype: str, micro: int = 0) -> list[Action]:
+        """Free the unit's parameters and reduce its gradients (block of memory and bytes of each) to a shard.
+
+        From the second micro-batch on, the shard is added to the first's.
+        """
+        unit = self._units[name]
+        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        whole = shard * _MASTER * self._ranks
+        table = 8 * -(-shard // 512) + 50 * len(unit.parameters)
+        before = self._last_reduced
+        parts = [shard_elements(parameter, self._ranks) for parameter in unit.parameters]
+
+        def rows(rows: Rows) -> None:
+            self._free_parameters(rows, unit)
+            if before is not None:
+                rows.wait("before", _COMPUTE)
+                rows.free("released", rounded(self._reduced_bytes(before)))
+            rows.alloc("in", rounded(whole), Category.TEMPORARY, operator="aten::empty")
+            rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
+            rows.work("aten::copy_", Copy("h2d", table, pinned=True))
+            rows.record("sent", _COMPUTE)
+            read = sum(held for _, held in gradients)
+            cat = "aten::_chunk_cat"
+            rows.work(cat, Elementwise(read, whole, whole // _MASTER, dtype, len(unit.parameters), cat))
+            rows.free("table", rounded(table))
+            for index, (_, held) in enumerate(gradients):
+                rows.free(f"g{index}", rounded(held))
+            rows.record("packed", _COMPUTE)
+            rows.wait("packed", _SCATTER)
+            held = rounded(shard * _MASTER)
+            rows.alloc("shard", held, Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
+            signature = Collective("reduce_scatter", whole, "float32", self._group)
+            if self._ranks > 1:
+                rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
+            for event in ("ended", "recorded"):
+                rows.record(event, _SCATTER)
+            last = _SCATTER
+            if self._replicas > 1:
+                rows.record("scattered", _SCATTER)
+                rows.wait("scattered", _ALL_REDUCE)
+                reduced = Collective("all_reduce", shard * _MASTER, "float32", self._replica_group)
+                rows.work("nccl::all_reduce", reduced, stream=_ALL_REDUCE)
+                last = _ALL_REDUCE
+            if micro:
+                for part in parts:
+                    add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
+                    rows.work("aten::add_", add, stream=last)
+                rows.free("shard", held)
+            if last == _SCATTER:
+                rows.record("scattered", _SCATTER)
+            rows.record("reduced", last)
+
+        slots = ("in", "table", "sent", "packed", "shard", "ended", "recorded", "scattered", "reduced")
+        named: dict[str, Key] = {slot: ("reduce", slot, name) for slot in slots}
+        named["shard"] = ("reduce", "shard", name) if not micro else ("reduce", "again", name)
+        named |= {f"g{index}": key for index, (key, _) in enumerate(gradients)}
+        named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
+        if before is not None:
+            named["before"], named["released"] = ("reduce", "scattered", before), ("reduce", "in", before)
+        kind = ("reduce", unit.kind, before and self._units[before].kind, len(gradients), dtype, micro > 0)
+        self._last_reduced = name
+        return [self._do(kind, Phase.BACKWARD, rows, named, unit.scope)]
+
+    def end(self) -> Action:
+        """The compute stream waits for the last reduction."""
+        last = self._last_reduced
+
+        def rows(rows: Rows) -> None:
+            if last is not None:
+                rows.wait("reduced", _COMPUTE)
+                rows.wait("scattered", _COMPUTE)
+                rows.free("in", rounded(self._reduced_bytes(last)))
+
+        named: dict[str, Key] = {slot: ("reduce", slot, last) for slot in ("reduced", "scattered", "in")}
+        self._last_reduced = None
+        return self._do(("end", last and self._units[last].kind), Phase.BACKWARD, rows, named, "")
+
+    def _do(self, kind: object, phase: Phase, fill: object, named: Mapping[str, Key], scope: str) -> Action:
+        template = self._templates.get((kind, phase))
+        if template is None:
+            rows = Rows(self._tables, self._hosts, phase)
+            fill(rows)  # type: ignore[operator]
+            template = self._templates[kind, phase] = rows.template()
+        return Do(template, tuple(named[slot] for slot in template.slots), scope)
+
+
+def _together(read: int, written: int, numbers: int, dtype: str, count: int) -> Optimizer:
+    return Optimizer(read, written, numbers, dtype, count, "aten::_foreach_copy_")

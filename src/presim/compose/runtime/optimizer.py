@@ -1,0 +1,166 @@
+"""The end of a step: gradients are clipped to a norm, AdamW updates what this rank holds, gradients are given back.
+
+As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale and ``torch.optim.AdamW(fused=True)`` do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from presim.compose.blocks import rounded
+from presim.compose.hosts import HostTimes
+from presim.compose.rows import Rows, Tables
+from presim.compose.runtime.updates import UPDATES, Update
+from presim.compose.schedule import Do, Key
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer, Reduction
+
+_FP32 = 4
+_PER_LAUNCH = 145_548_485  # numbers that one multi-tensor launch takes, in captures of PyTorch 2.14
+_COLLECTIVE = 1  # stream of collectives that no framework puts elsewhere
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A gradient that this rank holds when backward is over, with the parameter and states it belongs to."""
+
+    name: object
+    gradient: Key
+    gradient_bytes: int  # of the block of memory
+    frees: bool  # whether its block of memory is its own
+    shards: tuple[int, ...]  # numbers of each tensor
+    dtype: str = "float32"  # of gradient, parameter and states
+
+    @property
+    def elements(self) -> int:
+        """Numbers in all of them."""
+        return sum(self.shards)
+
+    @property
+    def tensors(self) -> int:
+        """How many they are."""
+        return len(self.shards)
+
+
+def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str = "held") -> Do:
+    """Blocks of memory of parameters, which stay."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for size in sizes:
+        rows.alloc(str(len(rows)), rounded(size), Category.PARAMETER)
+    template = rows.template()
+    return Do(template, tuple((what, slot) for slot in template.slots))
+
+
+def end_of_step(
+    held: list[Held],
+    *,
+    optimizer: str,
+    clip: bool,
+    groups: list[int],
+    stages: int = -1,
+    update: Sequence[Do] = (),
+    tables: Tables,
+    hosts: HostTimes,
+) -> list[Do]:
+    """Actions from the end of the last backward pass to the end of the step.
+
+    ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is. ``update``: what the
+    optimizer's step ends with.
+    """
+    actions = []
+    if clip and held:
+        actions.append(_clip(held, groups, stages, tables, hosts))
+    if optimizer in UPDATES and held:
+        actions += [_update(held, UPDATES[optimizer], tables, hosts), *update]
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    rows.step()
+    rows.phase = Phase.OTHER
+    keys: dict[str, Key] = {}
+    for index, one in enumerate(held):
+        if one.frees:
+            rows.free(f"g{index}", one.gradient_bytes)
+            keys[f"g{index}"] = one.gradient
+    template = rows.template()
+    return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
+
+
+def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes) -> list[Do]:
+    """States and step counters, which are in fp32 and stay: what the first step makes before its update."""
+    if optimizer not in UPDATES or not held:
+        return []
+    kind = UPDATES[optimizer]
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    keys: dict[str, Key] = {}
+    for one in held:
+        for elements in one.shards:
+            counter = (_FP32,) if kind.counts else ()
+            for size in (*counter, *kind.state_bytes(elements, dtype_bytes(one.dtype))):
+                slot = str(len(keys))
+                rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
+                keys[slot] = ("state", slot)
+    template = rows.template()
+    return [Do(template, tuple(keys[slot] for slot in template.slots))]
+
+
+def _launches(held: list[Held]) -> list[tuple[int, int]]:
+    """(numbers, tensors) of each launch over all of them."""
+    numbers, tensors = sum(one.elements for one in held), sum(one.tensors for one in held)
+    parts = []
+    while numbers > 0:
+        part = min(numbers, _PER_LAUNCH)
+        share = max(1, round(tensors * part / sum(one.elements for one in held)))
+        parts.append((part, share))
+        numbers -= part
+    return parts
+
+
+def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, hosts: HostTimes) -> Do:
+    rows = Rows(tables, hosts, Phase.OTHER)
+    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
+    each = dtype_bytes(dtype)
+    for numbers, share in _launches(held):
+        rows.work(
+            "aten::_foreach_norm",
+            Optimizer(numbers * each, share * 4, numbers, dtype, share, "aten::_foreach_norm"),
+        )
+    each = tensors * _FP32
+    rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
+    for index, group in enumerate(groups):
+        _summed(rows, str(index), tensors, group)
+    norm = "aten::linalg_vector_norm"
+    rows.work(norm, Reduction(each, _FP32, tensors, "float32", 1, norm))
+    if stages >= 0:
+        _summed(rows, "stages", 1, stages)
+    for name in ("aten::add", "aten::reciprocal", "aten::mul", "aten::clamp"):
+        rows.work(name, Elementwise(_FP32, _FP32, 1, "float32", 1, name))
+    for numbers, share in _launches(held):
+        size = numbers * dtype_bytes(dtype)
+        rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, dtype, share, "aten::_foreach_mul_"))
+    template = rows.template()
+    return Do(template, tuple(("clip", slot) for slot in template.slots))
+
+
+def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
+    """Squares are summed over a group."""
+    size = numbers * _FP32
+    rows.work("aten::pow", Elementwise(size, size, numbers, "float32", 1, "aten::pow"))
+    rows.work("aten::copy_", Copy("d2d", size))
+    rows.record(f"ready {name}", 0)
+    rows.wait(f"ready {name}", _COLLECTIVE)
+    rows.work("nccl::all_reduce", Collective("all_reduce", size, "float32", group), stream=_COLLECTIVE)
+    rows.record(f"reduced {name}", _COLLECTIVE)
+    rows.wait(f"reduced {name}", 0)
+
+
+def _update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
+    rows = Rows(tables, hosts, Phase.OPTIMIZER)
+    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
+    steps = tensors * _FP32
+    if kind.counts:
+        rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
+    for numbers, share in _launches(held):
+        taken, given = kind.traffic(numbers, dtype_bytes(dtype))
+        rows.work(kind.operator, Optimizer(taken, given, numbers, dtype, share, kind.operator))
+    return Do(rows.template(), ())

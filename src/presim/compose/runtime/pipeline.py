@@ -1,0 +1,224 @@
+"""Pipeline parallelism: one rank's passes in the order of a schedule, and the messages between stages.
+
+Messages are those of `torch.distributed.pipelining`: one send or receive on the stream of the two ranks' communicator,
+a send and a receive together as one exchange on the stream of the whole group's. What a stage sent forward stays until
+its backward pass. PyTorch receives into buffers that it has from the start, one for each micro-batch; Megatron takes
+memory as messages come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from presim.compose.blocks import rounded
+from presim.compose.hosts import HostTimes
+from presim.compose.orders import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
+from presim.compose.rows import Rows, Tables, Template
+from presim.compose.runtime.data_parallel import DataParallel
+from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.stages import Crossing, Stage
+from presim.graph.schema import OperatorGraph
+from presim.trace.schema import Category, Phase
+from presim.trace.signatures import Collective
+
+_BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: with the rank before, the rank after, and the group's, see rows.STREAMS
+Again = Callable[[tuple[Run, ...]], Sequence[Action]]
+
+
+class Pipeline:
+    """The actions of one rank."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        stages: Sequence[Stage],
+        place: int,
+        ranks: int,
+        sizes: Callable[[int, int], int],
+        tables: Tables,
+        hosts: HostTimes,
+        *,
+        group: int = -1,
+        pairs: tuple[int, int] = (-1, -1),
+        has_buffers: bool = True,
+    ) -> None:
+        self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
+        self._bytes, self._tables, self._hosts = sizes, tables, hosts
+        self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
+        self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
+        self._templates: dict[object, Template] = {}
+        own = [(stage, backward) for stage in range(place, len(stages), ranks) for backward in (False, True)]
+        came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
+        self._buffers = came if has_buffers else set[Crossing]()  # there from the start, for every micro-batch
+
+    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again) -> list[Action]:
+        """The passes and messages of one training step."""
+        actions: list[Action] = []
+        for step in steps:
+            chunk = step.stage // self._ranks
+            if step.kind == FORWARD:
+                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro)
+            elif step.kind in (BACKWARD, INPUT):
+                runs = recomputed(self.backward_runs(step.stage, step.micro))
+                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += self._used(step) if step.kind == BACKWARD else []
+            elif step.kind == WEIGHT:
+                again = self._again(recomputed(self.backward_runs(step.stage)))
+                actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
+                actions += self._used(step)
+            elif step.kind == WAIT:
+                actions.append(self._wait(step.messages))
+            else:
+                actions += self._begin(step)
+        return [*actions, *data.end()]
+
+    def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
+        """A stage's forward pass."""
+        chunk = stage // self._ranks
+        shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
+        return (*shared, *(Run(*one, micro, chunk=chunk) for one in self._stages[stage].forward))
+
+    def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
+        """A stage's backward pass."""
+        return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
+
+    def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
+        """The part of a stage's backward pass that makes gradients of weights, where it is apart.
+
+        ``again``: forward segments and blocks that were recomputed.
+        """
+        chunk, segments = stage // self._ranks, self._graph.segments
+        return tuple(
+            Run(segment, block, micro, (segments[segment].twin, block) in again, chunk)
+            for segment, block in self._stages[stage].weights
+        )
+
+    def _again(self, actions: Sequence[Action]) -> set[tuple[int, int]]:
+        runs = [action for action in actions if isinstance(action, Run) and action.again]
+        return {(self._graph.segments[run.segment].twin, run.block) for run in runs}
+
+    def held(self, micros: int) -> frozenset[Key]:
+        """Storages that no block frees: what comes and what is sent."""
+        found: set[Key] = set()
+        for stage in range(self._place, len(self._stages), self._ranks):
+            for one in (*self._came(stage, False), *self._came(stage, True), *self._sent(stage)):
+                found |= {one.key(micro) for micro in range(micros)}
+        return frozenset(found)
+
+    def setup(self, micros: int) -> list[Do]:
+        """The buffers that messages are received into."""
+        if not self._has_buffers:
+            return []
+        rows, keys = Rows(self._tables, self._hosts, Phase.OTHER), dict[str, Key]()
+        for one in sorted(self._buffers, key=lambda one: (one.segment, one.block, one.index)):
+            for micro in range(micros):
+                slot = str(len(keys))
+                rows.alloc(slot, rounded(self._size(one)), Category.COMMUNICATION)
+                keys[slot] = one.key(micro)
+        template = rows.template()
+        return [Do(template, tuple(keys[slot] for slot in template.slots))] if keys else []
+
+    def _came(self, stage: int, backward: bool) -> tuple[Crossing, ...]:
+        return self._stages[stage].gradients if backward else self._stages[stage].came
+
+    def _sent(self, stage: int) -> tuple[Crossing, ...]:
+        return (*self._leaving(stage, False), *self._leaving(stage, True))
+
+    def _leaving(self, stage: int, backward: bool) -> tuple[Crossing, ...]:
+        other = stage + (-1 if backward else 1)
+        return self._came(other, backward) if 0 <= other < len(self._stages) else ()
+
+    def _crosses(self, stage: int, backward: bool) -> bool:
+        """Whether what reaches a stage comes from another rank."""
+        other = stage + (1 if backward else -1)
+        return 0 <= other < len(self._stages) and other % self._ranks != self._place
+
+    def _size(self, one: Crossing) -> int:
+        return self._bytes(one.segment, one.index)
+
+    def _used(self, step: Step) -> list[Action]:
+        """After a backward pass: what was sent forward, and what was received, is given back."""
+        own = {(segment, block) for segment, block in self._stages[step.stage].forward}
+        freed = [one for one in self._leaving(step.stage, False) if (one.segment, one.block) in own]
+        for backward in (False, True):
+            if backward or self._crosses(step.stage, backward):
+                leaving = self._leaving(step.stage, backward)
+                freed += [one for one in self._came(step.stage, backward) if one not in leaving]
+        freed = [one for one in freed if one not in self._buffers]
+        return [self._free(freed, step.micro)] if freed else []
+
+    def _free(self, freed: Sequence[Crossing], micro: int) -> Do:
+        kind = ("free", tuple(self._size(one) for one in freed))
+        if kind not in self._templates:
+            rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
+            for index, one in enumerate(freed):
+                rows.free(str(index), rounded(self._size(one)))
+            self._templates[kind] = rows.template()
+        return Do(self._templates[kind], tuple(one.key(micro) for one in freed))
+
+    def _begin(self, step: Step) -> list[Action]:
+        """Send, receive, or both at once."""
+        parts = [(message, one) for message in step.messages for one in self._values(message)]
+        peer = step.messages[0].neighbour % self._ranks
+        phase = Phase.BACKWARD if step.messages[0].backward else Phase.FORWARD
+        allocated = [] if self._has_buffers else [(m, one) for m, one in parts if not m.outgoing]
+        made = tuple((message.outgoing, self._size(one), self._dtype(one)) for message, one in parts)
+        kind = (step.kind, peer, phase, made, bool(allocated))
+        if kind not in self._templates:
+            rows = Rows(self._tables, self._hosts, phase)
+            for index, (_, one) in enumerate(allocated):
+                rows.alloc(f"v{index}", rounded(self._size(one)), Category.COMMUNICATION, operator="aten::empty")
+            stream = _ALL if step.kind == EXCHANGE else self._stream(peer)
+            rows.record("ready", 0)
+            rows.wait("ready", stream)
+            for signature in self._signatures(step, parts, peer):
+                rows.work(f"nccl::{signature.kind}", signature, stream=stream)
+            for event in ("done", "recorded"):
+                rows.record(event, stream)
+            self._templates[kind] = rows.template()
+        template = self._templates[kind]
+        first = step.messages[0]
+        named: dict[str, Key] = {slot: ("message", first, slot) for slot in ("ready", "done", "recorded")}
+        named |= {f"v{index}": one.key(message.micro) for index, (message, one) in enumerate(allocated)}
+        return [Do(template, tuple(named[slot] for slot in template.slots))]
+
+    def _wait(self, messages: Sequence[Message]) -> Do:
+        """The compute stream waits for messages; gradients that were sent are given back."""
+        gradients = [message for message in messages if message.outgoing and message.backward]
+        freed = [(one, m.micro) for m in gradients for one in self._values(m) if one not in self._buffers]
+        sent = [one.key(micro) for one, micro in freed]
+        sizes = tuple(self._size(one) for one, _ in freed)
+        kind = ("wait", messages[0].backward, sizes)
+        if kind not in self._templates:
+            rows = Rows(self._tables, self._hosts, Phase.BACKWARD if messages[0].backward else Phase.FORWARD)
+            rows.wait("done", 0)
+            for index, size in enumerate(sizes):
+                rows.free(str(index), rounded(size))
+            self._templates[kind] = rows.template()
+        return Do(self._templates[kind], (("message", messages[0], "done"), *sent))
+
+    def _values(self, message: Message) -> tuple[Crossing, ...]:
+        return (self._leaving if message.outgoing else self._came)(message.stage, message.backward)
+
+    def _stream(self, peer: int) -> int:
+        return _BEFORE if self._ranks > 2 and peer == (self._place - 1) % self._ranks else _AFTER
+
+    def _signatures(self, step: Step, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
+        if step.kind == EXCHANGE:
+            sent = sum(self._size(one) for message, one in parts if message.outgoing)
+            came = sum(self._size(one) for message, one in parts if not message.outgoing)
+            dtype = self._dtype(parts[0][1])
+            return [Collective("send_recv", max(sent, came), dtype, self._group, peer, fused=len(parts))]
+        kinds = {True: "send", False: "recv"}
+        pair = self._pairs[self._stream(peer) == _AFTER]
+        return [
+            Collective(kinds[message.outgoing], self._size(one), self._dtype(one), pair, int(peer > self._place))
+            for message, one in parts
+        ]
+
+    def _dtype(self, one: Crossing) -> str:
+        for node in self._graph.segments[one.segment].nodes:
+            for operand in node.outputs:
+                if operand.value == one.index and not node.view:
+                    return operand.dtype
+        return "uint8"

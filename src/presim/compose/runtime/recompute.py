@@ -1,0 +1,41 @@
+"""Full activation recomputation: each repeated block runs forward again right before its backward pass.
+
+As ``torch.utils.checkpoint`` without reentry does it: up to the last value that the backward pass needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.compose.schedule import Action, Run, Schedule
+from presim.graph.schema import OperatorGraph
+
+
+def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule:
+    """The schedule with repeated blocks recomputed: all, or only the first ``blocks`` of the forward pass."""
+    before = _blocks_before(graph)
+    actions: list[Action] = []
+    for action in schedule:
+        segment = graph.segments[action.segment] if isinstance(action, Run) else None
+        if (
+            isinstance(action, Run)
+            and segment
+            and segment.backward
+            and segment.name
+            and (not blocks or before[segment.twin] + action.block < blocks)
+        ):
+            actions.append(Run(segment.twin, action.block, action.micro, again=True))
+            actions.append(dataclasses.replace(action, again=True))
+        else:
+            actions.append(action)
+    return tuple(actions)
+
+
+def _blocks_before(graph: OperatorGraph) -> dict[int, int]:
+    """Forward segment -> repeated blocks that run before it."""
+    found, blocks = {}, 0
+    for index, segment in enumerate(graph.segments):
+        if segment.name and not segment.backward:
+            found[index] = blocks
+            blocks += segment.count
+    return found

@@ -1,0 +1,102 @@
+"""Parameters as frameworks group them: each repeated block is a unit, and what lies outside of blocks is the root."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from presim.compose.schedule import Key, Run, value_key
+from presim.graph.parameters import elements
+from presim.graph.schema import OperatorGraph, Origin, Parameter
+
+Name: TypeAlias = tuple[int, int]  # repeated forward segment and block; (-1, chunk): what lies outside of blocks
+ROOT: Name = (-1, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Parameters that are gathered, reduced or updated together."""
+
+    segment: int  # the repeated forward segment; -1: the root
+    block: int
+    scope: str
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def name(self) -> Name:
+        """What tells it from others."""
+        return self.segment, self.block
+
+    @property
+    def kind(self) -> Name:
+        """Equal for units with equal parameters."""
+        return self.segment, self.block if self.segment < 0 else 0
+
+    @property
+    def elements(self) -> int:
+        """Numbers in all parameters."""
+        return sum(elements(parameter) for parameter in self.parameters)
+
+
+def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]:
+    """Units in the order of the forward pass, each chunk's root first: all, or those that some runs use."""
+    by_segment: dict[int, list[Parameter]] = {}
+    for parameter in graph.parameters:
+        by_segment.setdefault(parameter.segment, []).append(parameter)
+    if runs is None:
+        names = [(segment, block) for segment in sorted(by_segment) for block in range(_count(graph, segment))]
+        used = {ROOT: {one.name for one in by_segment.get(-1, [])}}
+    else:
+        used = _root_parameters(graph, runs)
+        roots = [name for name in sorted(used) if used[name]]
+        blocks = {unit_of(graph, run) for run in runs if graph.segments[run.segment].name}
+        names = roots + sorted(name for name in blocks if name[0] in by_segment)
+    found = []
+    for segment, block in names:
+        whole = graph.segments[segment] if segment >= 0 else None
+        scope = f"{whole.name[:-1]}{whole.first + block}" if whole else ""
+        own = by_segment.get(segment, [])
+        kept = own if whole else [one for one in own if one.name in used[segment, block]]
+        found.append(Unit(segment, block, scope, tuple(kept)))
+    return found
+
+
+def _count(graph: OperatorGraph, segment: int) -> int:
+    return graph.segments[segment].count if segment >= 0 else 1
+
+
+def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, set[str]]:
+    """Names of the parameters outside of blocks that each chunk uses."""
+    found: dict[Name, set[str]] = {}
+    seen: set[tuple[int, int]] = set()
+    for run in runs:
+        if (run.segment, run.chunk) in seen:
+            continue
+        seen.add((run.segment, run.chunk))
+        names = {
+            value.name
+            for value in graph.segments[run.segment].values
+            if value.origin is Origin.PARAMETER and not value.name.startswith(".")
+        }
+        found.setdefault((-1, run.chunk), set()).update(names)
+    return found
+
+
+def unit_of(graph: OperatorGraph, run: Run) -> Name:
+    """The name of the unit whose parameters a block uses."""
+    segment = graph.segments[run.segment]
+    if not segment.name:
+        return -1, run.chunk
+    return segment.twin if segment.backward else run.segment, run.block
+
+
+def gradient_keys(graph: OperatorGraph, runs: Sequence[Run]) -> dict[tuple[Name, str], Key]:
+    """(unit, parameter) -> the storage of its gradient, for all that the runs of one micro-batch complete."""
+    found: dict[tuple[Name, str], Key] = {}
+    for run in runs:
+        for name, index in graph.segments[run.segment].gradients.items():
+            key = value_key(graph, run, index)
+            if key is not None:
+                found[unit_of(graph, run), name] = key
+    return found

@@ -1,0 +1,60 @@
+"""Selects the rows of nccl-tests logs for a fit: no duplicates, and none faster than the wires allow."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from presim.cost.collective_logs.bounds import impossible
+from presim.cost.collective_logs.nccl_tests import Log
+from presim.cost.collectives.measurements import Point
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.trace.signatures import Collective
+
+
+def points_of(log: Log, cluster: Cluster) -> list[Point]:
+    """A log's rows on the ranks of the cluster that it filled, node after node."""
+    per_node = log.ranks // log.nodes
+    ranks = tuple(node * cluster.gpus_per_node + place for node in range(log.nodes) for place in range(per_node))
+    return [
+        Point(
+            Collective(log.kind, size, "float32", 0), ranks, cluster, us * 1e-6, f"{log.kind} {log.ranks} {log.nodes}"
+        )
+        for size, us in log.rows
+    ]
+
+
+def usable(logs: Sequence[Log], cluster: Cluster) -> list[Log]:
+    """The logs without rows that cannot be true, which are counted in them.
+
+    Raises:
+        InputError: one log was given twice: half of its figures would be held out from a fit to the same figures.
+    """
+    seen: dict[object, Path] = {}
+    for log in logs:
+        figures = (log.kind, log.ranks, log.nodes, log.rows)
+        if log.rows and figures in seen:
+            raise InputError(f"{log.path} and {seen[figures]} have the same figures; give each log once")
+        seen[figures] = log.path
+    return [_possible(log, cluster) for log in logs]
+
+
+def left_out(logs: Sequence[Log]) -> str:
+    """How many lines of all logs were left out and why, to end a sentence with."""
+    total = sum((collections.Counter(log.rejected) for log in logs), collections.Counter[str]())
+    return "".join(f"; {count} lines were left out: {why}" for why, count in sorted(total.items()))
+
+
+def _possible(log: Log, cluster: Cluster) -> Log:
+    rows = tuple(
+        row
+        for point, row in zip(points_of(log, cluster), log.rows)
+        if not impossible(point.collective, point.ranks, cluster, point.seconds)
+    )
+    if len(rows) == len(log.rows):
+        return log
+    reason = f"faster than {cluster.node.id}" + (f" and {cluster.fabric.id} allow" if log.nodes > 1 else " allows")
+    return dataclasses.replace(log, rows=rows, rejected={**log.rejected, reason: len(log.rows) - len(rows)})

@@ -1,0 +1,134 @@
+"""Public tables of collectives, read as if they were logs of nccl-tests: of aiconfigurator, vTrain, vidur and Frontier.
+
+What a table does not say is in the names of its folders, as these datasets have them.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from presim.cost.collective_logs import nccl_tests
+from presim.cost.collective_logs.nccl_tests import Log
+from presim.cost.measured.importers import aiconfigurator
+from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, whole
+from presim.errors import InputError
+
+_COLUMNS = ("device", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
+_HALF_BYTES = 2  # aiconfigurator counts elements; what it has of int8 are the same bytes again
+_LOOK_UP = re.compile(r"AR_GPU(\d+)_\w+_LUT")
+_STEP = 1.4  # sizes closer than this factor say the same twice
+_EVENTS_SHOW = 1 << 20  # bytes below which a few us of vidur's event timing are no part of the collective
+_INCOMPLETE = "a number of ranks, a size or a time missing"
+_CLOSE = "sizes close to another, which says the same"
+
+_Series = tuple[str, int, int, str]  # kind, ranks, nodes, GPU
+_Time = tuple[_Series, int, float]  # bytes, us
+
+
+def logs(path: Path) -> list[Log]:
+    """All series of a table or of the tables and logs (*.log) in a folder; of any other file, the log that it is.
+
+    Raises:
+        InputError: nothing of the kind is there, or a file cannot be read.
+    """
+    if not path.is_dir():
+        reader = _reader_of(path)
+        return _series(path, reader(path)) if reader else [nccl_tests.read(path)]
+    found = [each for each in sorted(path.rglob("*")) if each.is_file() and (_reader_of(each) or each.suffix == ".log")]
+    if not found:
+        raise InputError(
+            f"{path} holds no table of collectives (aiconfigurator's nccl_perf.parquet, vTrain's AR_GPU…_LUT, vidur's "
+            "all_reduce.csv and send_recv.csv) and no *.log; give logs of nccl-tests or such a folder"
+        )
+    return [log for each in found for log in logs(each)]
+
+
+_Reader = Callable[[Path], Iterator[_Time | str]]
+
+
+def _reader_of(path: Path) -> _Reader | None:
+    if path.name == "nccl_perf.parquet":
+        return _aiconfigurator
+    if path.name in ("all_reduce.csv", "send_recv.csv"):
+        return _vidur
+    return _vtrain if _LOOK_UP.fullmatch(path.name) else None
+
+
+def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
+    """Within a node; latency in ms. Older tables do not name the card, their folder does: GPU/comm/nccl/VERSION."""
+    folder = next((gpu for parent in path.parents if (gpu := aiconfigurator.gpu_of(parent.name))), "")
+    for row in parquet_rows(path, _COLUMNS):
+        sizes, latency, gpu = whole(row, "num_gpus", "message_size"), number(row, "latency"), folder or row["device"]
+        if sizes is None or latency is None or not gpu:
+            yield _INCOMPLETE
+        elif row["nccl_dtype"] == "half":
+            kind = str(row["op_name"]).replace("alltoall", "all_to_all")
+            yield (kind, sizes[0], 1, gpu), _HALF_BYTES * sizes[1], latency * 1e3
+
+
+def _vidur(path: Path) -> Iterator[_Time | str]:
+    """Also Frontier's; medians in ms."""
+    for row in csv_rows(path):
+        sizes, latency = whole(row, "num_workers", "devices_per_node", "size"), _median(row, path.stem)
+        if sizes is None or latency is None or sizes[0] % sizes[1]:
+            yield _INCOMPLETE
+        elif sizes[2] < _EVENTS_SHOW:
+            yield "below 1 MiB, where event timing shows"
+        else:
+            gpu = path.parent.name.split("_")[0]
+            yield (path.stem, sizes[0], sizes[0] // sizes[1], gpu), sizes[2], latency * 1e3
+
+
+def _median(row: Row, kind: str) -> float | None:
+    return number(row, f"time_stats.{kind}.median")
+
+
+def _vtrain(path: Path) -> Iterator[_Time | str]:
+    """All-reduce within a DGX: ns, of which the first column of each name is out of place."""
+    named = _LOOK_UP.fullmatch(path.name)
+    ranks = int(named[1]) if named else 0
+    for line in path.read_text().splitlines()[1:]:
+        cells = line.split(",")
+        row = dict(zip(("size", "count", "type", "time"), cells))
+        sizes, latency = whole(row, "size"), number(row, "time")
+        if sizes is None or latency is None:
+            yield _INCOMPLETE
+        else:
+            yield ("all_reduce", ranks, 1, path.parent.name), sizes[0], latency / 1e3
+
+
+def _series(path: Path, rows: Iterator[_Time | str]) -> list[Log]:
+    """One log a series; what was left out of the table is counted in the first."""
+    rejected = collections.Counter[str]()
+    times: dict[_Series, dict[int, list[float]]] = {}
+    for row in rows:
+        if isinstance(row, str):
+            rejected[row] += 1
+        elif not row[2] > 0:
+            rejected["no bytes, or no time"] += 1
+        else:
+            times.setdefault(row[0], {}).setdefault(row[1], []).append(row[2])
+    if not times:
+        why = "; ".join(f"{count}: {reason}" for reason, count in sorted(rejected.items()))
+        raise InputError(f"{path}: no row can be used: {why or 'there are none'}")
+    made = []
+    for (kind, ranks, nodes, gpu), by_size in sorted(times.items()):
+        kept = _apart(sorted(by_size))
+        rejected[_CLOSE] += len(by_size) - len(kept)
+        measured = tuple((size, statistics.median(by_size[size])) for size in kept)
+        made.append(Log(path, kind, ranks, nodes, gpu, measured, dict(+rejected)))
+        rejected.clear()
+    return made
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Those of ascending sizes that are at least a step apart, and the largest."""
+    kept: list[int] = []
+    for size in sizes:
+        if not kept or size >= _STEP * kept[-1]:
+            kept.append(size)
+    return kept if kept[-1] == sizes[-1] else [*kept, sizes[-1]]

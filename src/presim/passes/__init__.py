@@ -1,0 +1,1 @@
+"""Passes: pure functions from a graph to a graph, one concept a file."""

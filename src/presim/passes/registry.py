@@ -1,0 +1,116 @@
+"""Passes by name: presim's own, those of installed packages (entry points ``presim.passes``), the user's functions.
+
+A pass takes an `OperatorGraph` and returns another. After each one the graph is checked, and what changed is said.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import TypeAlias
+
+from presim.errors import InputError
+from presim.graph.schema import OperatorGraph
+from presim.graph.works import Sizes, works
+from presim.passes import fusion, quantisation, selective
+from presim.passes.check import check
+
+Pass: TypeAlias = Callable[[OperatorGraph], OperatorGraph]
+GROUP = "presim.passes"
+_OWN: dict[str, Pass] = {
+    "fuse-norm": fusion.norm,
+    "fuse-rotary": fusion.rotary,
+    "fuse-activation": fusion.activation,
+    "fuse-cross-entropy": fusion.cross_entropy,
+    "fuse-pointwise": fusion.pointwise,
+    "recompute-selective": selective.recompute,
+    **quantisation.passes(),
+}
+
+
+def apply(graph: OperatorGraph, names: Sequence[str], batch: int, sequence: int) -> tuple[OperatorGraph, list[str]]:
+    """The graph after all passes, in order, and a sentence for each.
+
+    Raises:
+        InputError: there is no such pass, it fails, or what it returns is no graph that could run.
+    """
+    said = []
+    for name in names:
+        changed = _run(name, find(name), graph)
+        check(changed, graph, name)
+        said.append(_sentence(name, _totals(graph, batch, sequence), _totals(changed, batch, sequence)))
+        graph = changed
+    return graph, said
+
+
+def names() -> tuple[str, ...]:
+    """Passes that are known by name."""
+    return (*_OWN, *sorted(one.name for one in _installed() if one.name not in _OWN))
+
+
+def find(name: str) -> Pass:
+    """A pass by its name, or by the place of its function.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name in _OWN:
+        return _OWN[name]
+    for one in _installed():
+        if one.name == name:
+            return _loaded(name, one.load)
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise InputError(f"{name} is no pass: use one of {', '.join(names())}, or package.module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return _loaded(name, lambda: getattr(importlib.import_module(module), function))
+
+
+@functools.cache
+def _installed() -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=GROUP))
+
+
+def _loaded(name: str, load: Callable[[], Pass]) -> Pass:
+    try:
+        return load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the pass {name} cannot be loaded: {error}; correct its name or its package") from error
+
+
+def _run(name: str, function: Pass, graph: OperatorGraph) -> OperatorGraph:
+    try:
+        changed = function(graph)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"the pass {name} raised {type(error).__name__}: {error}; correct it") from error
+    if not isinstance(changed, OperatorGraph):
+        raise InputError(f"the pass {name} returned {type(changed).__name__}, not an OperatorGraph; correct it")
+    return changed
+
+
+def _totals(graph: OperatorGraph, batch: int, sequence: int) -> tuple[int, int, int]:
+    """FLOPs, bytes that memory-bound work moves, and kernels of one micro-batch."""
+    sizes = Sizes(graph, batch, sequence)
+    flops = moved = kernels = 0
+    for segment in graph.segments:
+        for node in segment.nodes:
+            for _, signature in works(node, sizes):
+                flops += signature.flops * segment.count
+                moved += int(getattr(signature, "bytes", 0)) * segment.count
+                kernels += segment.count
+    return flops, moved, kernels
+
+
+def _sentence(name: str, before: tuple[int, int, int], after: tuple[int, int, int]) -> str:
+    flops = "unchanged" if before[0] == after[0] else f"{before[0] / 1e12:,.3f} to {after[0] / 1e12:,.3f} TFLOP"
+    return (
+        f"Pass {name}, forward and backward of one micro-batch: {before[2]:,} to {after[2]:,} kernels, "
+        f"{before[1] / 1e9:,.1f} to {after[1] / 1e9:,.1f} GB moved by memory-bound kernels, FLOPs {flops}."
+    )

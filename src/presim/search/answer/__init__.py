@@ -1,0 +1,1 @@
+"""The answer of a search: table, page, files, and the reasons."""

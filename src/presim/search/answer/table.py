@@ -1,0 +1,180 @@
+"""The answer as a table of a terminal, and as CSV."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import io
+from collections.abc import Sequence
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from presim.search.answer.why import show
+from presim.search.knobs import short
+from presim.search.objectives import OBJECTIVES, Work, tokens_per_s_per_gpu
+from presim.search.study import Answer
+from presim.search.trials.trial import Figures, Trial, said
+from presim.units import GIB, percent, seconds, seconds_range, three_digits
+
+_SHOWN = 10
+_WIDTH = 130
+_SEEN = 0.005  # of all differences
+_COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "spare", "exposed", "limit")
+
+
+def write(answer: Answer, work: Work, file: IO[str] | None = None, *, console: Console | None = None) -> None:
+    """Print the answer."""
+    console = console or Console(file=file, highlight=False)
+    console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
+    console.print(render(answer, work))
+
+
+def render(answer: Answer, work: Work) -> RenderableType:
+    """The answer as something rich can print."""
+    parts: list[RenderableType] = [Text.assemble(("presim search ", "bold"), answer.subject), _fates(answer)]
+    if answer.best:
+        parts += [_plans(answer, work), _decision(answer)]
+        parts += [Text(line) for line in _why(answer)]
+    if misfits := _misfits(answer):
+        parts.append(Text(misfits))
+    parts += [Text(note, "bold red" if not answer.best else "") for note in answer.notes]
+    return Group(*(Padding(part, (0, 0, 0, 0)) for part in parts))
+
+
+def _fates(answer: Answer) -> Text:
+    counts = collections.Counter(trial.fate for trial in answer.trials)
+    fit = sum(trial.fits for trial in answer.trials)
+    listed = [f"{counts['priced']:,} priced ({fit:,} fit)"]
+    listed += [f"{counts[fate]:,} {fate}" for fate in ("pruned", "illegal", "failed", "open") if counts[fate]]
+    whole = "; the budget ended before all were reached" if counts["open"] else ""
+    return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{whole}", "dim")
+
+
+def _plans(answer: Answer, work: Work) -> Table:
+    knobs = _varying(answer)
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("", justify="right")
+    for knob in knobs:
+        table.add_column(short(knob), justify="right", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right" if column != "limit" else "left", no_wrap=True)
+    extra = _extra(answer, work)
+    for name in extra:
+        table.add_column(name.replace("_", " "), justify="right")
+    shown = answer.best[:_SHOWN]
+    shown += [number for number in answer.front if number not in shown][:_SHOWN]
+    for place, number in enumerate(shown, 1):
+        trial = answer.trial(number)
+        assert trial.figures is not None
+        cells = [f"{place}{'*' if len(answer.objectives) > 1 and number in answer.front else ''}"]
+        cells += [said(trial.point[knob]) for knob in knobs]
+        cells += _cells(trial.figures)
+        for name in extra:
+            value = OBJECTIVES[name].of(trial.figures, work)
+            cells.append("-" if value is None else OBJECTIVES[name].said(value))
+        table.add_row(*cells, style="bold" if place == 1 else "")
+    return table
+
+
+def _varying(answer: Answer) -> list[str]:
+    return [name for name, values in answer.varied.items() if len(values) > 1]
+
+
+def _extra(answer: Answer, work: Work) -> list[str]:
+    names = [name for name in answer.objectives if name in ("gpu_hours", "money", "days", "gpus", "tokens_per_s")]
+    if work.tokens:
+        names += ["days", "gpu_hours", *(["money"] if work.price_per_gpu_hour else [])]
+    return list(dict.fromkeys(names))
+
+
+def _cells(figures: Figures) -> list[str]:
+    rate = tokens_per_s_per_gpu(figures)
+    return [
+        seconds(figures.step_time_s),
+        seconds_range(figures.low_s, figures.high_s),
+        "-" if rate is None else f"{rate:,.0f}",
+        "-" if figures.mfu is None else percent(figures.mfu),
+        three_digits(figures.memory_bytes / GIB),
+        three_digits(figures.headroom_bytes / GIB),
+        percent(figures.exposed_communication_s / figures.step_time_s),
+        figures.limits[0].replace("_", " ") if figures.limits else "",
+    ]
+
+
+def _decision(answer: Answer) -> Text:
+    if len(answer.objectives) > 1:
+        return Text(f"* {len(answer.front)} on the Pareto front of {' and '.join(answer.objectives)}")
+    close = len(answer.undecided)
+    if close < 2:
+        return Text("The first is better than all others beyond their 80 % intervals.")
+    return Text(f"Undecided between the first {close}: their 80 % intervals overlap. Measure them.")
+
+
+def _why(answer: Answer) -> list[str]:
+    lines = []
+    mattering = [f"{short(name)} {percent(share)}" for name, share in answer.importance.items() if share >= 0.005]
+    if mattering:
+        lines.append(f"What matters (share of the variance that a knob explains by itself): {', '.join(mattering)}")
+    if answer.loses and len(answer.best) > 1:
+        second = answer.trial(answer.best[1])
+        parts = [
+            f"{name} {'+' if value > 0 else '-'}{seconds(abs(value))}"
+            for name, value in answer.loses.items()
+            if abs(value) > _SEEN * sum(map(abs, answer.loses.values()))
+        ]
+        lines.append(f"The second, {show(second.point, _varying(answer))}, beside the first: {', '.join(parts)}")
+    return lines
+
+
+def _misfits(answer: Answer) -> str:
+    lacking = sorted(
+        (trial for trial in answer.trials if trial.figures is not None and trial.figures.headroom_bytes < 0),
+        key=_lack,
+    )
+    if not lacking:
+        return ""
+    shown = [
+        f"{show(trial.point, _varying(answer))} by {three_digits(_lack(trial) / GIB)} GiB" for trial in lacking[:3]
+    ]
+    return f"{len(lacking):,} do not fit; the nearest: {'; '.join(shown)}"
+
+
+def _lack(trial: Trial) -> int:
+    assert trial.figures is not None
+    return -trial.figures.headroom_bytes
+
+
+def csv_text(answer: Answer, work: Work) -> str:
+    """The ledger as CSV: one line for each trial, the best first, then the others in their order."""
+    knobs = [*answer.varied, *answer.fixed]
+    measures = [name for name in Figures.__struct_fields__ if name not in ("limits", "by_category")]
+    derived = [name for name in OBJECTIVES if name not in ("step_time", "gpus", "memory_headroom")]
+    out = io.StringIO()
+    sheet = csv.writer(out, lineterminator="\n")
+    sheet.writerow(["rank", "number", "fate", *knobs, *measures, *derived, "limits", "rule", "words"])
+    rank = {number: place for place, number in enumerate(answer.best, 1)}
+    for trial in sorted(answer.trials, key=lambda trial: (rank.get(trial.number, len(rank) + 1), trial.number)):
+        sheet.writerow(_row(trial, rank, knobs, measures, derived, work))
+    return out.getvalue()
+
+
+def _row(
+    trial: Trial,
+    rank: dict[int, int],
+    knobs: Sequence[str],
+    measures: Sequence[str],
+    derived: Sequence[str],
+    work: Work,
+) -> list[object]:
+    figures = trial.figures
+    numbers: list[object] = [""] * (len(measures) + len(derived) + 1)
+    if figures is not None:
+        numbers = [getattr(figures, name) for name in measures]
+        numbers += [OBJECTIVES[name].of(figures, work) for name in derived]
+        numbers = ["" if value is None else value for value in numbers] + [" ".join(figures.limits)]
+    point = [said(trial.point[knob]) if knob in trial.point else "" for knob in knobs]
+    return [rank.get(trial.number, ""), trial.number, trial.fate, *point, *numbers, trial.rule, trial.words]

@@ -1,0 +1,99 @@
+"""Why: which knob matters, what the second loses on, which plans did not fit and by how much."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Mapping, Sequence
+
+from presim.search.knobs import short
+from presim.search.objectives import Constraints, Objective, Work
+from presim.search.trials.trial import Figures, Point, Trial, said
+from presim.units import GIB, three_digits
+
+_PARTS = {
+    "compute": "compute_s",
+    "exposed communication": "exposed_communication_s",
+    "host": "host_bound_s",
+    "idle": "idle_s",
+}
+
+
+def importance(
+    trials: Sequence[Trial], varied: Mapping[str, Sequence[object]], objective: Objective, work: Work
+) -> dict[str, float]:
+    """Share of the variance of the objective's logarithm between the values of each knob, most first.
+
+    The shares are of each knob by itself: where knobs interact they do not add up to 1.
+    """
+    found = [
+        (trial.point, math.log(abs(loss)))
+        for trial in trials
+        if trial.figures is not None and (loss := objective.loss(trial.figures, work)) and math.isfinite(loss)
+    ]
+    if len(found) < 3:
+        return {}
+    mean = sum(value for _, value in found) / len(found)
+    total = sum((value - mean) ** 2 for _, value in found)
+    shares = {}
+    for knob in varied:
+        groups: dict[str, list[float]] = collections.defaultdict(list)
+        for point, value in found:
+            groups[said(point[knob])].append(value)
+        between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in groups.values())
+        shares[knob] = between / total if total else 0.0
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+
+def loses_on(best: Figures, other: Figures) -> dict[str, float]:
+    """Seconds by which parts of the other's step are longer, for the tokens of the best one's step, most first."""
+    same = best.tokens_per_step / other.tokens_per_step if best.tokens_per_step and other.tokens_per_step else 1.0
+    parts = {name: getattr(other, field) * same - getattr(best, field) for name, field in _PARTS.items()}
+    return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
+    """Why no plan is feasible: what excludes most, and the nearest one."""
+    reasons: collections.Counter[str] = collections.Counter()
+    nearest: tuple[int, Point] | None = None
+    for trial in trials:
+        broken = constraints.broken(trial, work)
+        reasons[_reason(trial, broken)] += 1
+        if trial.figures is not None and broken.startswith("memory"):
+            lacks = constraints.spare_bytes - trial.figures.headroom_bytes
+            if nearest is None or lacks < nearest[0]:
+                nearest = lacks, trial.point
+    counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    sentence = f"no plan of {len(trials)} is feasible: {counted}"
+    if nearest is not None:
+        plan = show(nearest[1], _varying(trials))
+        return (
+            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {plan}. "
+            "Use more GPUs, recompute, or a smaller micro-batch"
+        )
+    first = next((trial.words for trial in trials if trial.words), "")
+    return f"{sentence}; the first: {first}" if first else sentence
+
+
+def _varying(trials: Sequence[Trial]) -> list[str]:
+    """Knobs that have several values."""
+    names = trials[0].point if trials else ()
+    return [name for name in names if len({said(trial.point[name]) for trial in trials}) > 1]
+
+
+def _reason(trial: Trial, broken: str) -> str:
+    if trial.figures is not None and broken:
+        kind = broken.partition(":")[0]
+        return "do not fit their GPU" if kind == "memory" else f"break the limit on {kind}"
+    if trial.fate == "pruned":
+        return "are pruned for memory" if "memory" in trial.rule else "are pruned"
+    return {"illegal": "are illegal", "failed": "failed", "open": "were not reached"}.get(trial.fate, trial.fate)
+
+
+def show(point: Point, knobs: Sequence[str] | None = None) -> str:
+    """A point with short names.
+
+    >>> show({"tensor": 2, "reshard": True})
+    'tp=2 reshard=true'
+    """
+    return " ".join(f"{short(name)}={said(point[name])}" for name in (knobs or list(point)) if name in point)

@@ -1,0 +1,253 @@
+"""Pruning: rules that prove of a point, without evaluating it, that it is not the best.
+
+A rule compares with a witness: a trial that was priced. Rules in `LOSSLESS` never lose the best plan and are on by
+default; the others are named where they are used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from presim.errors import InputError
+from presim.search.answer.why import show
+from presim.search.objectives import Constraints, Objective, Work
+from presim.search.strategy.bounds import Bound, Bounds
+from presim.search.trials.trial import Figures, Point, Trial, Value, key
+from presim.units import gib, seconds
+
+LOSSLESS = {
+    "same_plan": "It differs only in a knob that does nothing there.",
+    "memory_bound": "Its states and activations alone do not fit.",
+    "time_bound": "Its kernels alone take longer than the best plan so far at the upper end of its interval.",
+    "recompute_memory": "With recomputation it does not fit: without it neither (Maya's first rule).",
+    "sequence_memory": "With sequence parallelism it does not fit: without it neither (Maya's second rule).",
+    "larger_micro_batch": "With a smaller micro-batch it does not fit: with a larger one neither.",
+    "needless_recompute": "It fits without recomputation, which only takes time.",
+    "few_micro_batches": "Composed with a few of its micro-batches it does not fit.",
+    "more_micro_batches": "It fits with fewer, larger micro-batches and no pipeline, and its kernels are no faster "
+    "(Maya's fourth rule).",
+}
+LOSSY = {
+    "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
+    "optimizer step outweighs its communication).",
+}
+_SCOUTED = (0.15, 0.3, 0.5, 0.7)  # of a GPU's memory
+_TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
+
+
+def rules_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Rules by name; ``none`` is none, ``lossless`` the default.
+
+    Raises:
+        InputError: a rule is not known.
+    """
+    chosen: list[str] = []
+    for name in names or ("lossless",):
+        if name == "lossless":
+            chosen += LOSSLESS
+        elif name in LOSSLESS or name in LOSSY:
+            chosen.append(name)
+        elif name != "none":
+            raise InputError(f"no rule {name!r}; there are lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
+    return tuple(dict.fromkeys(chosen))
+
+
+class Keeps:
+    """Prunes nothing."""
+
+    def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
+        """As they come."""
+        return list(points)
+
+    def told(self, trial: Trial) -> None:
+        """Nothing is learnt."""
+
+    def waits_for(self, point: Point) -> list[Point]:
+        """For none."""
+        return []
+
+    def pruned(self, number: int, point: Point) -> Trial | None:
+        """Every point is evaluated."""
+        return None
+
+
+@dataclasses.dataclass
+class Prunes:
+    """Applies rules to points, given what was priced before."""
+
+    rules: Sequence[str]
+    bounds: Bounds
+    objectives: Sequence[Objective]
+    work: Work
+    constraints: Constraints
+    values: Mapping[str, Sequence[Value]]  # of the knobs that vary
+
+    def __post_init__(self) -> None:
+        self._known: dict[str, Trial] = {}
+        self._best: Trial | None = None
+        self._bound: dict[str, Bound | None] = {}
+        self._timed = len(self.objectives) == 1 and self.objectives[0].name in _TIMES
+
+    def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
+        """By what they can reach at best; of equals first no recomputation and few micro-batches."""
+
+        def promise(numbered: tuple[int, Point]) -> tuple[float, bool, int, int]:
+            number, point = numbered
+            bound = self._bound_of(point)
+            loss = self.objectives[0].loss(bound.figures(), self.work) if bound and self._timed else 0.0
+            batch = point.get("micro_batch", 1)
+            return loss, point.get("recompute", "none") != "none", -int(batch), number
+
+        ordered = sorted(points, key=promise)
+        scouts = [ordered[place] for place in self._scouts(ordered)]
+        return [*scouts, *(one for one in ordered if one not in scouts)]
+
+    def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
+        """The most promising points that need little memory: one is soon found that others can be compared with."""
+        found: list[int] = []
+        for share in _SCOUTED:
+            for place, (_, point) in enumerate(ordered):
+                bound = self._bound_of(point)
+                if bound and bound.memory_bytes <= share * bound.capacity_bytes and place not in found:
+                    found.append(place)
+                    break
+        return found
+
+    def told(self, trial: Trial) -> None:
+        """Learn a trial; the best one that keeps all constraints is what bounds are compared with."""
+        if trial.figures is None:
+            return
+        self._known[key(trial.point)] = trial
+        if self.constraints.broken(trial, self.work):
+            return
+        if self._best is None or self._loss(trial.figures) < self._loss(_of(self._best)):
+            self._best = trial
+
+    def waits_for(self, point: Point) -> list[Point]:
+        """Plans that differ in one knob and are compared with."""
+        others: list[Point] = []
+        if "needless_recompute" in self.rules and point.get("recompute", "none") != "none":
+            others.append({**point, "recompute": "none"})
+        if "more_micro_batches" in self.rules and point.get("global_batch"):
+            mine = int(point.get("micro_batch", 1))
+            others += [{**point, "micro_batch": size} for size in self._sizes() if size > mine]
+        return others
+
+    def _sizes(self) -> list[int]:
+        return [int(size) for size in self.values.get("micro_batch", ())]
+
+    def pruned(self, number: int, point: Point) -> Trial | None:
+        """The trial of a point that cannot be best, with its rule and witness."""
+        for rule in self.rules:
+            if rule == "few_micro_batches":  # `Evaluator` applies it
+                continue
+            found = getattr(self, f"_{rule}")(point)
+            if found is not None:
+                witness, words = found
+                return Trial(number=number, point=point, fate="pruned", rule=rule, witness=witness, words=words)
+        return None
+
+    def _loss(self, figures: Figures) -> float:
+        return self.objectives[0].loss(figures, self.work)
+
+    def _bound_of(self, point: Point) -> Bound | None:
+        name = key(point)
+        if name not in self._bound:
+            try:
+                self._bound[name] = self.bounds.of(point)
+            except InputError:  # it says so itself when it is composed
+                self._bound[name] = None
+        return self._bound[name]
+
+    def _same_plan(self, point: Point) -> tuple[Point, str] | None:
+        """FSDP2 frees parameters after a forward pass or not; in a pipeline, and in other styles, it has no say."""
+        matters = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
+        if matters or point.get("reshard", True) is True or True not in self.values.get("reshard", ()):
+            return None
+        return {**point, "reshard": True}, "reshard does nothing here"
+
+    def _memory_bound(self, point: Point) -> tuple[None, str] | None:
+        bound = self._bound_of(point)
+        if bound is None or bound.memory_bytes + self.constraints.spare_bytes <= bound.capacity_bytes:
+            return None
+        spare = f" and {gib(self.constraints.spare_bytes)} to spare" if self.constraints.spare_bytes else ""
+        return None, f"needs at least {gib(bound.memory_bytes)}{spare} of {gib(bound.capacity_bytes)}"
+
+    def _time_bound(self, point: Point) -> tuple[Point, str] | None:
+        bound = self._bound_of(point)
+        if bound is None or self._best is None or not self._timed:
+            return None
+        best = _of(self._best)
+        limit = self._loss(msgspec.structs.replace(best, step_time_s=best.high_s))
+        if self._loss(bound.figures()) <= limit:
+            return None
+        same = bound.tokens_per_step / best.tokens_per_step if best.tokens_per_step else 1.0
+        return self._best.point, (
+            f"takes at least {seconds(bound.step_s)}; {show(self._best.point, list(self.values))} takes at most "
+            f"{seconds(best.high_s * same)} for as many tokens on {best.gpus} GPUs"
+        )
+
+    def _recompute_memory(self, point: Point) -> tuple[Point, str] | None:
+        if point.get("recompute", "none") != "none":
+            return None
+        others = [value for value in self.values.get("recompute", ()) if value != "none"]
+        return self._misfit(point, "recompute", others)
+
+    def _sequence_memory(self, point: Point) -> tuple[Point, str] | None:
+        return None if point.get("sequence_parallel") is not False else self._misfit(point, "sequence_parallel", [True])
+
+    def _larger_micro_batch(self, point: Point) -> tuple[Point, str] | None:
+        mine = int(point.get("micro_batch", 1))
+        return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < mine])
+
+    def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
+        return None if point.get("recompute", "none") == "none" else self._suffices(point, "recompute", ["none"])
+
+    def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
+        if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
+            return None
+        mine, bound = int(point.get("micro_batch", 1)), self._bound_of(point)
+        for size in self._sizes():
+            larger: Point = {**point, "micro_batch": size}
+            if size <= mine or bound is None:
+                continue
+            other = self._bound_of(larger)
+            if other is not None and other.step_s <= bound.step_s:
+                found = self._suffices(point, "micro_batch", [size])
+                if found is not None:
+                    return found
+        return None
+
+    def _needless_sharding(self, point: Point) -> tuple[Point, str] | None:
+        for name in ("distributed_optimizer", "zero"):
+            if point.get(name) in (True, 1, "1", "optimizer"):
+                return self._suffices(point, name, [False, 0, "0", "none"])
+        return None
+
+    def _misfit(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+        """A plan that needs less memory and does not fit."""
+        for value in values:
+            other = self._known.get(key({**point, knob: value}))
+            if other is not None and not other.fits and other.figures is not None:
+                lacks = -other.figures.headroom_bytes
+                return other.point, f"{show({knob: value})} already lacks {gib(lacks)}"
+        return None
+
+    def _suffices(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+        """A plan that takes less time and keeps all constraints."""
+        if not self._timed:
+            return None
+        for value in values:
+            other = self._known.get(key({**point, knob: value}))
+            if other is not None and other.figures is not None and not self.constraints.broken(other, self.work):
+                spare = other.figures.headroom_bytes
+                return other.point, f"{show({knob: value})} fits with {gib(spare)} to spare"
+        return None
+
+
+def _of(trial: Trial) -> Figures:
+    assert trial.figures is not None
+    return trial.figures

@@ -1,0 +1,141 @@
+"""Samplers of Optuna's, for spaces too large to try every point: it proposes, presim evaluates.
+
+Proposals come in batches of a fixed size, and are answered in their order: the same seed gives the same trials whatever
+the number of processes. The sampler's study is in memory; a search that goes on proposes the same points again, which
+the kept trials answer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from presim.errors import InputError
+from presim.search.request import Request
+from presim.search.space import Space
+from presim.search.strategy.loop import Evaluation, Pruner
+from presim.search.trials.trial import Point, Trial, Value, key
+
+if TYPE_CHECKING:
+    import optuna
+
+BATCH = 8
+DEFAULT_TRIALS = 200
+_PATIENCE = 20  # proposals of known points for each trial that is asked for
+_OVER = "over"  # name of the constraint: how far a plan breaks what it must keep
+SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
+
+
+def sampled(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+    """The trials that a sampler proposes, numbered in their order; each point once."""
+    study = _study(request)
+    wanted = min(request.trials or DEFAULT_TRIALS, len(request.space))
+    known: dict[str, Trial] = {}
+    asked = 0
+    while len(known) < wanted and asked < _PATIENCE * wanted and not evaluation.over:
+        proposals = [study.ask() for _ in range(BATCH)]
+        points = [_point(proposal, request.space, request.strategy) for proposal in proposals]
+        asked += len(points)
+        _evaluate(points, known, evaluation, pruner, wanted)
+        for proposal, point in zip(proposals, points):
+            _tell(study, proposal, known.get(key(point)), request)
+    return list(known.values())
+
+
+def _evaluate(
+    points: Sequence[Point], known: dict[str, Trial], evaluation: Evaluation, pruner: Pruner, wanted: int
+) -> None:
+    """Give those that are new a fate."""
+    round_: list[tuple[int, Point]] = []
+    fresh: dict[str, Trial | None] = {}
+    for point in points:
+        name = key(point)
+        if name in known or name in fresh or len(known) + len(fresh) >= wanted:
+            continue
+        number = len(known) + len(fresh)
+        fresh[name] = evaluation.screened(number, point) or pruner.pruned(number, point)
+        if fresh[name] is None:
+            round_.append((number, point))
+    found = {key(trial.point): trial for trial in evaluation.run(round_)} if round_ else {}
+    for name, trial in fresh.items():
+        known[name] = trial or found[name]
+        pruner.told(known[name])
+
+
+def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, request: Request) -> None:
+    import optuna
+
+    if trial is None or trial.figures is None:
+        study.tell(proposal, state=optuna.trial.TrialState.FAIL)
+        return
+    values = [objective.of(trial.figures, request.work) for objective in request.objectives]
+    if any(value is None for value in values):
+        study.tell(proposal, state=optuna.trial.TrialState.FAIL)
+        return
+    lacks = request.constraints.spare_bytes - trial.figures.headroom_bytes
+    broken = bool(request.constraints.broken(trial, request.work))
+    if request.strategy == "cmaes" and broken:  # it knows no constraints
+        study.tell(proposal, state=optuna.trial.TrialState.FAIL)
+        return
+    if request.strategy != "cmaes":
+        proposal.set_constraint(_OVER, max(lacks / (1 << 30), 1e-3) if broken else -1.0)
+    study.tell(proposal, [value for value in values if value is not None])
+
+
+def _study(request: Request) -> optuna.Study:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError(f"--sampler {request.strategy} needs Optuna: `pip install presim[search]`") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    directions = [objective.direction for objective in request.objectives]
+    if len(directions) > 1 and request.strategy == "cmaes":
+        raise InputError("the sampler cmaes has one objective: leave out the others, or use --sampler nsga2")
+    return optuna.create_study(directions=directions, sampler=_sampler(request))
+
+
+def _sampler(request: Request) -> Any:
+    import optuna.samplers as made
+
+    name, seed = request.strategy, request.seed
+    try:
+        if name == "tpe":
+            return made.TPESampler(seed=seed, multivariate=True)
+        if name == "nsga2":
+            return made.NSGAIISampler(seed=seed, population_size=24)
+        if name == "cmaes":
+            return made.CmaEsSampler(seed=seed)
+        if name == "gp":
+            return made.GPSampler(seed=seed)
+        if name == "random":
+            return made.RandomSampler(seed=seed)
+        return made.GridSampler(_grid(request.space), seed=seed)
+    except (ImportError, OSError) as error:
+        raise InputError(
+            f"the sampler {name} cannot be loaded ({str(error).splitlines()[0]}): install what it needs, or use "
+            "--sampler tpe"
+        ) from error
+
+
+def _grid(space: Space) -> Mapping[str, list[int]]:
+    return {name: list(range(len(values))) for name, values in space.varied.items()}
+
+
+def _point(proposal: optuna.Trial, space: Space, strategy: str) -> Point:
+    """The proposal's point: numbers by their order, other values as categories, where the sampler knows them."""
+    point: Point = dict(space.fixed)
+    for name, values in space.varied.items():
+        places = range(len(values))
+        ordered = strategy in ("cmaes", "grid") or _is_ordered(values)
+        if ordered:
+            place = proposal.suggest_int(name, 0, len(values) - 1)
+        else:
+            place = proposal.suggest_categorical(name, list(places))
+        point[name] = values[place]
+    return point
+
+
+def _is_ordered(values: Sequence[Value]) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)

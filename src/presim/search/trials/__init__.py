@@ -1,0 +1,1 @@
+"""Trials: evaluated in worker processes, and stored."""

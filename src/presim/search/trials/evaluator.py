@@ -1,0 +1,212 @@
+"""Evaluates points: composes a plan, or captures the user's command with the values put in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from presim.errors import CaptureError, InputError, PresimError
+from presim.search.knobs import CLUSTER, plan_of
+from presim.search.trials.job import Job, Reply
+from presim.search.trials.trial import Figures, Point, Value, said
+from presim.units import gib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from presim.compose.plan import Plan
+    from presim.cost.chain import Chain
+    from presim.graph.schema import OperatorGraph
+    from presim.hardware.cluster import Cluster
+    from presim.result import Result
+    from presim.trace.schema import Trace
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_WORDS = 400  # characters kept of a failure
+
+
+class Evaluator:
+    """Answers for the points of one job; keeps graphs, clusters and prices between them."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._graph: OperatorGraph | None = None
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
+        self._chains: dict[str, Chain] = {}
+
+    def evaluate(self, point: Point) -> Reply:
+        """What becomes of a point."""
+        try:
+            return self._captured(point) if self._job.command else self._composed(point)
+        except InputError as error:
+            return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
+        except PresimError as error:
+            return Reply(fate="failed", words=_short(error))
+
+    def cluster(self, point: Mapping[str, Value]) -> Cluster:
+        """The cluster of a point."""
+        from presim.hardware.choose import choose_cluster
+
+        said_of: dict[str, Any] = {name: point.get(name, self._job.options.get(name)) for name in (*CLUSTER, "cluster")}
+        name = tuple(said_of.values())
+        if name not in self._clusters:
+            self._clusters[name] = choose_cluster(**said_of)
+        return self._clusters[name]
+
+    def graph(self) -> OperatorGraph:
+        """The model."""
+        from presim.graph.schema import OperatorGraph
+
+        if self._graph is None:
+            self._graph = msgspec.msgpack.decode(self._job.graph, type=OperatorGraph)
+        return self._graph
+
+    def chain(self, cluster: Cluster) -> Chain:
+        """Prices for a cluster's GPU, remembered between points."""
+        from presim.cost.chain import Chain
+        from presim.cost.price_cache import remembering
+
+        name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
+        if name not in self._chains:
+            self._chains[name] = remembering(Chain.default(cluster, None, self._folders()))
+        return self._chains[name]
+
+    def _folders(self) -> list[Path]:
+        from pathlib import Path
+
+        from presim.cost.estimators import holds_prices
+
+        return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
+
+    def _composed(self, point: Point) -> Reply:
+        chosen, cluster = plan(point), self.cluster(point)
+        micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
+        if "few_micro_batches" in self._job.prune and micros > 2 * few:
+            batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
+            found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
+            if found.fits is False:
+                words = f"with {few} of its {micros} micro-batches it already lacks {gib(-found.headroom_bytes)}"
+                return Reply(fate="pruned", figures=found, rule="few_micro_batches", words=words)
+        return Reply(fate="priced", figures=self._simulated(chosen, cluster))
+
+    def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
+        from presim.compose.compose import compose
+        from presim.engine.options import Options
+        from presim.pipeline import evaluate
+
+        options = self._job.options
+        job = compose(self.graph(), chosen, cluster)
+        engine = Options.of(
+            host_factor=options.get("host_factor"),
+            host_time=options.get("host_time", True),
+            contention=options.get("contention", True),
+        )
+
+        def chain(trace: Trace) -> Chain:
+            return self.chain(cluster)
+
+        found = evaluate(
+            job.traces,
+            cluster,
+            engine,
+            stands_for=job.stands_for,
+            notes=job.notes,
+            prices=self._folders(),
+            chain=chain,
+            composed=True,
+        )
+        return figures(found.result, "composed")
+
+    def _captured(self, point: Point) -> Reply:
+        from subprocess import DEVNULL
+
+        from presim.options import RunOptions
+        from presim.verbs import run_and_evaluate
+
+        own = {name: value for name, value in point.items() if name in CLUSTER}
+        options = RunOptions(**{**self._job.options, **own})
+        result = run_and_evaluate(filled(self._job.command, point), options, stdout=DEVNULL).result
+        if result.exit == "out_of_memory" and result.step_time_s is None:
+            return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
+        if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
+            return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
+        return Reply(fate="priced", figures=figures(result, "captured"))
+
+
+def plan(point: Mapping[str, Value]) -> Plan:
+    """The plan of a point.
+
+    Raises:
+        InputError: a field has a value that it cannot have.
+    """
+    from presim.compose.plan import read_plan
+
+    return read_plan(None, plan_of(point))
+
+
+def placeholders(command: Sequence[str]) -> list[str]:
+    """The names in braces, in their order.
+
+    >>> placeholders(["train.py", "--tp", "{tp}", "--batch={mbs}", "{tp}"])
+    ['tp', 'mbs']
+    """
+    return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
+
+
+def filled(command: Sequence[str], point: Mapping[str, Value]) -> list[str]:
+    """The command with values for its placeholders; braces around anything else stay.
+
+    >>> filled(["--tp={tp}", '{"a": 1}'], {"tp": 4})
+    ['--tp=4', '{"a": 1}']
+    """
+
+    def value(match: re.Match[str]) -> str:
+        return said(point[match[1]]) if match[1] in point else match[0]
+
+    return [_PLACEHOLDER.sub(value, word) for word in command]
+
+
+def figures(result: Result, source: Any) -> Figures:
+    """The figures that a search compares.
+
+    Raises:
+        CaptureError: there is no step to time.
+    """
+    time, memory, job = result.time, result.memory, result.job
+    if result.step_time_s is None:
+        raise CaptureError("no step was timed")
+    rate = result.throughput.tokens_per_s
+    return Figures(
+        gpus=job.world_size,
+        step_time_s=result.step_time_s,
+        low_s=result.step_time_low_s or result.step_time_s,
+        high_s=result.step_time_high_s or result.step_time_s,
+        tokens_per_step=rate * result.step_time_s if rate else None,
+        mfu=result.mfu,
+        fits=memory.fits,
+        memory_bytes=memory.device_total_bytes - memory.headroom_bytes - (memory.requested_bytes or 0),
+        headroom_bytes=memory.headroom_bytes,
+        compute_s=time.compute_s,
+        communication_s=time.communication_s,
+        exposed_communication_s=time.exposed_communication_s,
+        host_bound_s=time.host_bound_s,
+        idle_s=time.idle_s,
+        limits=[limit.name for limit in result.limits[:3]],
+        by_category={held.name: held.bytes for held in memory.by_category},
+        source=source,
+    )
+
+
+def _short(error: object) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _WORDS else f"{text[: _WORDS - 2]} …"
+
+
+def quiet_environment() -> None:
+    """One thread for numerical libraries: the search's processes are the parallelism."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, "1")

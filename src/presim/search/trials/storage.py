@@ -1,0 +1,245 @@
+"""Storage: finished trials in a study of Optuna's, so that a search that was killed goes on where it was.
+
+A study is a journal file (any name), ``sqlite:///FILE``, or another URL that SQLAlchemy knows. Each finished trial is
+one append or transaction. What needs no evaluation (illegal and pruned points) is found again rather than kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+import presim
+from presim.errors import InputError
+from presim.files import check_folder
+from presim.search.request import Request
+from presim.search.trials.trial import Point, Trial, key
+
+if TYPE_CHECKING:
+    import optuna
+
+NAME = "presim search"
+_MARK = "presim"  # attribute of the study: what it was made for; and of each trial: the trial
+_CLAIM = "searched by"
+_CLAIM_S = 120.0  # after so long without a word, a search on another machine is taken to be dead
+
+
+class Kept:
+    """The finished trials of a request."""
+
+    def __init__(self, study: optuna.Study, request: Request, is_shared: bool) -> None:
+        self._study, self._request, self._is_shared = study, request, is_shared
+        self._claimed = 0.0
+        self._known = {key(trial.point): trial for trial in _trials(study)}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, point: Point) -> Trial | None:
+        """What is known of a point."""
+        return self._known.get(key(point))
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial; it is there when this returns."""
+        self._known[key(trial.point)] = trial
+        self._study.add_trial(_frozen(trial, self._request))
+        self.claim()
+
+    def claim(self) -> None:
+        """Tell others that this search is alive, where they cannot see its lock."""
+        if self._is_shared and time.time() - self._claimed > _CLAIM_S / 4:
+            self._claimed = time.time()
+            self._study.set_user_attr(_CLAIM, {"host": os.uname().nodename, "pid": os.getpid(), "at": self._claimed})
+
+    def release(self) -> None:
+        """Let others go on."""
+        if self._is_shared:
+            self._study.set_user_attr(_CLAIM, None)
+
+
+@contextlib.contextmanager
+def opened(request: Request) -> Iterator[Kept]:
+    """The study of a request, for as long as it is searched.
+
+    Raises:
+        InputError: Optuna is missing, the study is broken, another search's, or being searched.
+    """
+    assert request.study is not None
+    _check_optuna()
+    path = _file_of(request.study)
+    with contextlib.ExitStack() as stack:
+        if path is not None:
+            stack.enter_context(_locked(path))
+        study = _study(request, path)
+        kept = Kept(study, request, is_shared=path is None)
+        if path is None:
+            _check_claim(request.study, study.user_attrs.get(_CLAIM))
+            kept.claim()
+            stack.callback(kept.release)
+        yield kept
+
+
+def fingerprint(request: Request) -> dict[str, Any]:
+    """Tells a request from others whose trials would be other ones."""
+    options = {name: value for name, value in request.options.items() if name not in ("save",)}
+    said = msgspec.json.encode([request.command, sorted((name, str(value)) for name, value in options.items())])
+    return {
+        "format": 1,
+        "presim": presim.__version__,
+        "subject": request.subject,
+        "job": hashlib.sha256(request.graph + said).hexdigest()[:16],
+        "space": request.space.digest(),
+        "objectives": [objective.name for objective in request.objectives],
+    }
+
+
+def _check_optuna() -> None:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError("a study needs Optuna: `pip install presim[search]`") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def _file_of(study: str) -> Path | None:
+    """The file that a study lies in; None on a server."""
+    if study.startswith("sqlite:///"):
+        return Path(study.removeprefix("sqlite:///"))
+    return None if "://" in study else Path(study)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[IO[bytes]]:
+    """The file, locked; what a killed search left half done is put right, as nobody else is at it."""
+    check_folder(path.absolute().parent)
+    if path.is_dir():
+        raise InputError(f"cannot keep a study in {path}: it is a folder; name a file")
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = path.open("ab+")
+    except OSError as error:
+        raise InputError(f"cannot open the study {path}: {error.strerror}; name another file") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"another search is using the study {path}: wait for it, or name another file with --study"
+            ) from error
+        for left in (path.with_name(path.name + ".lock"),):  # Optuna's own, of a process that was killed
+            left.unlink(missing_ok=True)
+        yield file
+
+
+def _repair(path: Path) -> None:
+    """Cut a last line that was not written whole."""
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n") and data.startswith(b"{"):
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def _study(request: Request, path: Path | None) -> optuna.Study:
+    """Load or create it."""
+    import optuna
+
+    try:
+        study = optuna.create_study(
+            storage=_storage(request.study or "", path),
+            study_name=NAME,
+            load_if_exists=True,
+            directions=[objective.direction for objective in request.objectives],
+        )
+        attributes = study.user_attrs
+        is_new = _MARK not in attributes and not study.get_trials(deepcopy=False)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of Optuna, JSON or SQLAlchemy
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"{request.study} is no study that can be read ({type(error).__name__}: {first[:160]}); name another one"
+        ) from error
+    if is_new:
+        study.set_user_attr(_MARK, fingerprint(request))
+    else:
+        _check_same(request, attributes.get(_MARK))
+    return study
+
+
+def _storage(name: str, path: Path | None) -> Any:
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    if path is None or name.startswith("sqlite:///"):
+        try:
+            return optuna.storages.RDBStorage(name)
+        except ImportError as error:
+            raise InputError(f"the study {name} needs a driver: {error}; install it, or name a file") from error
+    _repair(path)
+    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+
+
+def _check_same(request: Request, mark: Any) -> None:
+    if not isinstance(mark, dict):
+        raise InputError(f"{request.study} is a study of another program's; name another one with --study")
+    wanted = fingerprint(request)
+    said = {
+        "presim": "by presim {}, this is {}",
+        "subject": "for {}, not {}",
+        "job": "for another model, command or cluster ({}, not {})",
+        "space": "for another space ({}, not {})",
+        "objectives": "for {}, not {}",
+    }
+    for name, words in said.items():
+        if mark.get(name) != wanted[name]:
+            was = words.format(_listed(mark.get(name)), _listed(wanted[name]))
+            raise InputError(f"the study {request.study} was made {was}: name another one with --study")
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _check_claim(study: str, claim: Any) -> None:
+    if not isinstance(claim, dict) or time.time() - float(claim.get("at", 0)) > _CLAIM_S:
+        return
+    here = claim.get("host") == os.uname().nodename
+    if here and not Path(f"/proc/{claim.get('pid')}").exists():
+        return
+    raise InputError(
+        f"another search is using the study {study} (process {claim.get('pid')} on {claim.get('host')}): wait for it, "
+        "or name another study"
+    )
+
+
+def _trials(study: optuna.Study) -> list[Trial]:
+    """The trials that presim kept."""
+    kept = [trial.user_attrs.get(_MARK) for trial in study.get_trials(deepcopy=False)]
+    return [msgspec.json.decode(text, type=Trial) for text in kept if isinstance(text, str)]
+
+
+def _frozen(trial: Trial, request: Request) -> optuna.trial.FrozenTrial:
+    """As Optuna and its dashboard know trials."""
+    import optuna
+
+    state = optuna.trial.TrialState.COMPLETE if trial.figures is not None else optuna.trial.TrialState.FAIL
+    values = None
+    if trial.figures is not None:
+        found = [objective.of(trial.figures, request.work) for objective in request.objectives]
+        values = None if None in found else [float(value) for value in found if value is not None]
+        state = state if values else optuna.trial.TrialState.FAIL
+    varied = request.space.varied
+    return optuna.create_trial(
+        state=state,
+        params={name: trial.point[name] for name in varied},
+        distributions={name: optuna.distributions.CategoricalDistribution(values) for name, values in varied.items()},
+        values=values,
+        user_attrs={_MARK: msgspec.json.encode(trial).decode(), "fate": trial.fate, "words": trial.words},
+    )

@@ -1,0 +1,126 @@
+"""The processes of a search: started when the first point comes, replaced when they die, ended with the search."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+import msgspec
+
+from presim.search.trials.job import Job, Reply
+from presim.search.trials.trial import Point
+from presim.search.trials.worker import receive, send
+
+
+def cores() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Workers:
+    """Evaluates points in ``jobs`` processes."""
+
+    def __init__(self, job: Job, jobs: int) -> None:
+        self._job = msgspec.msgpack.encode(job)
+        self._jobs = jobs
+        self._stderr = subprocess.DEVNULL if job.command else None  # a script's last words come with its reply
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._all: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._all:
+            process.kill()
+        for process in self._all:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        pending: queue.SimpleQueue[tuple[int, Point]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
+        for place, point in enumerate(points):
+            pending.put((place, point))
+        stop = threading.Event()
+        threads = [
+            threading.Thread(target=self._serve, args=(pending, done, stop), daemon=True)
+            for _ in range(min(self._jobs, len(points)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in points:
+                left = None if ends is None else max(0.0, ends - time.monotonic())
+                yield done.get(timeout=left)
+        except queue.Empty:
+            return
+        finally:
+            stop.set()
+
+    def _serve(
+        self,
+        pending: queue.SimpleQueue[tuple[int, Point]],
+        done: queue.SimpleQueue[tuple[int, Reply]],
+        stop: threading.Event,
+    ) -> None:
+        process = self._take()
+        while not stop.is_set():
+            try:
+                place, point = pending.get_nowait()
+            except queue.Empty:
+                break
+            reply = _ask(process, point)
+            if reply is None and stop.is_set():
+                break
+            if reply is None:
+                code = process.wait()
+                ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+                reply = Reply(fate="failed", words=f"the process that evaluated it ended ({ended})")
+                process = self._start()
+            done.put((place, reply))
+        with self._lock:
+            self._idle.append(process)
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "presim.search.trials.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+        with self._lock:
+            self._all.append(process)
+        assert process.stdin is not None
+        send(process.stdin, self._job)
+        return process
+
+
+def _ask(process: subprocess.Popen[bytes], point: Point) -> Reply | None:
+    """The reply; None where the process died."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        send(process.stdin, msgspec.msgpack.encode(point))
+        data = receive(process.stdout)
+    except (BrokenPipeError, ValueError):
+        return None
+    return None if data is None else msgspec.msgpack.decode(data, type=Reply)

@@ -1,0 +1,1 @@
+"""Figures of a run, and their forms: record, page, timeline."""

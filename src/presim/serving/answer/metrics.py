@@ -1,0 +1,180 @@
+"""Figures of a run, by the names and definitions of ``vllm bench serve`` (vLLM 0.33, benchmarks/serve.py).
+
+TTFT: from sending a request to its first token. TPOT: (latency - TTFT) / (output tokens - 1), of requests with two or
+more. ITL: all gaps between two tokens of a request, pooled. E2EL: from sending to the last token. AIPerf's
+`inter_token_latency` is this TPOT, not this ITL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.engines.simulate import Served
+from presim.serving.fast import state
+
+Floats = NDArray[np.float64]
+PERCENTILES = (90.0, 99.0)
+_KINDS = ("ttft", "tpot", "e2el")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slo:
+    """Bounds in ms; a request that keeps all of them is good. ``at``: which percentile has to keep them."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2el_ms: float | None = None
+    at: float = 99.0
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """By metric, those that are given."""
+        named = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2el": self.e2el_ms}
+        return {name: bound for name, bound in named.items() if bound is not None}
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return ", ".join(f"p{self.at:g} {name.upper()} <= {bound:g} ms" for name, bound in self.bounds.items())
+
+
+def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
+    """An SLO from words such as ``ttft:500``, as ``vllm bench serve --goodput`` takes them; bounds in ms."""
+    bounds: dict[str, float] = {}
+    for word in words:
+        name, _, value = word.partition(":")
+        try:
+            bounds[name] = float(value)
+        except ValueError:
+            bounds[name] = -1.0
+        if name not in _KINDS or not bounds[name] > 0:
+            raise InputError(f"an SLO is ttft:MS, tpot:MS or e2el:MS, not {word!r}; e.g. --slo ttft:500 --slo tpot:50")
+    return Slo(bounds.get("ttft"), bounds.get("tpot"), bounds.get("e2el"), at)
+
+
+def latencies_ms(served: Served) -> dict[str, Floats]:
+    """TTFT, TPOT and E2EL of each finished request; TPOT is 0 where there is one token."""
+    done = served.finished
+    sent, first, last = (column[done] / 1e6 for column in (served.sent, served.first, served.last))
+    later = np.maximum(served.workload.output[done] - 1, 0)
+    tpot = np.divide(last - first, later, out=np.zeros(len(later)), where=later > 0)
+    return {"ttft": first - sent, "tpot": tpot, "e2el": last - sent}
+
+
+def itl_quantile_ms(served: Served, percent: float) -> float:
+    """A percentile of the pooled gaps, from how often each was."""
+    if not len(served.gaps):
+        return 0.0
+    order = np.argsort(served.gaps[:, 0], kind="stable")
+    values, times = served.gaps[order, 0], served.gaps[order, 1]
+    below = np.cumsum(times)
+    place = percent / 100 * (below[-1] - 1)
+    left = values[np.searchsorted(below, np.floor(place), side="right")]
+    right = values[np.searchsorted(below, np.ceil(place), side="right")]
+    return float(left + (right - left) * (place - np.floor(place))) / 1e6
+
+
+def good(served: Served, slo: Slo) -> NDArray[np.bool_]:
+    """Which finished requests keep the SLO."""
+    values = latencies_ms(served)
+    kept: NDArray[np.bool_] = np.ones(int(served.finished.sum()), bool)
+    for name, bound in slo.bounds.items():
+        kept &= values[name] <= bound
+    return kept
+
+
+def meets(served: Served, slo: Slo) -> bool:
+    """Whether the SLO's percentile of all requests keeps its bounds; those that were refused do not."""
+    if not slo.bounds or not served.finished.all():
+        return not slo.bounds
+    values = latencies_ms(served)
+    return all(np.percentile(values[name], slo.at) <= bound for name, bound in slo.bounds.items())
+
+
+def _spread(name: str, values: Floats) -> dict[str, float]:
+    values = values if len(values) else np.zeros(1)
+    found = {f"mean_{name}_ms": values.mean(), f"median_{name}_ms": np.median(values), f"std_{name}_ms": values.std()}
+    found |= {f"p{percent:g}_{name}_ms": np.percentile(values, percent) for percent in PERCENTILES}
+    return {key: float(value) for key, value in found.items()}
+
+
+def _itl(served: Served) -> dict[str, float]:
+    values, times = served.gaps[:, 0] / 1e6, served.gaps[:, 1]
+    count = max(int(times.sum()), 1)
+    mean = float((values * times).sum() / count)
+    spread = float(np.sqrt(max((values**2 * times).sum() / count - mean**2, 0.0)))
+    found = {"mean_itl_ms": mean, "median_itl_ms": itl_quantile_ms(served, 50), "std_itl_ms": spread}
+    return found | {f"p{percent:g}_itl_ms": itl_quantile_ms(served, percent) for percent in PERCENTILES}
+
+
+def bench(served: Served, slo: Slo | None = None, *, each: bool = False) -> dict[str, Any]:
+    """The JSON that ``vllm bench serve --save-result`` writes; ``each`` adds the lists of its ``--save-detailed``."""
+    done = served.finished
+    values = latencies_ms(served)
+    sent = served.sent[done]
+    duration = float(served.last[done].max() - served.sent[served.sent >= 0].min()) / 1e9 if done.any() else 0.0
+    tokens_in, tokens_out = (int(column[done].sum()) for column in (served.workload.prompt, served.workload.output))
+    per_s = 1 / duration if duration > 0 else 0.0
+    kept = int(good(served, slo).sum()) if slo is not None and slo.bounds else None
+    found: dict[str, Any] = {
+        "duration": duration,
+        "completed": int(done.sum()),
+        "failed": int((~done).sum()),
+        "total_input_tokens": tokens_in,
+        "total_output_tokens": tokens_out,
+        "request_throughput": int(done.sum()) * per_s,
+        "request_goodput": None if kept is None else kept * per_s,
+        "output_throughput": tokens_out * per_s,
+        "total_token_throughput": (tokens_in + tokens_out) * per_s,
+        "max_concurrent_requests": _most_at_once(sent, served.last[done]),
+    }
+    several = served.workload.output[done] > 1
+    found |= _spread("ttft", values["ttft"]) | _spread("tpot", values["tpot"][several]) | _itl(served)
+    found |= _spread("e2el", values["e2el"])
+    if each:
+        found |= {
+            "input_lens": served.workload.prompt[done].tolist(),
+            "output_lens": served.workload.output[done].tolist(),
+            "start_times": (sent / 1e9).tolist(),
+            "ttfts": (values["ttft"] / 1e3).tolist(),
+            "latencies": (values["e2el"] / 1e3).tolist(),
+        }
+    return found
+
+
+def _most_at_once(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    if not len(begins):
+        return 0
+    times = np.concatenate([begins, ends])
+    order = np.lexsort((np.repeat([1, 0], len(begins)), times))
+    return int(np.cumsum(np.repeat([1, -1], len(begins))[order]).max())
+
+
+def inside(served: Served, blocks: int) -> dict[str, Any]:
+    """What happened inside the engines: batches, KV use, queue, preemptions, cache hits, and time by kind of step."""
+    steps = served.steps
+    if not len(steps):
+        return {"steps": 0}
+    took = (steps[:, state.LOG_END] - steps[:, state.LOG_START]).astype(float)
+    span = max(float(steps[:, state.LOG_END].max() - steps[:, state.LOG_CHOSEN].min()), 1.0)
+    replicas = len(np.unique(steps[:, state.LOG_REPLICA]))
+    prompts = int(served.workload.prompt[served.scheduled >= 0].sum())
+    mixed = steps[:, state.LOG_PREFILL] > 0
+    return {
+        "steps": len(steps),
+        "device_busy": float(took.sum() / span / replicas),
+        "time_in_steps_with_prefill": float(took[mixed].sum() / took.sum()) if took.sum() else 0.0,
+        "mean_batch": float(np.average(steps[:, state.LOG_SEQS], weights=np.maximum(took, 1))),
+        "max_batch": int(steps[:, state.LOG_SEQS].max()),
+        "mean_kv_use": float(np.average(steps[:, state.LOG_USED], weights=np.maximum(took, 1)) / max(blocks, 1)),
+        "max_kv_use": float(steps[:, state.LOG_USED].max() / max(blocks, 1)),
+        "max_waiting": int(steps[:, state.LOG_WAITING].max()),
+        "preemptions": int(served.preemptions.sum()),
+        "prefix_cache_hit_rate": float(served.hits.sum() / prompts) if prompts else 0.0,
+    }

@@ -1,0 +1,117 @@
+"""The prediction as a page of HTML that needs nothing else: its figures, and pictures drawn as SVG."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from presim.files import write_file
+from presim.serving.answer import metrics, record
+from presim.serving.deployments.deployment import Prediction
+from presim.serving.fast import state
+
+Floats = NDArray[np.float64]
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 100, 34
+_COLOURS = ("#0b68cb", "#cd2b31", "#18794e")
+_POINTS = 400
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:74rem;margin:2rem auto;color:#1c2024;background:#fff}"
+    "pre{background:#f6f7f9;padding:1rem;overflow:auto;font-size:13px}figure{display:inline-block;margin:0 1rem 1rem 0}"
+    "figcaption{font-weight:600}svg text{font-size:11px;fill:#60646c}"
+)
+Line = tuple[str, Floats, Floats]
+
+
+def write(prediction: Prediction, path: Path) -> None:
+    """Write the page."""
+    write_file(path, render(prediction).encode())
+
+
+def render(prediction: Prediction) -> str:
+    """The page."""
+    where = prediction.deployment
+    title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console.print(record.screen(prediction))
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO of above
+    pictures = "".join(
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in _all(prediction)
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>presim: {html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1><pre>{html.escape(text)}</pre>{pictures}</body></html>\n"
+    )
+
+
+def _all(prediction: Prediction) -> list[tuple[str, str]]:
+    served, steps = prediction.served, prediction.served.steps
+    values = metrics.latencies_ms(served)
+    percent = np.linspace(0, 100, 201)
+    found = []
+    for name in ("ttft", "tpot", "e2el"):
+        curve = np.percentile(values[name], percent) if len(values[name]) else np.zeros(201)
+        found.append((f"{name.upper()} by percentile of requests", draw([(name.upper(), percent, curve)], "%", "ms")))
+    if len(steps):
+        order = np.argsort(steps[:, state.LOG_START], kind="stable")
+        steps = steps[order][:: max(1, len(steps) // _POINTS)]
+        time = steps[:, state.LOG_START] / 1e9
+        columns = {name: steps[:, place].astype(float) for name, place in _OVER_TIME.items()}
+        blocks = max(prediction.deployment.engine.limits.num_gpu_blocks - 1, 1)
+        lines = [("running", time, columns["running"]), ("waiting", time, columns["waiting"])]
+        found.append(("Requests over time", draw(lines, "s", "requests")))
+        found.append(("KV cache in use", draw([("in use", time, columns["used"] / blocks * 100)], "s", "%")))
+        took = (steps[:, state.LOG_END] - steps[:, state.LOG_START]) / 1e6
+        found.append(("Time of a step", draw([("step", time, took)], "s", "ms")))
+    arrivals = np.sort(served.sent[served.sent >= 0]) / 1e9
+    ends = np.sort(served.last[served.finished]) / 1e9
+    counted: list[Line] = [
+        ("sent", arrivals, np.arange(1.0, len(arrivals) + 1)),
+        ("finished", ends, np.arange(1.0, len(ends) + 1)),
+    ]
+    return [*found, ("Requests sent and finished", draw([_thin(line) for line in counted], "s", "requests"))]
+
+
+_OVER_TIME = {"running": state.LOG_RUNNING, "waiting": state.LOG_WAITING, "used": state.LOG_USED}
+
+
+def _thin(line: Line) -> Line:
+    every = max(1, len(line[1]) // _POINTS)
+    return line[0], line[1][::every], line[2][::every]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def draw(lines: Sequence[Line], across: str, up: str) -> str:
+    """Lines over each other as an SVG, both axes from their least to their most."""
+    xs, ys = np.concatenate([line[1] for line in lines]), np.concatenate([line[2] for line in lines])
+    if not len(xs):
+        return "<svg></svg>"
+    left, right = float(xs.min()), float(xs.max())
+    low, high = min(0.0, float(ys.min())), float(ys.max())
+    wide, tall = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - 10
+
+    def point(x: float, y: float) -> str:
+        along, above = (x - left) / ((right - left) or 1), (y - low) / ((high - low) or 1)
+        return f"{_LEFT + wide * along:.1f},{10 + tall * (1 - above):.1f}"
+
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img">']
+    parts.append(f'<path d="M{_LEFT} 10V{10 + tall}H{_WIDTH - 10}" fill="none" stroke="#c1c8cd"/>')
+    for place, (name, x, y) in enumerate(lines):
+        points = " ".join(point(float(one), float(two)) for one, two in zip(x, y))
+        colour = _COLOURS[place % len(_COLOURS)]
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        if len(lines) > 1:
+            parts.append(f'<text x="{_LEFT + 8 + 80 * place}" y="22" style="fill:{colour}">{html.escape(name)}</text>')
+    parts.append(f'<text x="{_LEFT - 4}" y="18" text-anchor="end">{_number(high)} {up}</text>')
+    parts.append(f'<text x="{_LEFT - 4}" y="{10 + tall}" text-anchor="end">{_number(low)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')
+    parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{_number(right)} {across}</text></svg>')
+    return "".join(parts)

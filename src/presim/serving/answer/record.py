@@ -1,0 +1,135 @@
+"""A prediction as one JSON document, and as a screen of a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from presim.serving.deployments.deployment import NOT_MODELLED, SHOWN, Prediction
+from presim.serving.workloads.workload import summary
+from presim.units import GIB
+
+SCHEMA = "presim-serving/1"
+_NAMES = {
+    "mean_ttft_ms": "TTFT, mean",
+    "median_ttft_ms": "TTFT, median",
+    "p99_ttft_ms": "TTFT, p99",
+    "mean_tpot_ms": "TPOT, mean",
+    "p99_tpot_ms": "TPOT, p99",
+    "p99_itl_ms": "ITL, p99",
+    "mean_e2el_ms": "E2E, mean",
+    "p99_e2el_ms": "E2E, p99",
+    "request_throughput": "Requests/s",
+    "output_throughput": "Output tokens/s",
+    "total_token_throughput": "Tokens/s, in and out",
+    "request_goodput": "Good requests/s",
+}
+
+
+def document(prediction: Prediction, *, each: bool = False) -> dict[str, Any]:
+    """All figures; those of `figures` have the keys of ``vllm bench serve``."""
+    from presim.serving.answer import metrics
+
+    deployment, engine = prediction.deployment, prediction.deployment.engine
+    figures = metrics.bench(prediction.served, prediction.slo, each=True) if each else prediction.figures
+    memory = engine.memory
+    return {
+        "schema": SCHEMA,
+        "deployment": {
+            "model": engine.model.name,
+            "gpu": engine.cluster.gpu.id,
+            "plan": engine.plan.text,
+            "gpus": deployment.gpus,
+            "replicas": deployment.replicas,
+            "prefill_replicas": deployment.prefill_replicas,
+            "router": deployment.router,
+            "limits": {name: getattr(engine.limits, name) for name in engine.limits.__dataclass_fields__},
+        },
+        "memory": {
+            "weights_GiB": memory.weights / GIB,
+            "activations_GiB": memory.activations / GIB,
+            "others_GiB": memory.beside / GIB,
+            "kv_cache_GiB": memory.cache / GIB,
+            "allowed_GiB": memory.allowed / GIB,
+            "kv_cache_tokens": engine.limits.kv_tokens,
+        },
+        "workload": summary(prediction.workload),
+        "figures": figures,
+        "intervals_80": {name: list(bounds) for name, bounds in prediction.intervals.items()},
+        "per_gpu_output_throughput": figures["output_throughput"] / deployment.gpus,
+        "engine": prediction.inside,
+        "slo": prediction.slo.bounds,
+        "slo_percentile": prediction.slo.at,
+        "sustainable_request_rate": prediction.sustainable,
+        "largest_request_rate_within_slo": prediction.knee,
+        "overloaded": prediction.overloaded,
+        "prices": engine.origins,
+        "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
+        "notes": prediction.notes,
+        "not_modelled": [*NOT_MODELLED, *(f"{part} is not modelled." for part in engine.model.not_modelled)],
+    }
+
+
+def encode(prediction: Prediction, *, each: bool = False) -> bytes:
+    """As JSON with sorted keys."""
+    return (json.dumps(document(prediction, each=each), indent=1, sort_keys=True) + "\n").encode()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def screen(prediction: Prediction) -> RenderableType:
+    """The report for a terminal."""
+    said = document(prediction)
+    where, memory = said["deployment"], said["memory"]
+    inside = said["engine"]
+    title = Text(f"{where['model']} on {where['gpus']} x {where['gpu']}, {where['plan']}", style="bold")
+    copies = f"{where['replicas']} replica{'s' if where['replicas'] > 1 else ''}"
+    if where["prefill_replicas"]:
+        copies = f"{where['prefill_replicas']} prefill and {where['replicas']} decode replicas"
+    lines = [
+        title,
+        Text(f"{copies}, {where['router']}; {said['workload']['name']}"),
+        Text(
+            f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
+            f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "
+            f"{memory['kv_cache_GiB']:.1f} of {memory['allowed_GiB']:.1f} GiB: {memory['kv_cache_tokens']:,} tokens"
+        ),
+    ]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("predicted", justify="right")
+    table.add_column("80 % interval", justify="right", style="dim")
+    for key, name in _NAMES.items():
+        value = said["figures"][key]
+        if value is not None:
+            low, high = said["intervals_80"][key]
+            unit = " ms" if key.endswith("_ms") else ""
+            table.add_row(name, f"{_number(value)}{unit}", f"{_number(low)} to {_number(high)}")
+    table.add_row("Output tokens/s/GPU", _number(said["per_gpu_output_throughput"]), "")
+    after = [
+        f"Engine: {inside['steps']:,} steps, device busy {inside['device_busy']:.0%}, batch "
+        f"{inside['mean_batch']:.1f} on average, KV use {inside['mean_kv_use']:.0%} (at most "
+        f"{inside['max_kv_use']:.0%}), at most {inside['max_waiting']:,} waiting, "
+        f"{inside['preemptions']:,} preemptions, cache hits {inside['prefix_cache_hit_rate']:.0%}"
+    ]
+    if said["sustainable_request_rate"]:
+        after.append(f"Sustainable: {said['sustainable_request_rate']:.3g} requests/s")
+    if said["largest_request_rate_within_slo"]:
+        after.append(
+            f"Largest rate with {prediction.slo.text}: {said['largest_request_rate_within_slo']:.3g} requests/s"
+        )
+    rests = ", ".join(f"{name} {share:.0%}" for name, share in said["prices"].items())
+    after.append(f"A decoding step's prices: {rests}. Host overhead: {said['overheads']['origin']}.")
+    notes = [Text(note, style="yellow") for note in said["notes"]]
+    return Group(
+        *lines, Text(), table, Text(), *map(Text, after), *notes, *(Text(s, style="dim") for s in said["not_modelled"])
+    )
+
+
+assert set(SHOWN) <= set(_NAMES)

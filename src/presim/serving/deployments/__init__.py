@@ -1,0 +1,1 @@
+"""Deployments: simulated, searched, and started."""

@@ -1,0 +1,182 @@
+"""A deployment and a workload, simulated: figures with their intervals, the largest rate an SLO allows, overload."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.serving.answer import metrics
+from presim.serving.answer.metrics import Slo
+from presim.serving.engines.engine import Fleet, Replica, Router, StepTimes
+from presim.serving.engines.simulate import Served, simulate
+from presim.serving.fast import state
+from presim.serving.steps.times import Engine
+from presim.serving.workloads.workload import Workload, summary
+
+_Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
+_HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
+_STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
+_DEVICE = ("token_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`; the others are of the host
+_WAVES = 6  # times that all seats are taken while the largest throughput is measured
+_MOST_PROBED = 3000  # requests of a run that looks for the largest rate
+SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
+NOT_MODELLED = (
+    "Speculative decoding, LoRA, structured output and encoders are not modelled.",
+    "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
+    "Experts and data-parallel ranks are taken to be evenly loaded.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """Engines behind a router."""
+
+    engine: Engine
+    replicas: int = 1
+    router: Router = "round-robin"
+    prefill: Engine | None = None  # engines that only prefill; then `engine` decodes
+    prefill_replicas: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all engines."""
+        beside = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
+        return self.engine.plan.gpus * self.replicas + beside
+
+    def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0) -> Fleet:
+        """Its replicas, with device times and host overhead scaled. A data-parallel rank is a replica."""
+        engine, over = self.engine, self.engine.overheads
+        times = scaled(engine.times, scale, host)
+        role = "decode" if self.prefill else "any"
+        replicas = [Replica(engine.limits, times, role)] * (self.replicas * engine.plan.dp)  # type: ignore[arg-type]
+        if self.prefill is not None:
+            first = scaled(self.prefill.times, scale, host)
+            replicas = [Replica(self.prefill.limits, first, "prefill")] * self.prefill_replicas + replicas
+        cluster, model, plan = engine.cluster, engine.model, engine.plan
+        return Fleet(
+            tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
+            kv_token_bytes=model.layers * model.kv_elements * (1 if plan.cache == "fp8" else 2),
+            port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns,
+        )  # fmt: skip
+
+
+def scaled(times: StepTimes, device: float, host: float) -> StepTimes:
+    """The same steps, so many times as slow."""
+    fields = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
+    return StepTimes(**{name: value * (device if name in _DEVICE else host) for name, value in fields.items()})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a deployment delivers."""
+
+    deployment: Deployment
+    workload: Workload
+    served: Served
+    slo: Slo
+    figures: dict[str, Any]  # by vllm bench serve's keys
+    intervals: dict[str, tuple[float, float]]  # 80 %
+    inside: dict[str, Any]
+    sustainable: float | None  # requests/s; None where arrivals follow no clock
+    knee: float | None  # largest rate that meets the SLO
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether requests come faster than they can be served."""
+        rate = summary(self.workload)["request_rate"]
+        return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know."""
+        said = []
+        refused = int((self.served.status == state.REFUSED).sum())
+        if refused:
+            longest = self.deployment.engine.limits.max_model_len
+            said.append(f"{refused} requests are longer than the engine takes ({longest} tokens) and were refused.")
+        if self.overloaded:
+            rate = summary(self.workload)["request_rate"]
+            said.append(
+                f"Overloaded: {rate:.3g} requests/s come, {self.sustainable:.3g} are sustainable; the queue grows as "
+                "long as they come, and so do the times to the first token: they are of this workload's length only."
+            )
+        if self.workload.skipped:
+            said.append(
+                f"{len(self.workload.skipped)} rows of the trace were left out, e.g. {self.workload.skipped[0]}."
+            )
+        if self.slo.bounds and self.knee is None and self.sustainable is not None:
+            values = metrics.latencies_ms(self.served)
+            near = ", ".join(
+                f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds
+            )
+            said.append(f"No rate meets {self.slo.text}; the nearest is {near} as simulated.")
+        return said
+
+
+def predict(
+    deployment: Deployment, workload: Workload, slo: Slo | None = None, *, seed: int = 0, find_knee: bool = True
+) -> Prediction:
+    """Simulate a workload, three times for the intervals, and look for the largest rate where there is an SLO."""
+    if not len(workload):
+        raise InputError("the workload has no requests; name at least one")
+    slo = slo or Slo()
+    served = simulate(workload, deployment.fleet(seed=seed))
+    figures = metrics.bench(served, slo)
+    width = min(_Z80 * deployment.engine.uncertainty, 0.9)
+    low, high = (
+        metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + sign * _HOST_DOUBT, seed)), slo)
+        for sign in (-1, 1)
+    )
+    intervals = {
+        key: (min(low[key], high[key]), max(low[key], high[key])) for key in figures if _is_figure(figures[key])
+    }
+    by_clock = summary(workload)["request_rate"]
+    sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
+    knee = None
+    if sustainable and by_clock and slo.bounds and find_knee:
+        knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
+    blocks = deployment.engine.limits.num_gpu_blocks - 1
+    return Prediction(
+        deployment, workload, served, slo, figures, intervals, metrics.inside(served, blocks), sustainable, knee
+    )
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
+    """Requests a second of engines that never wait: all come at once, counted while the middle half ends."""
+    fleet = deployment.fleet(seed=seed)
+    seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
+    ends = np.sort(served.last[served.finished])
+    if len(ends) < 8:
+        return None
+    first, last = len(ends) // 4, 3 * len(ends) // 4
+    span = float(ends[last] - ends[first]) / 1e9
+    return (last - first) / span if span > 0 else None
+
+
+def largest_rate(
+    deployment: Deployment, workload: Workload, slo: Slo, sustainable: float, rate: float, seed: int = 0
+) -> float | None:
+    """The largest rate at which the same requests, coming faster or slower, keep the SLO; None where none does."""
+    some = workload.first(_MOST_PROBED)
+
+    def keeps(asked: float) -> bool:
+        return metrics.meets(simulate(some.scaled(asked / rate), deployment.fleet(seed=seed)), slo)
+
+    low, high = 0.0, 1.25 * sustainable
+    if keeps(high):
+        return high
+    for _ in range(9):
+        middle = (low + high) / 2
+        if keeps(middle):
+            low = middle
+        else:
+            high = middle
+    return low or None

@@ -1,0 +1,116 @@
+"""An engine that takes requests as they come: the loop of `presim.serving.fast`, uncompiled, one event at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.serving.engines.engine import Fleet
+from presim.serving.engines.simulate import request_columns, start
+from presim.serving.fast import loop, routing, state
+from presim.serving.workloads.workload import make
+
+_IDS = (1 << 40) - 1  # of contents of blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class Emitted:
+    """A token that reaches its client."""
+
+    request: int
+    when_ns: int
+    is_last: bool
+
+
+class LiveEngine:
+    """Engines behind a router, in simulated time. `submit` adds a request; `advance` lets time pass."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        block = fleet.replicas[0].limits.block_size
+        empty = dataclasses.replace(make("live", *(np.zeros(0, np.int64),) * 3), segment_tokens=block)
+        longest = max(replica.limits.max_model_len for replica in fleet.replicas)
+        program, columns = start(empty, fleet, record=False, longest=longest)
+        self.block = block
+        self.longest = longest
+        self.program = state.Program(**{name: column.tolist() for name, column in program.items()})
+        self.state = state.State(**{name: column.tolist() for name, column in columns.items()})
+
+    def submit(self, tokens: Sequence[int], output: int, now_ns: int) -> int:
+        """Add a request that is sent now; returns its number."""
+        if not tokens or output < 1:
+            raise InputError("a request has a prompt and an output of at least one token; send both")
+        if len(tokens) + output > self.longest:
+            raise InputError(
+                f"{len(tokens)} prompt tokens and {output} more are beyond max_model_len {self.longest}; send fewer"
+            )
+        item = len(self.program.prompt)
+        values = {"arrival": now_ns, "prompt": len(tokens), "output": output, "rank": item, "stream": item}
+        for name in ("arrival", "prompt", "output", "rank", "stream", "child_first", "child_next", "delay", "is_child"):
+            getattr(self.program, name).append(values.get(name, -1 if name.startswith("child") else 0))
+        for name, missing in request_columns():
+            getattr(self.state, name).append(missing)
+        self.program.segments.extend(contents(tokens, self.block))
+        self.program.segment_first.append(len(self.program.segments))
+        for column in (self.state.heap_time, self.state.heap_item):
+            column.append(0)
+        self.state.counters[state.OPEN] += 1
+        routing.send(self.state, item, now_ns)
+        return item
+
+    def abort(self, item: int) -> None:
+        """A client has gone: its request ends with its next token."""
+        if self.state.status[item] != state.FINISHED:
+            have = max(self.state.tokens[item] - self.program.prompt[item], 0)
+            self.program.output[item] = min(self.program.output[item], have + 1)
+
+    @property
+    def next_event_ns(self) -> int | None:
+        """When something happens next; None: nothing will."""
+        times = [when for when in self.state.wake if when < state.FOREVER]
+        if self.state.counters[state.PENDING] > 0:
+            times.append(self.state.heap_time[0])
+        return min(times, default=None)
+
+    def advance(self, until_ns: int) -> list[Emitted]:
+        """Let time pass; returns the tokens that come out of it, in their order."""
+        found: list[Emitted] = []
+        p, s = self.program, self.state
+        while (when := self.next_event_ns) is not None and when <= until_ns:
+            s.counters[state.STEPS] = s.counters[state.PAIRS] = 0
+            first = min(range(len(s.wake)), key=lambda replica: s.wake[replica])
+            if s.counters[state.PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
+                routing.arrive(p, s)
+                continue
+            slot = s.oldest[first] if s.action[first] == state.UPDATE else -1
+            loop.act(p, s, first)
+            if slot >= 0:
+                found += self._emitted(first, slot)
+        return found
+
+    def _emitted(self, replica: int, slot: int) -> list[Emitted]:
+        p, s = self.program, self.state
+        begin = p.batch_base[replica] + slot * p.knobs[replica * state.KNOBS + state.MAX_SEQS]
+        places = range(begin, begin + s.slot_count[p.slot_base[replica] + slot])
+        items = [s.batch_item[place] for place in places if s.batch_samples[place]]
+        return [Emitted(item, s.last[item], s.status[item] == state.FINISHED) for item in items if s.last[item] >= 0]
+
+
+def contents(tokens: Sequence[int], block: int) -> list[int]:
+    """Ids of a prompt's full blocks; each stands for all tokens up to its end. The same in every process."""
+    import hashlib
+
+    found: list[int] = []
+    digest = hashlib.blake2b(digest_size=8)
+    for first in range(0, len(tokens) - block + 1, block):
+        digest.update(np.array(tokens[first : first + block], np.int64).tobytes())
+        found.append(int.from_bytes(digest.copy().digest(), "little") & _IDS)
+    return found
+
+
+def fields(emitted: Emitted) -> dict[str, Any]:
+    """As plain values."""
+    return dataclasses.asdict(emitted)

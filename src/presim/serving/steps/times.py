@@ -1,0 +1,254 @@
+"""What a step takes, composed: the signatures of a rank's layers, priced once over a grid, and interpolated.
+
+Prices come from the same chain as those of a captured program. What is not the GPU's work is added by constants that
+say where they are from (`Overheads`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.cost.chain import Chain
+from presim.hardware import Cluster
+from presim.serving.engines.engine import GRID, Limits, StepTimes
+from presim.serving.model import Model
+from presim.serving.plan import Plan, graph_sizes
+from presim.serving.steps import layers
+from presim.serving.steps.memory import MemoryPlan, lay_out
+from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective, Gemm, GroupedGemm, Signature
+
+Floats = NDArray[np.float64]
+
+_GRID_TOKENS = (
+    1,
+    2,
+    4,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    160,
+    192,
+    224,
+    256,
+    320,
+    384,
+    448,
+    512,
+    640,
+    768,
+    896,
+    1024,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Engine:
+    """A model on a plan on GPUs: what is in memory, what the scheduler may do, what steps take."""
+
+    model: Model
+    plan: Plan
+    cluster: Cluster
+    memory: MemoryPlan
+    limits: Limits
+    times: StepTimes
+    origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
+    uncertainty: float  # relative, of a decoding step's device time
+    overheads: Overheads
+
+
+def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:
+    """Lay the model out, price its steps over a grid, and say what they rest on."""
+    plan.check(model)
+    overheads = overheads or Overheads()
+    memory = lay_out(model, plan, cluster.gpu)
+    pricer = Pricer(cluster, plan, overheads)
+    limits = _limits(model, plan, memory)
+    times = StepTimes(
+        token_ns=_token_table(model, plan, pricer, overheads) * overheads.step_scale,
+        head_ns=_head_table(model, plan, pricer) * overheads.step_scale,
+        prefill_ns=_attention_table(model, plan, pricer, decode=False) * overheads.step_scale,
+        decode_ns=_attention_table(model, plan, pricer, decode=True) * overheads.step_scale,
+        host_ns=overheads.host_us * 1e3,
+        host_seq_ns=overheads.host_sequence_us * 1e3,
+        back_ns=overheads.back_us * 1e3,
+        back_seq_ns=overheads.back_sequence_us * 1e3,
+    )
+    origins, uncertainty = pricer.rests_on(_decoding(model, plan))
+    return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads)
+
+
+def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
+    longest = min(plan.max_model_len or model.longest, (memory.blocks - 1) * plan.block_size)
+    return Limits(
+        num_gpu_blocks=memory.blocks,
+        block_size=plan.block_size,
+        max_num_seqs=plan.max_num_seqs,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        max_model_len=longest,
+        async_scheduling=plan.async_scheduling,
+        policy=plan.policy,
+        enable_prefix_caching=plan.prefix_caching,
+        pipeline_parallel_size=plan.pp,
+    )
+
+
+class Pricer:
+    """Prices work once, by the chain of estimators; all-reduces as engines do them."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
+        self.cluster, self.plan, self.overheads = cluster, plan, overheads
+        self.chain = Chain.default(cluster)
+        self.groups = [
+            Group("tp", tuple(range(plan.tp)), plan.tp),
+            Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
+        ]
+        self.known: dict[layers.Work, tuple[float, str, float]] = {}
+
+    def price(self, works: Sequence[layers.Work]) -> None:
+        """Have these known."""
+        fresh = list(dict.fromkeys(work for work in works if work not in self.known))
+        signatures: list[Signature] = []
+        for work in fresh:
+            signatures.append(self._signature(work))
+        prices, _ = self.chain.price_all(signatures, self.groups, self.cluster)
+        for work, price in zip(fresh, prices):
+            ns, origin = float(price.duration_ns), price.origin.name.lower()
+            if isinstance(work, layers.Reduce):
+                ranks = self.groups[0 if work.over == "tp" else 1].size
+                ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
+            self.known[work] = ns * self._slower(work), origin, price.uncertainty
+
+    def _slower(self, work: layers.Work) -> float:
+        if isinstance(work, GroupedGemm):
+            return slower(self.cluster, "experts", self.plan.of_experts)
+        quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
+        return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
+
+    def _signature(self, work: layers.Work) -> Signature:
+        if isinstance(work, layers.Reduce):
+            return Collective("all_reduce", max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
+        return work
+
+    def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
+        custom = all_reduce_ns(self.cluster, ranks, work.bytes)
+        return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
+
+    def total_ns(self, works: Sequence[layers.Work]) -> float:
+        """The sum, each kernel with the gap behind it in a CUDA graph."""
+        self.price(works)
+        kernels = sum(not isinstance(work, layers.Reduce) for work in works)
+        return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
+
+    def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
+        """Part of the time by origin, and the relative uncertainty (errors of one kernel's kind go together)."""
+        self.price(works)
+        by_origin: Counter[str] = Counter()
+        squares: Counter[str] = Counter()
+        for work in works:
+            ns, origin, width = self.known[work]
+            by_origin[origin] += ns  # type: ignore[assignment]  # a Counter of times
+            squares[type(work).__name__] += ns * width  # type: ignore[assignment]
+        total = sum(by_origin.values()) or 1.0
+        spread = float(np.sqrt(sum(float(value) ** 2 for value in squares.values()))) / total
+        return {origin: float(ns) / total for origin, ns in sorted(by_origin.items())}, spread
+
+
+def _backend(cluster: Cluster) -> str:
+    return "flash3" if cluster.gpu.architecture == "hopper" else "flash"
+
+
+def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
+    """A typical decoding step, of which the result says what it rests on."""
+    dense, sparse = layers.stage_layers(model, plan)
+    works = layers.layer(model, plan, 32, dense=True) * dense + layers.layer(model, plan, 32, dense=False) * sparse
+    return [
+        *works,
+        *[layers.attention(model, plan, 32, 1, 1024, 0, "flash")] * (dense + sparse),
+        *layers.head(model, plan, 32),
+    ]
+
+
+def _token_table(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> Floats:
+    """Times by a step's tokens: on the grid as priced, between them straight; padded where CUDA graphs are."""
+    most = plan.max_num_batched_tokens
+    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    dense, sparse = layers.stage_layers(model, plan)
+    per_token = {tokens: _stage(model, plan, tokens, dense, sparse) for tokens in grid}
+    pricer.price([work for works in per_token.values() for work, _ in works])
+    priced = []
+    for tokens in grid:
+        priced.append(sum(count * pricer.total_ns([work]) for work, count in per_token[tokens]))
+    table = np.interp(np.arange(most + 1), grid, priced)
+    sizes = graph_sizes(plan, pricer.cluster.gpu.architecture == "blackwell")
+    launched = sum(count for work, count in per_token[grid[0]])
+    floor = launched * overheads.launch_us * 1e3
+    padded = np.arange(most + 1)
+    if sizes:
+        within = padded <= sizes[-1]
+        padded[within] = np.array(sizes)[np.searchsorted(sizes, padded[within])]
+    table = table[np.minimum(padded, most)]
+    beyond = np.arange(most + 1) > (sizes[-1] if sizes else 0)
+    table[beyond] = np.maximum(table[beyond], floor)
+    return table
+
+
+def _stage(model: Model, plan: Plan, tokens: int, dense: int, sparse: int) -> list[tuple[layers.Work, int]]:
+    works: Counter[layers.Work] = Counter(layers.embedding(model, plan, tokens))
+    for work in layers.layer(model, plan, tokens, dense=True):
+        works[work] += dense
+    for work in layers.layer(model, plan, tokens, dense=False) if sparse else ():
+        works[work] += sparse
+    return [(work, count) for work, count in works.items() if count]
+
+
+def _doubling(first: int, last: int) -> list[int]:
+    sizes = []
+    while first < last:
+        sizes += [first, first * 3 // 2]
+        first *= 2
+    return [size for size in sizes if size < last]
+
+
+def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
+    most = plan.max_num_seqs
+    grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if size < most} | {most})
+    return np.interp(np.arange(most + 1), grid, [pricer.total_ns(layers.head(model, plan, size)) for size in grid])
+
+
+def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
+    """[log2 of sequences or queries, log2 of keys]: all layers of the stage, half of them windowed where some are."""
+    dense, sparse = layers.stage_layers(model, plan)
+    count = dense + sparse
+    backend = _backend(pricer.cluster)
+    rows = range(min(GRID, 15))  # up to 16,384 queries or sequences
+    columns = range(min(GRID, 19))  # and 262,144 keys
+    shapes = {
+        (row, column, window): layers.attention(
+            model, plan, 1 << row if decode else 1, 1 if decode else 1 << row, 1 << column, window, backend
+        )
+        for row in rows
+        for column in columns
+        for window in {0, model.window}
+    }
+    pricer.price(list(shapes.values()))
+    table = np.ones((GRID, GRID))
+    for row in range(GRID):
+        for column in range(GRID):
+            near = min(row, rows[-1]), min(column, columns[-1])
+            full = pricer.known[shapes[*near, 0]][0]
+            cut = pricer.known[shapes[*near, model.window]][0]
+            table[row, column] = full * (count - count // 2) + cut * (count // 2)
+    return table

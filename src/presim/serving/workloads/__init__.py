@@ -1,0 +1,1 @@
+"""Workloads: generated from a seed, or read from public traces."""

@@ -1,0 +1,152 @@
+"""Makes workloads from a seed: when requests come, how long they are, what they share."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.workloads.workload import Ints, Workload, make
+
+Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
+_S = 1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Tokens: fixed, log-normal around a mean, or drawn from a file's numbers."""
+
+    mean: float
+    spread: float = 0.0  # standard deviation over the mean; 0: fixed
+    least: int = 1
+    most: int = 1 << 20
+    drawn_from: tuple[int, ...] = ()
+    lowest: float = 1.0  # below 1: evenly between this part of the mean and the mean, as random-range-ratio
+
+    def draw(self, rng: Generator, count: int) -> Ints:
+        """So many lengths."""
+        if self.drawn_from:
+            return rng.choice(np.array(self.drawn_from, np.int64), count)
+        if self.lowest < 1:
+            return rng.integers(max(int(self.lowest * self.mean), 1), int(self.mean) + 1, count)
+        if not self.spread:
+            return np.full(count, round(self.mean), np.int64)
+        sigma = np.sqrt(np.log1p(self.spread**2))
+        drawn = rng.lognormal(np.log(self.mean) - sigma**2 / 2, sigma, count)
+        return np.clip(np.rint(drawn), self.least, self.most).astype(np.int64)
+
+
+def lengths_of(word: str) -> Lengths:
+    """Lengths from a word: ``1024``, ``1024~0.5`` (log-normal, standard deviation over mean), or a file of numbers."""
+    path = Path(word)
+    if path.is_file():
+        try:
+            numbers = tuple(int(each) for each in path.read_text().split())
+        except ValueError as error:
+            raise InputError(
+                f"{path} holds something that is no whole number ({error}); list tokens, one a line"
+            ) from error
+        if not numbers or min(numbers) < 1:
+            raise InputError(f"{path} lists no lengths of at least 1 token; correct it")
+        return Lengths(float(np.mean(numbers)), drawn_from=numbers)
+    mean, _, spread = word.partition("~")
+    try:
+        found = Lengths(float(mean), float(spread or 0))
+    except ValueError:
+        found = Lengths(0)
+    if found.mean < 1 or found.spread < 0:
+        raise InputError(f"a length is 1024, 1024~0.5 or a file of numbers, not {word!r}; correct it")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What a workload is made of."""
+
+    requests: int
+    prompt: Lengths
+    output: Lengths
+    rate: float | None = None  # requests (first turns) a second; None: all at once
+    arrivals: Arrivals = "poisson"
+    burstiness: float = 1.0  # of gamma: 1 is Poisson, lower is burstier, as vllm bench serve has it
+    ramp_to: float | None = None  # of ramp: rate at the end
+    burst: int = 1  # of burst: requests that come together
+    concurrency: int = 0
+    shared_prefix: int = 0  # tokens that the prompts of a group have in common
+    groups: int = 1
+    turns: int = 1  # of a conversation; each turn's prompt holds all before it
+    think_s: float = 0.0
+    seed: int = 0
+
+
+def generate(recipe: Recipe) -> Workload:
+    """The workload of a recipe; the same recipe makes the same one."""
+    if recipe.requests < 1 or recipe.turns < 1 or recipe.groups < 1 or (recipe.rate is not None and recipe.rate <= 0):
+        raise InputError("a workload has at least one request, turn and group, and a rate above 0; correct the options")
+    rng = np.random.default_rng(recipe.seed)
+    chats = -(-recipe.requests // recipe.turns)
+    arrival = _arrivals(recipe, rng, chats)
+    prompt = recipe.prompt.draw(rng, chats * recipe.turns)
+    output = recipe.output.draw(rng, chats * recipe.turns)
+    shared = recipe.shared_prefix // 16 * 16  # whole blocks
+    group = rng.integers(0, recipe.groups, chats)
+    made = make(
+        _name(recipe), *_turns(recipe, arrival, prompt + recipe.shared_prefix, output),
+        stream=np.repeat(np.arange(chats), recipe.turns),
+        parent=_parents(chats, recipe.turns),
+        delay_ns=np.full(chats * recipe.turns, int(recipe.think_s * _S), np.int64),
+        segment_first=np.arange(chats * recipe.turns + 1) * (1 if shared else 0),
+        segments=np.repeat(group, recipe.turns) if shared else np.zeros(0, np.int64),
+        segment_tokens=shared,
+        concurrency=recipe.concurrency, seed=recipe.seed, origin="presim.serving.workloads.generate",
+    )  # fmt: skip
+    return made.first(recipe.requests)
+
+
+def _turns(recipe: Recipe, arrival: Ints, prompt: Ints, output: Ints) -> tuple[Ints, Ints, Ints]:
+    """Prompts that hold what was said before: the turns of a conversation lie side by side."""
+    shape = (len(arrival), recipe.turns)
+    said, answered = prompt.reshape(shape).copy(), output.reshape(shape)
+    said[:, 1:] -= recipe.shared_prefix  # once in a conversation
+    before = np.cumsum(said, axis=1)
+    before[:, 1:] += np.cumsum(answered, axis=1)[:, :-1]
+    return np.repeat(arrival, recipe.turns), before.ravel(), output
+
+
+def _parents(chats: int, turns: int) -> Ints:
+    parents = np.arange(chats * turns, dtype=np.int64) - 1
+    parents[::turns] = -1
+    return parents
+
+
+def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
+    if recipe.rate is None:
+        return np.zeros(count, np.int64)
+    mean = 1 / recipe.rate
+    gaps: NDArray[np.float64]
+    if recipe.arrivals == "constant":
+        gaps = np.full(count, mean)
+    elif recipe.arrivals == "gamma":
+        gaps = rng.gamma(recipe.burstiness, mean / recipe.burstiness, count)
+    elif recipe.arrivals == "burst":
+        together = np.arange(count) // recipe.burst
+        return (together * recipe.burst * mean * _S).astype(np.int64)
+    elif recipe.arrivals == "ramp":
+        rates = np.linspace(recipe.rate, recipe.ramp_to or 2 * recipe.rate, count)
+        gaps = rng.exponential(1.0, count) / rates
+    else:
+        gaps = rng.exponential(mean, count)
+    gaps[0] = 0
+    return (np.cumsum(gaps) * _S).astype(np.int64)
+
+
+def _name(recipe: Recipe) -> str:
+    when = "all at once" if recipe.rate is None else f"{recipe.arrivals}, {recipe.rate:g} requests/s"
+    if recipe.concurrency:
+        when = f"{recipe.concurrency} in flight" + ("" if recipe.rate is None else f", {when}")
+    return f"{recipe.requests} requests, {recipe.prompt.mean:g} in, {recipe.output.mean:g} out, {when}"

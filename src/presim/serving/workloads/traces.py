@@ -1,0 +1,173 @@
+"""Readers of public traces of requests: Azure 2023 and 2024, Mooncake, BurstGPT, ShareGPT, LLMServingSim's.
+
+A row that lacks a field or has a length below 1 is left out, counted, and named with its reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.serving.workloads.workload import Workload, make
+
+_MOONCAKE_TOKENS = 512  # of one hash id
+_CHARACTERS = 4  # of a token, where a trace holds text: a rule of thumb, said in the workload's origin
+Row = tuple[float, int, int, list[int]]  # s, prompt, output, hash ids
+
+
+def read_trace(path: Path, limit: int | None = None) -> Workload:
+    """The requests of a trace, in a format told from its first row."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}; name a trace of requests") from error
+    kind, reader = _reader(text, path)
+    rows, bad = [], []
+    for number, found in enumerate(reader(text), start=1):
+        if isinstance(found, str):
+            bad.append(f"row {number}: {found}")
+        else:
+            rows.append(found)
+        if limit is not None and len(rows) >= limit:
+            break
+    if not rows:
+        raise InputError(
+            f"{path} has no usable row as {kind}" + (f" ({bad[0]})" if bad else "") + "; name another file"
+        )
+    rows.sort(key=lambda row: row[0])
+    start = rows[0][0]
+    has_ids = any(row[3] for row in rows)
+    return make(
+        path.name,
+        np.array([round((row[0] - start) * 1e9) for row in rows]),
+        np.array([row[1] for row in rows]),
+        np.array([row[2] for row in rows]),
+        segment_first=np.concatenate([[0], np.cumsum([len(row[3]) for row in rows])]).astype(np.int64),
+        segments=np.array([one for row in rows for one in row[3]], np.int64),
+        segment_tokens=_MOONCAKE_TOKENS if has_ids else 0,
+        origin=f"{kind}, {path.name}",
+        skipped=tuple(bad),
+    )
+
+
+def _reader(text: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row | str]]]:
+    head = text[:4096].lstrip()
+    first = head.splitlines()[0] if head else ""
+    if "ContextTokens" in first:
+        return "Azure LLM inference trace", _azure
+    if "Request tokens" in first:
+        return "BurstGPT trace", _burstgpt
+    if head.startswith("[") or (head.startswith("{") and '"conversations"' in head):
+        return "ShareGPT conversations", _sharegpt
+    if "input_length" in first:
+        return "Mooncake trace", _mooncake
+    if "input_toks" in first:
+        return "LLMServingSim trace", _llmservingsim
+    raise InputError(
+        f"{path} is no trace that is known here (Azure, Mooncake, BurstGPT, ShareGPT, LLMServingSim); its first line "
+        f"is {first[:60]!r}: convert it to one of these, e.g. lines of timestamp (ms), input_length, output_length"
+    )
+
+
+def _whole(row: dict[str, Any], name: str, least: int = 1) -> int | str:
+    value = row.get(name)
+    try:
+        number = int(value)  # type: ignore[arg-type]  # None is caught
+    except (TypeError, ValueError):
+        return f"{name} is {value!r}"
+    return number if number >= least else f"{name} is {number}, below {least}"
+
+
+def _lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] | str:
+    found = _whole(row, prompt), _whole(row, output)
+    bad = [each for each in found if isinstance(each, str)]
+    return bad[0] if bad else (int(found[0]), int(found[1]))
+
+
+def _azure(text: str) -> Iterator[Row | str]:
+    for row in csv.DictReader(io.StringIO(text)):
+        lengths = _lengths(row, "ContextTokens", "GeneratedTokens")
+        stamp = (row.get("TIMESTAMP") or "").strip()
+        try:
+            whole, _, rest = stamp.partition(".")
+            when = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC).timestamp()
+            when += float("0." + rest.split("+")[0]) if rest else 0.0
+        except ValueError:
+            yield f"TIMESTAMP is {stamp!r}"
+            continue
+        yield lengths if isinstance(lengths, str) else (when, *lengths, [])
+
+
+def _burstgpt(text: str) -> Iterator[Row | str]:
+    for row in csv.DictReader(io.StringIO(text)):
+        lengths = _lengths(row, "Request tokens", "Response tokens")  # 0 response tokens: the request failed
+        try:
+            when = float(row.get("Timestamp") or "")
+        except ValueError:
+            yield f"Timestamp is {row.get('Timestamp')!r}"
+            continue
+        yield lengths if isinstance(lengths, str) else (when, *lengths, [])
+
+
+def _lines(text: str) -> Iterator[dict[str, Any] | str]:
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            row = f"no JSON: {error}"
+        yield row if isinstance(row, dict | str) else "no object"
+
+
+def _mooncake(text: str) -> Iterator[Row | str]:
+    for row in _lines(text):
+        if isinstance(row, str):
+            yield row
+            continue
+        lengths = _lengths(row, "input_length", "output_length")
+        when, ids = row.get("timestamp"), row.get("hash_ids") or []
+        if isinstance(lengths, str):
+            yield lengths
+        elif not isinstance(when, int | float) or when < 0:
+            yield f"timestamp is {when!r}"
+        elif not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+            yield "hash_ids are no list of whole numbers"
+        else:
+            yield when / 1e3, *lengths, ids[: lengths[0] // _MOONCAKE_TOKENS]
+
+
+def _llmservingsim(text: str) -> Iterator[Row | str]:
+    for row in _lines(text):
+        if isinstance(row, str):
+            yield row
+            continue
+        lengths = _lengths(row, "input_toks", "output_toks")
+        when = _whole(row, "arrival_time_ns", 0)
+        if isinstance(lengths, str) or isinstance(when, str):
+            yield lengths if isinstance(lengths, str) else str(when)
+        else:
+            yield when / 1e9, *lengths, []
+
+
+def _sharegpt(text: str) -> Iterator[Row | str]:
+    """First question and first answer of each conversation, as vllm bench serve takes them; all at time 0."""
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"the conversations are no JSON ({error}); name ShareGPT's file as published") from error
+    for entry in entries if isinstance(entries, list) else [entries]:
+        said = entry.get("conversations") if isinstance(entry, dict) else None
+        if not isinstance(said, list) or len(said) < 2 or not all(isinstance(turn, dict) for turn in said[:2]):
+            yield "fewer than two turns"
+            continue
+        prompt, output = (len(str(turn.get("value", ""))) // _CHARACTERS for turn in said[:2])
+        yield (0.0, prompt, output, []) if min(prompt, output) >= 1 else "an empty turn"

@@ -1,0 +1,52 @@
+"""What a report says of the ranks that it rests on."""
+
+from __future__ import annotations
+
+from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
+from presim.trace.coverage import RankCoverage
+from presim.trace.representatives import Representatives
+
+
+def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
+    representatives = Representatives([0, 4], {0: [1, 2, 3], 4: [5, 6]})
+    found = RankCoverage("some ran", compared="2,6", steps=3, undecided="5", failed="3", rank_reads=("a.py:1 (RANK)",))
+    figures = coverage_figures(8, representatives, found)
+    assert (figures.captured, figures.compared, figures.assumed, figures.unknown) == (2, 2, 3, 1)
+    assert (figures.undecided, figures.failed, figures.steps) == (1, 1, 3)
+    assert coverage_sentences(8, figures) == [
+        "8 ranks: 2 captured, 2 compared over 3 steps and the same, 3 not run and assumed to be the same, 1 not run, "
+        "of which nothing is known (some ran).",
+        "1 of the assumed ranks lie between ranks that differ and may do as either.",
+        "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "
+        "and one that calls other collectives makes the job hang: --check N compares more ranks. The program reads "
+        "its rank at a.py:1 (RANK).",
+    ]
+
+
+def test_where_every_rank_ran_nothing_is_assumed() -> None:
+    figures = coverage_figures(
+        4, Representatives([0], {0: [1, 2, 3]}), RankCoverage("every rank ran", "1:4:1", steps=1)
+    )
+    assert coverage_sentences(4, figures) == [
+        "4 ranks: 1 captured, 3 compared over 1 step and the same (every rank ran)."
+    ]
+
+
+def test_what_comes_after_the_last_captured_step_was_not_compared() -> None:
+    """The script of a user may have a barrier after its training loop."""
+    found = RankCoverage("every rank ran", "1:4:1", steps=3)
+    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)
+    assert coverage_sentences(4, figures, stopped=True) == [
+        "4 ranks: 1 captured, 3 compared over 3 steps and the same (every rank ran).",
+        "The script was stopped after step 3: what ranks do later was not compared, a barrier too many for example. "
+        "--steps 0 runs it to its end.",
+    ]
+
+
+def test_a_rank_that_is_its_whole_world_needs_no_sentence() -> None:
+    assert coverage_sentences(1, coverage_figures(1, Representatives([0]), RankCoverage())) == []
+
+
+def test_what_was_never_compared_is_only_assumed() -> None:
+    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), RankCoverage())
+    assert (figures.compared, figures.assumed) == (0, 3)

@@ -1,0 +1,152 @@
+"""Which ranks may be forks of one process, and how their ends are heard of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from presim.capture.processes import forks
+from presim.capture.processes.forks import RECIPE, Forks
+from presim.capture.processes.process import Process, Start, execute, has_ended_within
+from presim.capture.script.control import Request
+
+SHARED = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PRESIM_LIVE": "1.0 2 3"}
+
+
+def start(rank: int, *, python: tuple[str, ...] = (), **variables: str) -> Start:
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank % 8), "PRESIM_RANK": str(rank), "PRESIM_LOG_DIR": f"/logs/{rank}"}
+    return Start(rank, Path(f"/logs/{rank}/control"), {**SHARED, **own, **variables}, python)
+
+
+class Zygote:
+    """Stands at the other end of the channel."""
+
+    def __init__(self) -> None:
+        self.begun: list[Start] = []
+
+    def begin(self, there: Forks, first: Start) -> None:
+        self.begun.append(first)
+        there._common, there._options = forks._common(first), first.python
+        there._channel, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        there._zygote = self  # type: ignore[assignment]
+
+    code: int | None = None  # once it has ended
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.channel.close()
+
+    def wait(self) -> None:
+        """It is gone."""
+
+
+@pytest.fixture
+def zygote(monkeypatch: pytest.MonkeyPatch) -> Zygote:
+    made = Zygote()
+    monkeypatch.setattr(Forks, "_begin", lambda there, first: made.begin(there, first))
+    return made
+
+
+def test_a_rank_that_runs_alone_is_a_process_of_its_own(zygote: Zygote) -> None:
+    with Forks() as there:
+        assert there.starter([start(0)]) is execute
+    assert not zygote.begun
+
+
+def test_ranks_that_run_together_are_forks_and_so_are_those_after_them(zygote: Zygote) -> None:
+    with Forks() as there:
+        assert there.starter([start(0), start(9)]) is not execute
+        assert there.starter([start(3, MASTER_PORT="1234")]) is not execute
+    assert [one.rank for one in zygote.begun] == [0]
+
+
+@pytest.mark.parametrize(
+    "other", [start(1, OMP_NUM_THREADS="2"), start(1, NCCL_ALGO="Ring"), start(1, python=("-O",))], ids=str
+)
+def test_what_libraries_may_read_when_they_are_loaded_has_to_be_the_same(zygote: Zygote, other: Start) -> None:
+    with Forks() as there:
+        assert there.starter([start(0), other]) is execute
+
+
+def test_a_rank_alone_is_a_fork_where_its_imports_are_made_ahead(zygote: Zygote) -> None:
+    with Forks((RECIPE, "train.py")) as there:
+        assert there.starter([start(0)]) is not execute
+
+
+def test_a_script_s_imports_are_shared_by_ranks_that_run_together(zygote: Zygote) -> None:
+    """A rank that runs alone has nobody to share them with."""
+    with Forks(("script", "train.py")) as there:
+        assert there.starter([start(0)]) is execute
+        assert there.starter([start(0), start(1)]) is not execute
+
+
+def test_where_imports_cannot_be_shared_ranks_share_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that reads its rank while it is imported ends the process that would be forked."""
+    begun: list[tuple[str, str] | None] = []
+    channel = socket.socketpair()[0]
+
+    def begin(there: Forks, first: Start) -> None:
+        begun.append(there.imports)
+        there._channel = None if there.imports else channel
+
+    monkeypatch.setattr(Forks, "_begin", begin)
+    with Forks(("script", "train.py")) as there:
+        there.starter([start(0), start(1)])
+    assert begun == [("script", "train.py"), None]
+
+
+def test_what_ended_while_it_served_is_started_anew(zygote: Zygote) -> None:
+    with Forks() as there:
+        there.starter([start(0), start(1)])
+        zygote.code = -signal.SIGKILL
+        assert there.starter([start(0)]) is execute
+        assert there.starter([start(0), start(1)]) is not execute
+    assert len(zygote.begun) == 2
+
+
+def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:
+    """Rank 1, as a zygote starts it that says these lines."""
+    heard: list[bytes] = []
+
+    def answer() -> None:
+        message, files, _, _ = socket.recv_fds(zygote.channel, 1 << 16, 3)
+        heard.append(message)
+        os.write(files[0], lines)
+        for file in files:
+            os.close(file)
+
+    with Forks() as there:
+        begin = there.starter([start(0), start(1)])
+        answering = threading.Thread(target=answer)
+        answering.start()
+        process = begin(start(1, MASTER_PORT="1234"))
+        answering.join()
+    return process, msgspec.json.decode(heard[0], type=Request)
+
+
+def test_a_fork_is_told_what_is_its_own(zygote: Zygote) -> None:
+    process, request = fork(zygote, b"42\n0\n")
+    own = {"RANK": "1", "LOCAL_RANK": "1", "PRESIM_RANK": "1", "PRESIM_LOG_DIR": "/logs/1", "MASTER_PORT": "1234"}
+    assert request == Request("/logs/1/control", own)
+    assert process.pid == 42
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"), [(b"42\n0\n", 0), (b"42\n-11\n", -signal.SIGSEGV), (b"42\n", -signal.SIGKILL)], ids=str
+)
+def test_how_a_fork_ended_is_what_its_parent_says(zygote: Zygote, lines: bytes, code: int) -> None:
+    """A parent that is gone took its children with it."""
+    process, _ = fork(zygote, lines)
+    assert has_ended_within(process, 10)
+    assert process.poll() == code
+    process.close()
+    assert process.poll() == code

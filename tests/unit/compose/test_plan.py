@@ -1,0 +1,49 @@
+"""Plans are checked before anything is composed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from presim.compose.plan import Plan, check, layout, read_plan
+from presim.errors import InputError
+
+
+def test_a_file_s_fields_give_way_to_what_is_said_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('sequence = 4096\nrecompute = "full"\n')
+    assert read_plan(str(path), {"sequence": 8192}) == Plan(sequence=8192, recompute="full")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan"),
+        (
+            "sequence = 4096\npipelines = 2",
+            "Object contains unknown field `pipelines`; a plan has sequence, micro_batch",
+        ),
+        ("sequence = 'long'", "Expected `int`, got `str` - at `$.sequence`"),
+        ("sequence =", "is no TOML"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        read_plan(str(path), {})
+
+
+def test_what_does_not_divide_is_said_with_the_equation_and_what_does() -> None:
+    said = "tensor = 6 does not divide 16 GPUs (16 % 6 = 4); degrees that do: 1, 2, 4, 8"
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        check(Plan(sequence=4096, tensor=6), 16)
+    with pytest.raises(InputError, match=r"^micro_batch = 0 must be at least 1; correct the plan$"):
+        check(Plan(sequence=4096, micro_batch=0), 16)
+
+
+def test_tensor_parallel_ranks_are_neighbours() -> None:
+    found = layout(Plan(sequence=1, tensor=4), 16)
+    assert (found.tensor, found.data) == ((0, 1, 2, 3), (0, 4, 8, 12))

@@ -1,0 +1,131 @@
+"""A graph in pipeline stages: what passes conserve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presim import hardware
+from presim.compose import stages
+from presim.compose.compose import Composed, compose
+from presim.compose.plan import Plan
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.passes import shared_root, zero_bubble
+from presim.pipeline import evaluate
+from presim.trace.check import check
+from presim.trace.schema import Kind, Trace
+from presim.trace.signatures import Attention, Gemm
+from support.models import llama
+
+CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
+
+
+@given(st.integers(1, 200), st.integers(1, 16))
+def test_blocks_are_shared_out_as_equal_as_can_be(count: int, number: int) -> None:
+    sizes = stages.even(count, number)
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes[0] == min(sizes) or count % number == number - 1 or number <= 2
+
+
+def flops(trace: Trace) -> int:
+    chosen = trace.columns["signature"][trace.steps()[-1]]
+    work = (trace.signatures[index] for index in chosen[chosen >= 0].tolist())
+    return sum(one.flops for one in work if isinstance(one, (Gemm, Attention)))
+
+
+def made(**plan: object) -> Composed:
+    return compose(llama(), Plan(sequence=256, global_batch=16, **plan), CLUSTER)  # type: ignore[arg-type]
+
+
+@pytest.mark.torch_cuda
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(
+        ((2, 1, "gpipe"), (4, 1, "1f1b"), (2, 2, "interleaved"), (2, 1, "zero-bubble"), (2, 2, "zero-bubble"))
+    ),
+    st.sampled_from(("none", "full")),
+)
+def test_stages_conserve_flops_and_parameters_and_their_messages_meet(
+    shape: tuple[int, int, str], recompute: str
+) -> None:
+    """Together they do what one rank does with as many micro-batches; the job's simulation ends."""
+    pipeline, virtual, schedule = shape
+    job = made(pipeline=pipeline, virtual=virtual, schedule=schedule, recompute=recompute)
+    (whole,) = made(recompute=recompute).traces
+    for trace in job.traces:
+        check(trace)
+    assert sum(map(flops, job.traces)) == flops(whole) * pipeline
+    manifests = [trace.manifest for trace in job.traces]
+    assert sum(one.model["parameters_local"] for one in manifests) == pytest.approx(
+        llama().parameter_count() * pipeline / 8
+    )
+    covered = sorted([*job.stands_for, *(rank for ranks in job.stands_for.values() for rank in ranks)])
+    assert covered == list(range(8))
+    result = evaluate(job.traces, CLUSTER, stands_for=job.stands_for, composed=True).result
+    assert result.step_time_s is not None
+
+
+@pytest.mark.torch_cuda
+def test_backward_in_two_parts_conserves_products_and_gradients() -> None:
+    """Gradients of weights come last, and no input waits for one."""
+    split = zero_bubble.apply(llama())
+    apart = [segment for segment in split.segments if segment.weights]
+    assert all(not segment.gradients for segment in split.segments if segment.backward and not segment.weights)
+    whole = [segment for segment in llama().segments if segment.backward]
+    assert [segment.gradients.keys() for segment in apart] == [segment.gradients.keys() for segment in whole]
+    nodes = sum(len(segment.nodes) for segment in split.segments)
+    assert nodes == sum(len(segment.nodes) for segment in llama().segments) + len(apart)  # what keeps saved values
+    blocks = next(segment for segment in apart if segment.name)
+    assert sum(node.operator == "aten::mm" for node in blocks.nodes) == 7  # of a layer's matrices
+    assert zero_bubble.apply(split) == split
+
+
+@pytest.mark.torch_cuda
+def test_weights_that_wait_fill_the_bubble() -> None:
+    """On hosts that take no time, the first stage waits less than with 1F1B."""
+    waits = []
+    for schedule in ("1f1b", "zero-bubble"):
+        job = made(pipeline=4, schedule=schedule)
+        options = Options(host_factor=0.0)
+        result = evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for, composed=True).result
+        waits.append(result.ranks[0].bubble_s)
+    assert waits[1] < waits[0]
+
+
+@pytest.mark.torch_cuda
+def test_what_every_stage_needs_is_split_off_once() -> None:
+    split = shared_root.apply(llama())
+    assert shared_root.apply(split) == split
+    assert [segment.shared for segment in split.segments] == [True] + [False] * len(llama().segments)
+    assert split.parameter_count() == llama().parameter_count()
+
+
+@pytest.mark.torch_cuda
+def test_earlier_stages_hold_more_activations() -> None:
+    """1F1B: a stage holds as many micro-batches as there are stages from it to the end; GPipe holds all."""
+    early, late = (peaks(job) for job in (made(pipeline=4), made(pipeline=4, schedule="gpipe")))
+    assert early[0] > early[1] > early[2]
+    assert all(gpipe >= other for gpipe, other in zip(late, early, strict=True))
+
+
+def peaks(job: Composed) -> list[int]:
+    """The most that live blocks hold on each stage."""
+    found = []
+    for trace in job.traces:
+        kinds, values = trace.columns["kind"], trace.columns["value"]
+        change = np.where(kinds == Kind.ALLOC, values, 0) - np.where(kinds == Kind.FREE, values, 0)
+        found.append(int(np.cumsum(change).max()))
+    return found
+
+
+@pytest.mark.torch_cuda
+def test_stages_of_a_user_s_choice() -> None:
+    job = made(pipeline=2, stages=(3, 1))
+    first, second = (flops(trace) for trace in job.traces)
+    assert first > second - 3 * 2 * 256 * 256 * 1024 * 4
+    with pytest.raises(InputError, match=r"^stages sum up to 5 blocks, the model has 4; correct the plan$"):
+        made(pipeline=2, stages=(3, 2))

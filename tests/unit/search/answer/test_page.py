@@ -1,0 +1,64 @@
+"""The page and the table show what the answer says, and the page fetches nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from presim.search.answer.page import render
+from presim.search.answer.table import write
+from presim.search.objectives import OBJECTIVES, Work
+from presim.search.request import Request
+from presim.search.run import answer
+from presim.search.space import Space
+from presim.search.study import Answer
+from presim.search.trials.trial import Trial
+from support.searching import figures
+
+
+@pytest.fixture
+def found() -> Answer:
+    space = Space({"tensor": (1, 2, 4, 8, 16), "nodes": (1,)}, {"sequence": 4096})
+    request = Request(
+        subject="<model>", space=space, objectives=[OBJECTIVES["step_time"], OBJECTIVES["memory_headroom"]]
+    )
+    one, two, four, eight, sixteen = space
+    trials = [
+        Trial(number=0, point=one, fate="priced", figures=figures(1.0, headroom_gib=2)),
+        Trial(number=1, point=two, fate="priced", figures=figures(2.0, headroom_gib=30)),
+        Trial(number=2, point=four, fate="priced", figures=figures(0.5, headroom_gib=-7)),
+        Trial(number=3, point=eight, fate="pruned", rule="time_bound", words="takes at least 9 s"),
+        Trial(number=4, point=sixteen, fate="illegal", words="16 does not divide 8"),
+    ]
+    return answer(request, trials)
+
+
+def test_the_page_has_every_part_and_nothing_from_elsewhere(found: Answer) -> None:
+    page = render(found, Work())
+    headings = re.findall(r"<h2>([^<]+?) <small>|<h2>([^<]+)</h2>", page)
+    assert [first.strip() or second for first, second in headings] == [
+        "Best plans",
+        "Plans that fit, knob by knob",
+        "Memory against step time",
+        "Knobs that matter",
+        "What the second loses on",
+        "Do not fit",
+        "Not evaluated",
+    ]
+    assert "&lt;model&gt;" in page
+    assert "<script" not in page
+    assert "http" not in page
+    assert page.count("<circle") == 3
+    assert page.count("<polyline") == 2
+
+
+def test_the_table_says_what_decides(found: Answer) -> None:
+    out = io.StringIO()
+    write(found, Work(), out)
+    text = " ".join(out.getvalue().split())
+    assert "5 points, exhaustive: 3 priced (2 fit), 1 pruned, 1 illegal" in text
+    assert "* 2 on the Pareto front of step_time and memory_headroom" in text
+    assert "The second, tp=2, beside the first: compute +1.00 s" in text
+    assert "1 do not fit; the nearest: tp=4 by 7.00 GiB" in text

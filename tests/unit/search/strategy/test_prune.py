@@ -1,0 +1,100 @@
+"""Pruning loses nothing: on whole spaces the optimum is that of an exhaustive search."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from presim.graph.take import open_graph
+from presim.search.objectives import OBJECTIVES, Constraints, Work
+from presim.search.request import Request
+from presim.search.space import Space
+from presim.search.strategy.bounds import Bounds
+from presim.search.strategy.loop import Evaluation, Nothing, exhaustive
+from presim.search.strategy.prune import LOSSLESS, Keeps, Prunes
+from presim.search.study import ranked
+from presim.search.trials.evaluator import Evaluator
+from presim.search.trials.job import Job, Reply
+from presim.search.trials.trial import Trial
+from support.searching import InProcess
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "tie_word_embeddings": False,
+}
+FREE = {"tensor": (1, 8), "micro_batch": (1, 2, 16), "recompute": ("none", "full"), "reshard": (True, False)}
+SPACES = {
+    "memory is tight": Space(FREE, {"sequence": 8192, "gpu": "a100-40gb-sxm", "nodes": 1}),
+    "everything fits": Space(
+        {"tensor": (1, 2), "context": (1, 2), "micro_batch": (1, 2, 8), "recompute": ("none", "full")},
+        {"sequence": 2048, "gpu": "h100-sxm", "nodes": 2},
+    ),
+    "pipelines": Space(
+        {"tensor": (1, 4), "pipeline": (1, 2), "virtual": (1, 2), "micro_batch": (1, 2)}
+        | {"recompute": ("none", "full"), "data_style": ("fsdp2", "zero1")},
+        {"sequence": 2048, "global_batch": 16, "gpu": "h100-sxm", "nodes": 1},
+    ),
+    "clusters vary": Space(
+        {"gpu": ("h100-sxm", "a100-80gb-sxm"), "nodes": (1, 4), "micro_batch": (1, 4), "recompute": ("none", "full")},
+        {"sequence": 4096, "tensor": 2},
+    ),
+}
+
+
+@functools.cache
+def evaluator() -> Evaluator:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(LLAMA))
+        return Evaluator(Job(graph=msgspec.msgpack.encode(open_graph(folder))))
+
+
+@functools.cache
+def reply(text: str) -> Reply:
+    """Of every micro-batch: nothing is pruned on the way."""
+    return evaluator().evaluate(json.loads(text))
+
+
+def search(space: Space, objective: str, *, prune: bool) -> list[Trial]:
+    request = Request(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
+    workers = InProcess(lambda point: reply(json.dumps(point, sort_keys=True)))
+    evaluation = Evaluation(request, workers, Nothing(), lambda text: None)  # type: ignore[arg-type]
+    bounds = Bounds(evaluator())
+    rules = Prunes(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
+    return exhaustive(request, evaluation, rules if prune else Keeps())
+
+
+@pytest.mark.parametrize("objective", ["tokens_per_s_per_gpu", "step_time"])
+@pytest.mark.parametrize("name", SPACES)
+def test_pruned_and_exhaustive_search_give_the_same_optimum(name: str, objective: str) -> None:
+    whole, pruned = search(SPACES[name], objective, prune=False), search(SPACES[name], objective, prune=True)
+    assert [trial.point for trial in whole] == [trial.point for trial in pruned]
+    best = [ranked(found, OBJECTIVES[objective], Work(), Constraints())[0] for found in (whole, pruned)]
+    assert best[0].point == best[1].point
+    assert all(trial.rule and trial.words for trial in pruned if trial.fate == "pruned")
+    assert any(trial.fate == "pruned" for trial in pruned)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_no_plan_takes_less_time_or_memory_than_its_bound(name: str) -> None:
+    bounds = Bounds(evaluator())
+    for point in SPACES[name]:
+        found = reply(json.dumps(point, sort_keys=True)).figures
+        if found is None:  # it cannot be
+            continue
+        bound = bounds.of(point)
+        assert bound.step_s <= found.step_time_s, point
+        assert bound.memory_bytes <= found.memory_bytes, point
+        assert bound.tokens_per_step == pytest.approx(found.tokens_per_step), point

@@ -1,0 +1,83 @@
+"""Searching deployments: the front, what starts the best one, and how near the closed form is to the simulation."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from presim.cli.deploy import command
+from presim.errors import InputError
+from presim.serving.answer.metrics import Slo
+from presim.serving.deployments.launch import arguments, compose, kubernetes
+from presim.serving.deployments.search import Space, confirm, search
+from presim.serving.model import find
+from presim.serving.plan import Plan
+from presim.serving.workloads.generate import Lengths, Recipe
+
+SMALL = Space(("h100-sxm",), tps=(1, 2), pps=(1, 2), weights=("bf16",), budgets=(8192,), most_gpus=4)
+
+
+def test_no_point_of_the_front_is_worse_in_both() -> None:
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo(ttft_ms=300, tpot_ms=20))
+    front = found.pareto
+    assert len(front) > 3
+    for point in front:
+        assert point.tpot_ms <= 20
+        assert point.ttft_ms <= 300
+        assert not [other for other in front if other.per_gpu > point.per_gpu and other.per_user > point.per_user]
+    assert found.best is max(front, key=lambda point: point.per_gpu)
+
+
+def test_the_closed_form_is_near_the_simulation() -> None:
+    """TPOT and throughput of engines that prefill and decode, within a quarter."""
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo())
+    chosen = [point for point in found.points if not point.prefill_replicas and point.batch in (1, 16, 64)]
+    recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
+    for point in chosen:
+        real = confirm(point, recipe, Slo())
+        assert point.tpot_ms == pytest.approx(real["mean_tpot_ms"], rel=0.25)
+        assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=0.3)
+
+
+def test_a_search_without_any_plan_says_why() -> None:
+    with pytest.raises(InputError, match=r"no plan serves 1024 \+ 256 tokens .*does not fit"):
+        search(find("deepseek-v3"), SMALL, 1024, 256, Slo())
+
+
+def test_an_slo_that_nothing_keeps_names_the_nearest() -> None:
+    found = search(find("llama3-8b"), SMALL, 512, 128, Slo(tpot_ms=0.5))
+    assert found.best is None
+    assert found.nearest is not None
+
+
+def test_what_starts_an_engine_has_its_limits() -> None:
+    words = arguments("m", Plan(tp=4, weights="fp8", cache="fp8", max_num_seqs=64, ep=True))
+    text = " ".join(words)
+    for part in ("--tensor-parallel-size 4", "--quantization fp8", "--kv-cache-dtype fp8", "--max-num-seqs 64"):
+        assert part in text
+    assert "--enable-expert-parallel" in words
+
+
+def test_manifests_hold_each_engine() -> None:
+    services = json.loads(compose("m", Plan(tp=2), 2, 1))["services"]
+    assert list(services) == ["prefill-0", "decode-0", "decode-1"]
+    devices = services["decode-1"]["deploy"]["resources"]["reservations"]["devices"]
+    assert devices == [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]
+    items = json.loads(kubernetes("m", Plan(tp=2), 3))["items"]
+    assert [item["kind"] for item in items] == ["Deployment", "Service"]
+    assert items[0]["spec"]["replicas"] == 3
+    assert items[0]["spec"]["selector"]["matchLabels"] == items[0]["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
+    words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo tpot:20 --max-gpus 2 --weights bf16"
+    done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-", "--out", str(tmp_path / "out")])
+    said = json.loads(done.output)
+    assert said["best"]["tpot_ms"] <= 20
+    assert len(said["simulated"]) == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["compose.json", "kubernetes.json", "serve.sh"]
+    assert (tmp_path / "out" / "serve.sh").read_text().startswith("#!/bin/sh\nexec vllm serve llama3-8b ")
