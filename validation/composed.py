@@ -22,7 +22,7 @@ from presim.errors import InputError
 from presim.files import check_folder
 from presim.graph.take import config_file
 from presim.options import EvaluationOptions
-from presim.verbs import compose_like
+from presim.verbs.compose import compose_like
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "validation" / "results" / "composed-vs-captured.md"

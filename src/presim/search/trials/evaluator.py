@@ -125,7 +125,7 @@ class Evaluator:
         from subprocess import DEVNULL
 
         from presim.options import RunOptions
-        from presim.verbs import run_and_evaluate
+        from presim.verbs.run import run_and_evaluate
 
         own = {name: value for name, value in point.items() if name in CLUSTER}
         options = RunOptions(**{**self._job.options, **own})
