@@ -19,7 +19,8 @@ def compile_loop(
 ) -> Callable[..., Any]:
     """``run`` in machine code. ``modules``: all that it uses, each after those that it uses itself.
 
-    ``arguments``: records of empty arrays, and numbers, from which the types are taken; real ones are contiguous and writable.
+    ``arguments``: records of empty arrays, and numbers, from which the types are taken; real ones are
+    contiguous and writable.
     """
     import numba
 
