@@ -119,7 +119,9 @@ class Blocks:
     ) -> NDArray[np.uint8]:
         """For each name of each action: whether it dies there, and whether it is saved for the backward pass."""
         position = np.repeat(np.arange(len(schedule)), counts)
-        is_backward = np.array([isinstance(one, Do) or one.again or self._backward[one.segment] for one in schedule])
+        is_backward = np.array(
+            [isinstance(one, Do) or one.again or self._backward[one.segment] for one in schedule], np.bool_
+        )
         place = names.dense(numbers)
         last = np.full(names.size + 1, -1, np.int64)  # of names that mean nothing at its end
         last[place] = position
