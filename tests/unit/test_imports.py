@@ -77,6 +77,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "saved_jobs",
+    "sources",
     "view",
     "explain",
     "changes",
