@@ -118,6 +118,7 @@ class Evaluator:
             prices=self._folders(),
             chain=chain,
             composed=True,
+            brief=True,
         )
         return figures(found.result, "composed")
 
