@@ -28,7 +28,7 @@ from presim.files import check_folder
 from presim.graph import store
 from presim.graph.take import config_file, take
 from presim.options import EvaluationOptions
-from presim.verbs import compose_like
+from presim.verbs.compose import compose_like
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "validation" / "results" / "composed-vs-captured.md"

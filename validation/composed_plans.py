@@ -24,7 +24,8 @@ from presim.hardware.choose import choose_cluster
 from presim.options import EvaluationOptions, RunOptions
 from presim.pipeline import evaluate
 from presim.trace import store
-from presim.verbs import evaluate_saved, run_and_evaluate
+from presim.verbs.run import run_and_evaluate
+from presim.verbs.simulate import evaluate_saved
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tests" / "integration" / "scripts" / "llama_pipeline.py"

@@ -11,7 +11,8 @@ from presim.figures.comparison import Comparison
 from presim.options import EvaluationOptions, RunOptions
 from presim.result import Result
 from presim.saved_jobs import compare_jobs
-from presim.verbs import evaluate_saved, run_and_evaluate
+from presim.verbs.run import run_and_evaluate
+from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
     from presim.search.study import Answer

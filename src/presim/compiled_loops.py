@@ -15,11 +15,12 @@ from typing import Any
 
 
 def compile_loop(
-    modules: Sequence[types.ModuleType], run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    modules: Sequence[types.ModuleType], run: Callable[..., Any], arguments: Sequence[Any]
 ) -> Callable[..., Any]:
     """``run`` in machine code. ``modules``: all that it uses, each after those that it uses itself.
 
-    ``arguments``: records of empty arrays, from which the types are taken; real ones are contiguous and writable.
+    ``arguments``: records of empty arrays, and numbers, from which the types are taken; real ones are
+    contiguous and writable.
     """
     import numba
 

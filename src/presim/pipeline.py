@@ -12,11 +12,12 @@ from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
-from presim.analysis.summarise import Device, memory_of, summarise
+from presim.analysis.summarise import Device, looked_at, memory_of, summarise
 from presim.analysis.time.flops import arithmetic_dtype
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
+from presim.cost.price_cache import remembering
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
@@ -60,6 +61,7 @@ def evaluate(
     changes: Changes | None = None,
     prepared: Prepared | None = None,
     pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
+    brief: bool = False,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
@@ -69,6 +71,7 @@ def evaluate(
     presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
     ``changes``: what is to be otherwise than it was captured or is described. ``prepared``: what `prepare`
     returned, for callers that evaluate a job again. ``pricer``: prices a trace, in place of ``prices`` and ``chain``.
+    ``brief``: without the tables by operator, family and module.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
     prepared = prepared or prepare(given_traces, rank=rank, composed=composed)
@@ -86,21 +89,37 @@ def evaluate(
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
+    seen = {
+        number: looked_at(one.trace, timelines[number], options.launch_latency_ns) for number, one in priced.items()
+    }
     ranks = [
-        rank_figures(priced[number], timelines[number], representatives.count(number), options.launch_latency_ns)
+        rank_figures(priced[number].trace, seen[number][0].steady, seen[number][1], representatives.count(number))
         for number in sorted(priced)
     ]
-    looked_at, covered = _coverage(captured, stands_for, coverage)
+    coverage_, covered = _coverage(captured, stands_for, coverage)
     changed = changes.sentences(before, len(simulated), len(captured))
     said = [*changed, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
     most = fullest(captured)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
-    result = _of_the_job(summarise(mine, timeline, device, captured), ranks, looked_at, said, memory)
+    summary = summarise(mine, timeline, device, captured, seen=seen[chosen.manifest.rank], brief=brief)
+    result = _of_the_job(summary, ranks, coverage_, said, memory)
     return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options)
 
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
-    return lambda trace, cluster: price_trace(trace, cluster, chain and chain(trace), prices=prices)
+    """The prices of ranks with one environment are looked up together."""
+    known: dict[tuple[tuple[str, str], ...], Chain] = {}
+
+    def price(trace: Trace, cluster: Cluster) -> PricedTrace:
+        if chain is not None:
+            return price_trace(trace, cluster, chain(trace), prices=prices)
+        nccl = trace.manifest.nccl
+        name = tuple(sorted(nccl.items()))
+        if name not in known:
+            known[name] = remembering(Chain.default(cluster, nccl, prices))
+        return price_trace(trace, cluster, known[name], prices=prices)
+
+    return price
 
 
 def _coverage(

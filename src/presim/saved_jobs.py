@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.options import EvaluationOptions
-from presim.verbs import Progress, as_captured, cluster_of_saved, compose_and_evaluate, evaluate_saved
+from presim.verbs.compose import compose_and_evaluate
+from presim.verbs.run import Progress
+from presim.verbs.simulate import evaluate_saved
+from presim.verbs.target import as_captured, cluster_of_saved
 
 if TYPE_CHECKING:
     from presim.compose.plan import Plan

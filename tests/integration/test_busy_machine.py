@@ -13,7 +13,7 @@ import pytest
 
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import EXAMPLES
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]

@@ -14,7 +14,7 @@ from presim.hardware.choose import choose_cluster
 from presim.options import RunOptions
 from presim.trace import store
 from presim.trace.schema import Kind, Trace
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import SCRIPTS
 from support.models import llama
 

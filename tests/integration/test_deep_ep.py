@@ -7,7 +7,7 @@ import pytest
 from presim.options import RunOptions
 from presim.trace.routing import distinct
 from presim.trace.signatures import Collective
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import SCRIPTS
 
 pytestmark = pytest.mark.torch_cuda

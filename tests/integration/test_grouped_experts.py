@@ -11,7 +11,7 @@ import pytest
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.trace.signatures import GroupedGemm
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import SCRIPTS
 
 pytestmark = pytest.mark.torch_cuda

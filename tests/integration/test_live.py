@@ -12,7 +12,7 @@ import pytest
 
 from presim.options import EvaluationOptions
 from presim.trace.schema import Kind
-from presim.verbs import evaluate_saved
+from presim.verbs.simulate import evaluate_saved
 from support.captured import EXAMPLES, SCRIPTS, run
 from support.command import presim
 from support.torchtitan import train

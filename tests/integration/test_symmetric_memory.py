@@ -6,7 +6,7 @@ import pytest
 
 from presim.options import RunOptions
 from presim.trace.signatures import Copy, Gemm, Kernel
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import SCRIPTS, Job
 
 pytestmark = pytest.mark.torch_cuda

@@ -15,7 +15,7 @@ from presim.errors import CaptureError
 from presim.options import RunOptions
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import SCRIPTS, run
 
 pytestmark = pytest.mark.torch_cuda

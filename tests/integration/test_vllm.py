@@ -10,7 +10,7 @@ import pytest
 from presim.options import RunOptions
 from presim.trace.schema import Kind
 from presim.trace.signatures import Attention, Gemm, Kernel
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 from support.captured import EXAMPLES, Job
 
 LAYERS, PROMPTS, INPUT, OUTPUT = 2, 8, 32, 6

@@ -21,7 +21,7 @@ from presim.pipeline import Evaluation
 from presim.result import Result
 from presim.trace.schema import Category, Kind, Phase, Trace
 from presim.trace.signatures import Collective, Gemm, Signature
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"

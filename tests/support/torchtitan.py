@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from presim.options import EvaluationOptions
-from presim.verbs import evaluate_saved
+from presim.verbs.simulate import evaluate_saved
 from support.captured import EXAMPLES, ROOT, SCRIPTS, Job
 from support.command import presim
 

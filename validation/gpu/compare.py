@@ -28,7 +28,7 @@ from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.profile.job import gpu_named
 from presim.trace.signatures import Attention, Gemm, Normalization, Signature
-from presim.verbs import run_and_evaluate
+from presim.verbs.run import run_and_evaluate
 
 GIB = 1 << 30
 STEPS, OVERLAP = "steps.jsonl", "overlap.jsonl"

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from presim.analysis.memory.blocks import reserved_bytes
-from presim.analysis.time.breakdown import Breakdown, Instant, break_down
-from presim.analysis.time.steps import find_steps
-from presim.cost.price import PricedTrace
-from presim.engine.timeline import Timeline
+from presim.analysis.time.breakdown import Breakdown, Instant
+from presim.analysis.time.steps import Step
 from presim.result import Rank
 from presim.trace.collate import Communicators
 from presim.trace.representatives import Representatives
@@ -21,12 +19,9 @@ from presim.units import seconds
 _TELLING = 0.02  # of the step: smaller differences between ranks are not worth a sentence
 
 
-def rank_figures(priced: PricedTrace, timeline: Timeline, represented: int, launch_latency_ns: int) -> Rank:
+def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -> Rank:
     """One line; ``represented``: how many ranks of the world it stands for, itself included."""
-    trace = priced.trace
     manifest = trace.manifest
-    step = find_steps(trace, timeline).steady
-    parts = break_down(trace, timeline, step, launch_latency_ns=launch_latency_ns)
     spent = {kind: value / 1e9 for kind, value in parts.spent_ns.items()}
     return Rank(
         rank=manifest.rank,

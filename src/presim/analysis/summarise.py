@@ -62,16 +62,39 @@ class _Run:
     reads: list[ReadBack]
 
     @classmethod
-    def of(cls, priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace]) -> _Run:
-        steps = find_steps(priced.trace, timeline)
-        parts = break_down(priced.trace, timeline, steps.steady, launch_latency_ns=device.launch_latency_ns)
+    def of(
+        cls,
+        priced: PricedTrace,
+        timeline: Timeline,
+        device: Device,
+        job: Sequence[Trace],
+        seen: tuple[Steps, Breakdown] | None,
+    ) -> _Run:
+        steps, parts = seen or looked_at(priced.trace, timeline, device.launch_latency_ns)
         manifests = [each.manifest for each in job or (priced.trace,)]
         return cls(priced, timeline, device, steps, parts, manifests, read_backs(manifests))
 
 
-def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequence[Trace] = ()) -> Result:
-    """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others."""
-    run, trace = _Run.of(priced, timeline, device, job), priced.trace
+def looked_at(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[Steps, Breakdown]:
+    """A rank's steps, and where the time of the steady one goes."""
+    steps = find_steps(trace, timeline)
+    return steps, break_down(trace, timeline, steps.steady, launch_latency_ns=launch_latency_ns)
+
+
+def summarise(
+    priced: PricedTrace,
+    timeline: Timeline,
+    device: Device,
+    job: Sequence[Trace] = (),
+    *,
+    seen: tuple[Steps, Breakdown] | None = None,
+    brief: bool = False,
+) -> Result:
+    """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others.
+
+    ``seen``: what `looked_at` returned. ``brief``: without the tables by operator, family and module.
+    """
+    run, trace = _Run.of(priced, timeline, device, job, seen), priced.trace
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step.entries), device)
     collectives = by_collective(trace, timeline, step, parts)
@@ -99,9 +122,9 @@ def summarise(priced: PricedTrace, timeline: Timeline, device: Device, job: Sequ
         time=_time(run),
         memory=memory,
         collectives=collectives,
-        operators=by_operator(trace, timeline, step, parts),
-        families=by_family(trace, timeline, step, parts),
-        modules=by_module(trace, timeline, step, parts),
+        operators=[] if brief else by_operator(trace, timeline, step, parts),
+        families=[] if brief else by_family(trace, timeline, step, parts),
+        modules=[] if brief else by_module(trace, timeline, step, parts),
         limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
         read_backs=run.reads,

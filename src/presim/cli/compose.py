@@ -103,7 +103,7 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     """
     from presim.compose.plan import Plan, read_plan
     from presim.options import EvaluationOptions
-    from presim.verbs import compose_and_evaluate, compose_like
+    from presim.verbs.compose import compose_and_evaluate, compose_like
 
     outputs = Outputs.taken(options)
     outputs.check()

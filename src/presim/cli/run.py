@@ -95,7 +95,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     from presim.errors import InputError
     from presim.options import RunOptions
     from presim.report.content import in_a_line
-    from presim.verbs import run_and_evaluate
+    from presim.verbs.run import run_and_evaluate
 
     if not (options["gpu"] or options["cluster"]) and (misplaced := _misplaced(args)):
         raise InputError(f"no GPU is named{misplaced}")

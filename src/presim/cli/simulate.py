@@ -22,7 +22,7 @@ def command(directory: str, **options: Any) -> int:
     no new capture. Another number of GPUs does, because message sizes depend on it.
     """
     from presim.options import EvaluationOptions
-    from presim.verbs import evaluate_saved
+    from presim.verbs.simulate import evaluate_saved
 
     outputs = Outputs.taken(options)
     outputs.check(directory)

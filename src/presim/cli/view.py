@@ -23,7 +23,7 @@ def command(jobs: tuple[str, ...], port: int, opens: bool) -> None:
         raise InputError(f"`presim view` needs {error.name}: pip install 'presim[view]'") from error
     from presim.options import EvaluationOptions
     from presim.saved_jobs import compare_jobs
-    from presim.verbs import evaluate_saved
+    from presim.verbs.simulate import evaluate_saved
     from presim.view.panes import Shown
 
     shown = [Shown(job, evaluate_saved(job, EvaluationOptions())) for job in jobs]

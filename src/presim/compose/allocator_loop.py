@@ -7,10 +7,7 @@ numbers into columns; each pool has the numbers of its free blocks by size and a
 
 from __future__ import annotations
 
-import functools
-import types
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,15 +156,3 @@ def remove(c: Columns, pool: int, block: int) -> None:
     for index in range(position(c, pool, block), c.counts[pool] - 1):
         c.free[pool, index] = c.free[pool, index + 1]
     c.counts[pool] -= 1
-
-
-@functools.cache
-def compiled() -> Callable[[Columns, int, int], int]:
-    """`carry_out` in machine code."""
-    import numba
-
-    njit: Any = numba.njit  # its annotations leave out some of its options
-    scope: dict[str, Any] = dict(globals())
-    for function in (position, insert, remove):
-        scope[function.__name__] = njit(types.FunctionType(function.__code__, scope, function.__name__))
-    return cast(Callable[[Columns, int, int], int], njit(types.FunctionType(carry_out.__code__, scope, "carry_out")))

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.compose.allocator import replay_columns
 from presim.compose.blocks import Placed
+from presim.compose.names import Ints, Names
 from presim.compose.rows import COLUMNS as ROW_COLUMNS
-from presim.compose.rows import Tables
-from presim.compose.schedule import Key
+from presim.compose.rows import NO_SLOT, Tables
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 
 def assemble(
-    setup: Sequence[Placed], steps: Sequence[Sequence[Placed]], tables: Tables, manifest: Manifest, root: str
+    setup: Placed, steps: Sequence[Placed], names: Names, tables: Tables, manifest: Manifest, root: str
 ) -> Trace:
     """The trace of what is done once, and of steps."""
     scopes: dict[str, int] = {}
-    names: dict[Key, int] = {}
-    made: dict[int, dict[str, NDArray[np.int64]]] = {}
+    made: dict[int, dict[str, NDArray[Any]]] = {}
     parts = []
     for placed in (setup, *steps):
         if id(placed) not in made:
@@ -32,34 +32,43 @@ def assemble(
     kind, objects = columns["kind"], columns["object"]
     _number_events(columns)
     for counted, first in ((Kind.STEP, 0), (Kind.COLLECTIVE, 1)):
-        chosen = kind == counted
-        objects[chosen] = np.arange(first, first + int(chosen.sum()))
-    columns["site"] = np.full(len(kind), -1)
-    known = ~((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded that could be waited for
-    finished = {name: columns[name][known].astype(dtype) for name, dtype in COLUMNS.items()}
+        chosen = np.flatnonzero(kind == counted)
+        objects[chosen] = np.arange(first, first + len(chosen))
+    columns["site"] = np.full(len(kind), -1, np.int32)
+    unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded to wait for
+    finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
     return Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
 
 
-def _columns(
-    placed: Sequence[Placed], scopes: dict[str, int], names: dict[Key, int], root: str
-) -> dict[str, NDArray[np.int64]]:
-    parts: dict[str, list[NDArray[np.int64]]] = {}
-    for one in placed:
-        columns = one.template.columns
-        where = [scopes.setdefault(_scope(root, one.scope, scope), len(scopes)) for scope in one.template.scopes]
-        own = scopes.setdefault(_scope(root, one.scope, "."), len(scopes)) if one.scope else -1
-        keys = [names.setdefault(key, len(names)) for key in one.keys]
-        for name, column in columns.items():
-            if name == "scope":
-                column = np.array([*where, own])[column]  # -1 is the last
-            elif name == "slot":
-                column = np.array([*keys, -1])[column]
-            parts.setdefault(name, []).append(column)
-    return {name: np.concatenate(columns) for name, columns in parts.items()} if parts else _empty()
+def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) -> dict[str, NDArray[Any]]:
+    """The templates' columns end to end; scopes and slots count within the trace."""
+    templates = placed.templates
+    if not templates:
+        return {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
+    columns = {name: np.concatenate([one.columns[name] for one in templates]) for name in ROW_COLUMNS}
+    lengths = np.array([len(one) for one in templates], np.int64)
+    slots = np.array([len(one.slots) for one in templates], np.int64)
+    meant = np.append(names.dense(placed.names), NO_SLOT).astype(np.int32)
+    columns["slot"] = meant[_counted(columns["slot"], np.cumsum(slots) - slots, lengths, nothing=len(meant) - 1)]
+    known: dict[tuple[int, str], list[int]] = {}  # a template used in a place: its scopes, led by that of the place
+    where = []
+    for one, prefix in zip(templates, placed.prefixes):
+        key = (id(one), prefix)
+        if key not in known:
+            own = [scopes.setdefault(_scope(root, prefix, scope), len(scopes)) for scope in one.scopes]
+            known[key] = [scopes.setdefault(_scope(root, prefix, "."), len(scopes)) if prefix else -1, *own]
+        where.append(known[key])
+    sizes = np.array([len(one) for one in where], np.int64)
+    whole = np.array([scope for one in where for scope in one], np.int32)
+    first = np.repeat(np.cumsum(sizes) - sizes + 1, lengths)
+    columns["scope"] = whole[first + columns["scope"]]  # -1 is the place's own
+    return columns
 
 
-def _empty() -> dict[str, NDArray[np.int64]]:
-    return {name: np.empty(0, np.int64) for name in ROW_COLUMNS}
+def _counted(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:
+    """Indices within templates as indices into what all of them have."""
+    result: Ints = np.where(local < 0, nothing, np.repeat(firsts, lengths) + local)
+    return result
 
 
 def _scope(root: str, block: str, scope: str) -> str:
@@ -68,10 +77,10 @@ def _scope(root: str, block: str, scope: str) -> str:
     return ".".join(filter(None, (root, scope)))
 
 
-def _with_memory(columns: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Blocks have the addresses and sizes that the allocator gives them; where it takes a segment, an entry says so."""
     kind, slot, value = columns["kind"], columns["slot"], columns["value"]
-    rows = np.flatnonzero(np.isin(kind, (Kind.ALLOC, Kind.FREE, Kind.RETAG)))
+    rows = np.flatnonzero(_kinds(Kind.ALLOC, Kind.FREE, Kind.RETAG)[kind])
     given = (column[rows] for column in (kind, slot, value, columns["stream"]))
     addresses, held, segments = replay_columns(*given)
     columns["stream"][rows] = 0  # the host asks, whatever stream a block is for
@@ -80,8 +89,12 @@ def _with_memory(columns: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.
     columns["object"] = objects
     sized = kind[rows] != Kind.RETAG
     value[rows[sized]] = held[sized]
-    places = rows[[place for place, _, _ in segments]] if segments else np.zeros(0, np.int64)
-    grown = {name: np.insert(column, places, column[places]) for name, column in columns.items()}
+    if not segments:
+        return columns
+    places = rows[[place for place, _, _ in segments]]
+    repeats = np.ones(len(kind), np.int64)
+    np.add.at(repeats, places, 1)
+    grown = {name: np.repeat(column, repeats) for name, column in columns.items()}
     at = places + np.arange(len(places))
     for name, values in (
         ("kind", int(Kind.SEGMENT_ALLOC)),
@@ -94,16 +107,22 @@ def _with_memory(columns: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.
     return grown
 
 
-def _number_events(columns: dict[str, NDArray[np.int64]]) -> None:
+def _number_events(columns: dict[str, NDArray[Any]]) -> None:
     """Recordings are numbered; a wait means the last recording of its name."""
     kind, slot, objects = columns["kind"], columns.pop("slot"), columns["object"]
-    recorded = np.flatnonzero(kind == Kind.EVENT_RECORD)
-    objects[recorded] = np.arange(1, len(recorded) + 1)
-    events = np.flatnonzero(np.isin(kind, (Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)))
-    is_record = (kind[events] == Kind.EVENT_RECORD).tolist()
-    serial: dict[int, int] = {}
-    for place, name, records in zip(events.tolist(), slot[events].tolist(), is_record):
-        if records:
-            serial[name] = int(objects[place])
-        else:
-            objects[place] = serial.get(name, 0)
+    events = np.flatnonzero(_kinds(Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)[kind])
+    records = kind[events] == Kind.EVENT_RECORD
+    objects[events[records]] = np.arange(1, int(records.sum()) + 1)
+    order = np.argsort(slot[events], kind="stable")
+    named, is_record = slot[events][order], records[order]
+    last = np.maximum.accumulate(np.where(is_record, np.arange(len(order)), -1))
+    is_known = (last >= 0) & (named[last] == named)
+    waits = ~is_record
+    objects[events[order[waits]]] = np.where(is_known, objects[events[order[last]]], 0)[waits]
+
+
+def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
+    """By kind of entry, whether it is one of these."""
+    table = np.zeros(len(Kind), np.bool_)
+    table[list(map(int, kinds))] = True
+    return table

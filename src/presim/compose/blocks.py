@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from presim.compose import communication
 from presim.compose.hosts import HostTimes
+from presim.compose.names import NOTHING, Ints, Names
 from presim.compose.rows import Rows, Tables, Template
 from presim.compose.schedule import Do, Key, Run, Schedule, value_key
 from presim.graph.schema import Node, OperatorGraph, Origin, Segment
@@ -13,16 +18,25 @@ from presim.graph.sizes import read
 from presim.graph.works import READS_BACK, Sizes, works
 from presim.trace.schema import Category, Phase
 
+_DIES, _SAVED = 1, 2  # what an action does to a storage
 _ROUND = 512  # bytes: what PyTorch's caching allocator rounds sizes up to (kMinBlockSize)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Placed:
-    """A template and what its slots mean."""
+    """Templates in order, and what their slots mean."""
 
-    template: Template
-    keys: tuple[Key, ...]
-    scope: str  # module path that relative scopes are appended to
+    templates: Sequence[Template]
+    prefixes: Sequence[str]  # of each: module path that relative scopes are appended to
+    names: Ints  # of the slots of all templates, laid end to end
+
+    def cut(self, place: int) -> tuple[Placed, Placed]:
+        """The first so many templates, and the others."""
+        slots = sum(len(template.slots) for template in self.templates[:place])
+        return (
+            Placed(self.templates[:place], self.prefixes[:place], self.names[:slots]),
+            Placed(self.templates[place:], self.prefixes[place:], self.names[slots:]),
+        )
 
 
 def rounded(size: int) -> int:
@@ -58,7 +72,8 @@ class Blocks:
             for index, segment in enumerate(graph.segments)
         }
         self._templates: dict[object, Template] = {}
-        self._within: dict[object, tuple[Key | None, ...]] = {}
+        self._backward = [segment.backward for segment in graph.segments]
+        self._kept = [_gradients_of(segment) for segment in graph.segments]
 
     def exact_bytes(self, segment: int, index: int) -> int:
         """Bytes of a value, before the allocator rounds them up."""
@@ -68,64 +83,73 @@ class Blocks:
         """Bytes of a value."""
         return self._bytes[segment][index]
 
-    def place(self, schedule: Schedule, held: frozenset[Key] = frozenset()) -> list[Placed]:
+    def place(self, schedule: Schedule, names: Names, held: frozenset[Key] = frozenset()) -> Placed:
         """All actions with their entries; blocks do not free what is held."""
-        graph = self._graph
-        keys = [self._keys(action) if isinstance(action, Run) else action.keys for action in schedule]
-        last: dict[Key, int] = {}
-        backward: dict[Key, bool] = {}  # whether it is used in the backward pass at last
-        for position, action in enumerate(schedule):
-            is_backward = isinstance(action, Do) or graph.segments[action.segment].backward or action.again
-            for key in keys[position]:
-                if key is not None:
-                    last[key], backward[key] = position, is_backward
-        placed = []
-        for position, action in enumerate(schedule):
+        found = [self._names(action, names) for action in schedule]
+        counts = np.array([len(one) for one in found], np.int64)
+        numbers = np.concatenate(found) if found else np.zeros(0, np.int64)
+        micros = np.array([action.micro if isinstance(action, Run) else 0 for action in schedule], np.int64)
+        numbers = np.where(numbers >= 0, numbers + np.repeat(micros, counts), numbers)
+        ends = np.cumsum(counts)
+        uses = self._uses(schedule, numbers, counts, names, held)
+        templates, prefixes, chosen = list[Template](), list[str](), list[Ints]()
+        for action, start, end in zip(schedule, (ends - counts).tolist(), ends.tolist()):
             if isinstance(action, Do):
-                placed.append(Placed(action.template, action.keys, action.scope))
+                template, prefix = action.template, action.scope
+                chosen.append(np.arange(start, end))
             else:
-                placed.append(self._placed(action, keys[position], position, last, backward, held))
-        return placed
+                template, prefix = self._placed(action, uses[start:end])
+                chosen.append(np.where(template.values < 0, -1, template.values + start))
+            templates.append(template)
+            prefixes.append(prefix)
+        places = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+        meant = np.append(numbers, -1)[places]
+        own = np.flatnonzero(places < 0)  # what a block names for itself alone
+        meant[own] = names.new(len(own))
+        return Placed(templates, prefixes, meant)
 
-    def _keys(self, run: Run) -> tuple[Key | None, ...]:
-        """What each value means; what it means within a micro-batch is looked up once (half of composing's time)."""
-        name = (run.segment, run.block, run.again, run.chunk)
-        known = self._within.get(name)
-        if known is None:
-            first = Run(run.segment, run.block, 0, run.again, run.chunk)
-            count = len(self._graph.segments[run.segment].values)
-            known = self._within[name] = tuple(value_key(self._graph, first, index) for index in range(count))
-        if not run.micro:
-            return known
-        return tuple(key and (run.micro, *key[1:]) for key in known)
+    def _names(self, action: Run | Do, names: Names) -> Ints:
+        """What each value or slot means; of blocks, for their first micro-batch."""
+        if isinstance(action, Do):
+            return names.of(action.keys)
+        where = (action.segment, action.block, action.again, action.chunk)
+        known = names.of_runs.get(where)
+        if known is None:  # what values mean is looked up once (it was half of composing's time)
+            first = Run(action.segment, action.block, 0, action.again, action.chunk)
+            values = range(len(self._graph.segments[action.segment].values))
+            known = names.of_runs[where] = names.of([value_key(self._graph, first, index) for index in values])
+        return known
 
-    def _placed(
-        self,
-        run: Run,
-        keys: tuple[Key | None, ...],
-        position: int,
-        last: dict[Key, int],
-        backward: dict[Key, bool],
-        held: frozenset[Key],
-    ) -> Placed:
+    def _uses(
+        self, schedule: Schedule, numbers: Ints, counts: Ints, names: Names, held: frozenset[Key]
+    ) -> NDArray[np.uint8]:
+        """For each name of each action: whether it dies there, and whether it is saved for the backward pass."""
+        position = np.repeat(np.arange(len(schedule)), counts)
+        is_backward = np.array(
+            [isinstance(one, Do) or one.again or self._backward[one.segment] for one in schedule], np.bool_
+        )
+        place = names.dense(numbers)
+        last = np.full(names.size + 1, -1, np.int64)  # of names that mean nothing at its end
+        last[place] = position
+        at_last = last[place] == position
+        is_named = numbers != NOTHING
+        stays = np.zeros(names.size + 1, np.bool_)
+        stays[names.dense(names.of(list(held)))] = True
+        kept = [
+            np.zeros(count, np.bool_) if isinstance(action, Do) else self._kept[action.segment]
+            for action, count in zip(schedule, counts.tolist())
+        ]
+        is_dying = is_named & at_last & ~stays[place] & ~np.concatenate([*kept, np.zeros(0, np.bool_)])
+        is_saved = is_named & ~at_last & is_backward[last[place]]
+        return (is_dying * _DIES + is_saved * _SAVED).astype(np.uint8)
+
+    def _placed(self, run: Run, uses: NDArray[np.uint8]) -> tuple[Template, str]:
         segment = self._graph.segments[run.segment]
-        kept = set(segment.gradients.values())
-        dying = frozenset(
-            index
-            for index, key in enumerate(keys)
-            if key is not None and last[key] == position and index not in kept and key not in held
-        )
-        saved = frozenset(
-            index for index, key in enumerate(keys) if key is not None and last[key] != position and backward[key]
-        )
-        name = (run.segment, run.again, dying, saved)
+        name = (run.segment, run.again, uses.tobytes())
         if name not in self._templates:
+            dying, saved = (frozenset(np.flatnonzero(uses & bit).tolist()) for bit in (_DIES, _SAVED))
             self._templates[name] = self._template(run, segment, dying, saved)
-        template = self._templates[name]
-        prefix = f"{segment.name[:-1]}{segment.first + run.block}" if segment.name else ""
-        here = (run.micro, run.segment, run.block, run.again, run.chunk)
-        named = tuple((keys[int(slot)] or ()) if slot.isdigit() else (*here, slot) for slot in template.slots)
-        return Placed(template, named, prefix)
+        return self._templates[name], f"{segment.name[:-1]}{segment.first + run.block}" if segment.name else ""
 
     def _template(self, run: Run, segment: Segment, dying: frozenset[int], saved: frozenset[int]) -> Template:
         phase = Phase.BACKWARD if segment.backward else Phase.RECOMPUTE if run.again else Phase.FORWARD
@@ -159,6 +183,13 @@ class Blocks:
                 if index in made or index not in own:
                     rows.free(str(index), sizes[index])
         return rows.template()
+
+
+def _gradients_of(segment: Segment) -> NDArray[np.bool_]:
+    """Which values are gradients of parameters: what runs after a block takes them over."""
+    mask = np.zeros(len(segment.values), np.bool_)
+    mask[list(segment.gradients.values())] = True
+    return mask
 
 
 def _category(index: int, gradients: set[int], saved: frozenset[int], backward: bool) -> Category:

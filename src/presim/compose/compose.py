@@ -12,6 +12,7 @@ from presim.compose import stages
 from presim.compose.assemble import assemble
 from presim.compose.blocks import Blocks
 from presim.compose.hosts import HostTimes, host_times
+from presim.compose.names import Names
 from presim.compose.orders import orders
 from presim.compose.plan import Layout, Plan, check, layout
 from presim.compose.rows import PRIORITIES, Rows, Tables
@@ -160,16 +161,17 @@ class _Job:
             tables=tables,
             hosts=hosts,
         )
-        step = self.blocks.place((*schedule, *end, *data.after_update()), kept)
+        names = Names(self.micros)
+        step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
         before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
-        made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)))
-        computed, updated = step[:before], step[before:]
+        made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)), names)
+        computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
-        second = self.blocks.place(tuple(data.before_second()))
+        second = self.blocks.place(tuple(data.before_second()), names)
         steps = [computed, made, updated, second, computed, updated]
-        setup = self.blocks.place(at_first)
+        setup = self.blocks.place(at_first, names)
         local = sum(unit.elements for unit in held_units)
-        return assemble(setup, steps, tables, self._manifest(place, groups, local), self.graph.root)
+        return assemble(setup, steps, names, tables, self._manifest(place, groups, local), self.graph.root)
 
     def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
         plan, group = self.plan, self.named["shard" if place.shard else "data"]

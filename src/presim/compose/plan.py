@@ -115,7 +115,7 @@ def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any
             fields = tomllib.loads(Path(path).read_text())
         except OSError as error:
             raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is no TOML: {error}; correct it") from error
     fields = {**(usual or {}), **fields, **said}
     if "sequence" not in fields:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,19 @@ STREAMS = (
     "all_reduce",  # between the replicas of FSDP2
 )
 PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
-COLUMNS = ("kind", "phase", "stream", "signature", "scope", "operator", "host_ns", "slot", "value")
+COLUMNS = {
+    "kind": np.uint8,
+    "phase": np.uint8,
+    "stream": np.uint16,
+    "signature": np.int32,
+    "scope": np.int32,
+    "operator": np.int32,
+    "host_ns": np.int64,
+    "slot": np.int32,
+    "value": np.int64,
+}
 NO_SLOT = -1
+Ints: TypeAlias = NDArray[np.int64]
 
 
 class Tables:
@@ -48,12 +61,17 @@ class Tables:
 class Template:
     """Entries in columns; blocks of memory and events are numbered slots, which each use names anew."""
 
-    columns: dict[str, NDArray[np.int64]]
+    columns: dict[str, NDArray[Any]]
     slots: tuple[str, ...]
     scopes: tuple[str, ...]  # led by "." where relative to a block
 
     def __len__(self) -> int:
         return len(self.columns["kind"])
+
+    @functools.cached_property
+    def values(self) -> Ints:
+        """For each slot the value of the block that it is named after; -1 for what is no value."""
+        return np.array([int(slot) if slot.isdigit() else -1 for slot in self.slots], np.int64)
 
 
 class Rows:
@@ -107,7 +125,7 @@ class Rows:
     def template(self) -> Template:
         """All of it."""
         rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
-        columns = {name: np.ascontiguousarray(rows[:, index]) for index, name in enumerate(COLUMNS)}
+        columns = {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
         return Template(columns, tuple(self._slots), tuple(self._scopes))
 
     def _slot(self, name: str) -> int:

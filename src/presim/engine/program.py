@@ -130,7 +130,9 @@ def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, cr
     is_sync = rank.code > loop.WAIT
     goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
     spent = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
-    before = np.searchsorted(rank.entries, np.arange(len(rank.trace)))  # ops before each entry
+    is_op = np.zeros(len(rank.trace), np.int64)
+    is_op[rank.entries] = 1
+    before = np.cumsum(is_op) - is_op  # ops before each entry
     host = goes_on[before] + rank.host_cum_ns - spent[before]
     times = [host.copy(), host.copy(), host]
     for whole, of_ops in zip(times, (issue, start, end), strict=True):

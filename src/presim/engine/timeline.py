@@ -30,6 +30,11 @@ class Timeline:
     slowed_ns: NDArray[np.int64]
     ports_ns: NDArray[np.int64]
 
+    def part(self, window: slice) -> Timeline:
+        """Of some entries."""
+        columns = (self.issue_ns, self.start_ns, self.end_ns, self.slowed_ns, self.ports_ns)
+        return Timeline(*(column[window] for column in columns))
+
     @property
     def makespan_ns(self) -> int:
         """When the last entry ends."""

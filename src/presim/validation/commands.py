@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from presim import verbs
 from presim.engine.options import Options
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster import Cluster
@@ -22,6 +21,8 @@ from presim.trace.schema import Trace
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
 from presim.validation.runs import NotMineError, Run, Settings
+from presim.verbs import run as running
+from presim.verbs import target as targets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class ProgramRun:
             manifest = stored.manifest
             traces = [stored.traces[number] for number in sorted(stored.traces)]
             return Job(traces, manifest.others(), manifest.coverage, manifest.notes)
-        found = verbs.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
+        found = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
         if kept:
             store.save(found.traces, kept, stands_for=found.stands_for, coverage=found.coverage, notes=found.notes)
         return Job(found.traces, found.stands_for, found.coverage, found.notes)
@@ -122,9 +123,11 @@ class Commands:
         options = _options(case, saved=bool(saved))
         try:
             if saved:
-                return ProgramRun(verbs.cluster_of_saved(saved, options), options, saved=Path(saved))
+                return ProgramRun(targets.cluster_of_saved(saved, options), options, saved=Path(saved))
             words = tuple(shlex.split(command))
-            return ProgramRun(verbs.cluster_of_command(words, options), options, words, captures=self.settings.captures)
+            return ProgramRun(
+                running.cluster_of_command(words, options), options, words, captures=self.settings.captures
+            )
         except ValueError as error:
             raise CannotBuildError(f"command = {command!r} cannot be read: {error}") from None
         except InputError as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from presim import verbs
 from presim.capture.run import Capture
 from presim.hardware.cluster import Cluster
 from presim.options import RunOptions
@@ -18,6 +17,7 @@ from presim.validation.cases import CannotBuildError, Case
 from presim.validation.commands import Commands
 from presim.validation.runs import NotMineError, Providers, Settings
 from presim.validation.solve import solve
+from presim.verbs import run as running
 from support import workloads
 
 ROW = {"id": "x", "gpu": "H100", "nodes": "16", "gpus_per_node": "8", "step_time_s": "0.1"}
@@ -37,7 +37,7 @@ def commands(trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> l
         captured.append(tuple(command))
         return Capture((trace,), {0: [*range(1, 128)]})
 
-    monkeypatch.setattr(verbs, "capture_command", capture)
+    monkeypatch.setattr(running, "capture_command", capture)
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
     return captured

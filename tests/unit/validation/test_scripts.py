@@ -74,6 +74,7 @@ BAD = [
     ),
     ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
     ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
+    ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
     ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),
     ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),
     ("validation/known_stretches", ("{tmp}/empty", *OUT), "there are no captures in {tmp}/empty; presim validate"),

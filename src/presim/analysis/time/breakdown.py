@@ -59,6 +59,20 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
 
     ``launch_latency_ns``: what passes between the host's issue of a kernel and its start on an idle device.
     """
+    window = _window(timeline, step)
+    parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns)
+    critical, waiting = np.zeros(len(trace)), np.zeros(len(trace))
+    critical[window], waiting[window] = parts.critical_ns, parts.waiting_ns
+    duration = np.maximum(timeline.end_ns - timeline.start_ns, 1)
+    longer = (timeline.slowed_ns, timeline.ports_ns)
+    contention, ports = (float((critical * by_ns / duration).sum()) for by_ns in longer)
+    return dataclasses.replace(
+        parts, critical_ns=critical, waiting_ns=waiting, contention_ns=contention, ports_ns=ports
+    )
+
+
+def _break_down(trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int) -> Breakdown:
+    """`break_down` of the entries that touch the step, without what contention takes of it."""
     classes = _Classes.of(trace, timeline, step)
     start, end = timeline.start_ns, timeline.end_ns
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
@@ -67,7 +81,9 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
     cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
     segments = Segments.cut(step.start_ns, step.end_ns, *cuts)
-    running = {name: segments.count(start[mask], end[mask]) > 0 for name, mask in classes.masks().items()}
+    first, last = np.zeros(len(trace), np.int64), np.zeros(len(trace), np.int64)  # places of the device's work
+    first[device], last[device] = segments.places(start[device]), segments.places(end[device])
+    running = {name: segments.count_at(first[mask], last[mask]) > 0 for name, mask in classes.masks().items()}
     host_free = segments.count(start[blocked], end[blocked]) == 0
     waits = segments.count(turn, start[classes.communication])
     late = _host_is_late(segments, start[classes.compute], ready) & host_free
@@ -78,12 +94,10 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     )
     critical = np.zeros(len(trace))
     for mask, kind in classes.spent_on():
-        critical[mask] = segments.shared(kinds == kind, start[mask], end[mask])
+        critical[mask] = segments.shared_at(kinds == kind, first[mask], last[mask])
     waiting = np.zeros(len(trace))
     late_start = start[classes.communication]
     waiting[classes.communication] = segments.shared(kinds == Instant.WAITING, turn, late_start)
-    longer = (timeline.slowed_ns, timeline.ports_ns)
-    contention, ports = (float((critical * by_ns / np.maximum(end - start, 1)).sum()) for by_ns in longer)
     return Breakdown(
         {kind: segments.total(kinds == kind) for kind in Instant},
         segments.total(running["communication"]),
@@ -91,9 +105,19 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
         classes.compute_streams,
         critical,
         waiting,
-        contention,
-        ports,
+        0.0,
+        0.0,
     )
+
+
+def _window(timeline: Timeline, step: Step) -> slice:
+    """The entries from the first to the last that something of the step may depend on."""
+    touching = np.flatnonzero((timeline.start_ns < step.end_ns) & (timeline.end_ns > step.start_ns))
+    return slice(int(touching[0]), int(touching[-1]) + 1) if len(touching) else slice(0, len(timeline.issue_ns))
+
+
+def _part(trace: Trace, window: slice) -> Trace:
+    return dataclasses.replace(trace, columns={name: column[window] for name, column in trace.columns.items()})
 
 
 @dataclasses.dataclass(frozen=True)

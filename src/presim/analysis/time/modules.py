@@ -48,16 +48,19 @@ def _sums(
     """Device time and critical time by (scope, phase, whether communication), ns."""
     start, stop, _ = step.entries.indices(len(trace))
     entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE)[start:stop]) + start
-    columns = [trace.columns[name][entries].astype(np.int64) for name in ("scope", "phase", "kind")]
-    keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    scope, phase = (trace.columns[name][entries].astype(np.int64) for name in ("scope", "phase"))
+    is_collective = trace.columns["kind"][entries] == Kind.COLLECTIVE
+    number = ((scope + 1) * len(Phase) + phase) * 2 + is_collective
     durations, critical = (
-        np.bincount(inverse.ravel(), weights=values[entries], minlength=len(keys)).tolist()
+        np.bincount(number, weights=values[entries])
         for values in (timeline.end_ns - timeline.start_ns, breakdown.critical_ns)
     )
-    return {
-        (scope, phase, kind == Kind.COLLECTIVE): (total, spent)
-        for (scope, phase, kind), total, spent in zip(keys.tolist(), durations, critical)
-    }
+    found = {}
+    for one in np.flatnonzero(np.bincount(number)).tolist():
+        place, collective = divmod(one, 2)
+        which, when = divmod(place, len(Phase))
+        found[which - 1, when, bool(collective)] = (float(durations[one]), float(critical[one]))
+    return found
 
 
 def _with_parents(path: str) -> list[str]:

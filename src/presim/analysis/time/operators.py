@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,18 +19,18 @@ from presim.trace.signatures import Signature, family
 
 def by_operator(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by the operator that launched it, longest first; without one, by family."""
-    operator = trace.columns["operator"].astype(np.int64)
-
-    def name(entry: int, signature: Signature) -> str:
-        index = int(operator[entry])
-        return trace.operators[index] if index >= 0 else f"({_family_name(signature)})"
-
-    return _table(trace, timeline, step, breakdown, name)
+    names = [*trace.operators, *(f"({_family_name(signature)})" for signature in trace.signatures)]
+    entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
+    operator, signature = (trace.columns[name][entries].astype(np.int64) for name in ("operator", "signature"))
+    named = np.where(operator >= 0, operator, len(trace.operators) + signature)
+    return _table(trace, timeline, step, breakdown, names, named)
 
 
 def by_family(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by signature family, longest first; collectives by their kind."""
-    return _table(trace, timeline, step, breakdown, lambda _, signature: _family_name(signature))
+    entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
+    names = [_family_name(signature) for signature in trace.signatures]
+    return _table(trace, timeline, step, breakdown, names, trace.columns["signature"][entries].astype(np.int64))
 
 
 def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Collective]:
@@ -77,22 +77,26 @@ def _collective(trace: Trace, group: int, kind: str, sums: _Sums) -> Collective:
 
 
 def _table(
-    trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown, name: Callable[[int, Signature], str]
+    trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown, names: Sequence[str], named: np.ndarray
 ) -> list[Operator]:
+    """Sums by name; ``named``: of each device entry of the step the place of its name."""
     entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
-    duration = (timeline.end_ns - timeline.start_ns)[entries].tolist()
-    signatures = trace.columns["signature"][entries].tolist()
-    critical = breakdown.critical_ns[entries].tolist()
-    flops = [executed_flops(signature) for signature in trace.signatures]
-    size = [int(getattr(signature, "bytes", 0)) for signature in trace.signatures]
-    rows: dict[str, _Sums] = {}
-    for entry, index, nanoseconds, spent in zip(entries.tolist(), signatures, duration, critical):
-        row = rows.setdefault(name(entry, trace.signatures[index]), _Sums())
-        row.count += 1
-        row.duration_ns += nanoseconds
-        row.critical_ns += spent
-        row.flops += flops[index]
-        row.bytes += size[index]
+    numbers: dict[str, int] = {}
+    number = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)[named]
+    sums = [_Sums() for _ in numbers]
+    values = (timeline.end_ns - timeline.start_ns, breakdown.critical_ns)
+    durations, critical = (np.bincount(number, one[entries], len(sums)).tolist() for one in values)
+    for row, nanoseconds, spent in zip(sums, durations, critical):
+        row.duration_ns, row.critical_ns = int(nanoseconds), spent
+    pairs = number * len(trace.signatures) + trace.columns["signature"][entries].astype(np.int64)
+    counts = np.bincount(pairs)
+    for pair in np.flatnonzero(counts).tolist():
+        place, index = divmod(pair, len(trace.signatures))
+        row, count, signature = sums[place], int(counts[pair]), trace.signatures[index]
+        row.count += count
+        row.flops += count * executed_flops(signature)
+        row.bytes += count * int(getattr(signature, "bytes", 0))
+    rows = {name: row for name, row in zip(numbers, sums) if row.count}
     step_ns = max(step.duration_ns, 1)
     operators = [
         Operator(

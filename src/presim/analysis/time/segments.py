@@ -22,7 +22,8 @@ class Segments:
     def cut(start: int, end: int, *points: Ints) -> Segments:
         """The window ``[start, end]`` cut at those of ``points`` that lie within."""
         inside = [np.clip(values, start, end) for values in points]
-        return Segments(np.unique(np.concatenate([np.array([start, end], np.int64), *inside])))
+        points_ = np.sort(np.concatenate([np.array([start, end], np.int64), *inside]))
+        return Segments(points_[np.append(True, points_[1:] != points_[:-1])])
 
     @property
     def lengths(self) -> Ints:
@@ -31,7 +32,10 @@ class Segments:
 
     def count(self, starts: Ints, ends: Ints) -> Ints:
         """How many of the intervals cover each segment; their ends must be among the points cut at."""
-        first, last = self._indices(starts), self._indices(ends)
+        return self.count_at(self.places(starts), self.places(ends))
+
+    def count_at(self, first: Ints, last: Ints) -> Ints:
+        """`count` of intervals by the places of their ends."""
         size = len(self.bounds)
         change = np.bincount(first, minlength=size) - np.bincount(last, minlength=size)
         return np.cumsum(change)[:-1]
@@ -45,11 +49,16 @@ class Segments:
 
         One running integral answers for all intervals, whatever their overlaps.
         """
-        count = self.count(starts, ends)
+        return self.shared_at(where, self.places(starts), self.places(ends))
+
+    def shared_at(self, where: Bools, first: Ints, last: Ints) -> Floats:
+        """`shared` of intervals by the places of their ends."""
+        count = self.count_at(first, last)
         density = np.where(where & (count > 0), self.lengths / np.maximum(count, 1), 0.0)
         integral = np.concatenate([[0.0], np.cumsum(density)])
-        parts: Floats = integral[self._indices(ends)] - integral[self._indices(starts)]
+        parts: Floats = integral[last] - integral[first]
         return parts
 
-    def _indices(self, points: Ints) -> Ints:
+    def places(self, points: Ints) -> Ints:
+        """Where points lie among the bounds; those outside of the window at its ends."""
         return np.searchsorted(self.bounds, np.clip(points, self.bounds[0], self.bounds[-1]))

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
 from presim.compose.hosts import HostTimes
-from presim.compose.rows import Rows, Tables
+from presim.compose.rows import Rows, Tables, Template
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.units import Name, Unit, gradient_keys, unit_of
 from presim.graph.parameters import elements
@@ -71,6 +71,8 @@ class Buckets:
         self._of = {(name, one.name): bucket for bucket in self.buckets for name, one in bucket.members}
         self._left: dict[int, int] = {}  # bucket -> gradients that are still to come
         self._kept: dict[tuple[Name, str], Key] = {}  # the first micro-batch's gradients
+        self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run of the first micro-batch
+        self._adds: dict[object, Template] = {}
 
     def _ordered(self, complete: Collection[tuple[Name, str]]) -> Iterable[tuple[Name, str]]:
         """Gradients in the order of their buckets; given in that in which backward completes them."""
@@ -108,13 +110,36 @@ class Buckets:
         actions: list[Action] = []
         for run in runs:
             actions.append(run)
-            made = gradient_keys(self._graph, [run])
+            made = self._made_by(run)
             if not made:
                 continue
-            actions.append(self._add(unit_of(self._graph, run), made, micro))
+            actions.append(self._added(unit_of(self._graph, run), made, micro))
             if micro == self._last:
                 actions += self._complete(list(made))
         return actions
+
+    def _made_by(self, run: Run) -> dict[tuple[Name, str], Key]:
+        """The gradients that a run makes, which are looked up in the first micro-batch only."""
+        first = dataclasses.replace(run, micro=0)
+        if first not in self._gradients:
+            self._gradients[first] = gradient_keys(self._graph, [first])
+        return {name: (run.micro, *key[1:]) for name, key in self._gradients[first].items()}
+
+    def _added(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
+        """Gradients of one unit are added up; equal units share a template."""
+        unit = self._units[name]
+        known = {one.name: one for one in unit.parameters}
+        own = {parameter: key for (_, parameter), key in made.items() if parameter in known}
+        kind = (unit.kind, tuple(own), micro > 0, micro == self._last)
+        if kind not in self._adds:
+            rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
+            for parameter in own:
+                self._add(rows, known[parameter], kind[2], kind[3])
+            self._adds[kind] = rows.template()
+        if not micro:
+            self._kept.update({(name, parameter): key for parameter, key in own.items()})
+        template = self._adds[kind]
+        return Do(template, tuple(own[slot] for slot in template.slots), unit.scope)
 
     def _complete(self, made: Sequence[tuple[Name, str]]) -> list[Action]:
         actions: list[Action] = []
@@ -146,7 +171,8 @@ class Buckets:
         """Nothing is left to do."""
         return []
 
-    def _add(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
+    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
+        """One gradient; its slot has the parameter's name. ``again``, ``last``: not the first, the last micro-batch."""
         raise NotImplementedError
 
     def _reduce(self, bucket: Bucket) -> Do:

@@ -16,9 +16,10 @@ from presim.compose.blocks import rounded
 from presim.compose.rows import Rows
 from presim.compose.runtime.buckets import Bucket, Buckets
 from presim.compose.runtime.optimizer import Held, parameters
-from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.schedule import Action, Do, Run
 from presim.compose.units import Name
 from presim.graph.parameters import elements, size
+from presim.graph.schema import Parameter
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise
@@ -116,24 +117,14 @@ class Ddp(Buckets):
         rows.work("nccl::broadcast", Collective("broadcast", held, dtype, self._group), stream=_COLLECTIVE)
         rows.record(name, _COLLECTIVE)
 
-    def _add(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
+    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
         """The first micro-batch's gradients stay, others are added to them; the last are scaled into buckets."""
-        rows, named = Rows(self._tables, self._hosts, Phase.BACKWARD), dict[str, Key]()
-        known = {one.name: one for one in self._units[name].parameters}
-        for (_, parameter), key in made.items():
-            one = known.get(parameter)
-            if one is None:
-                continue
-            count, held = elements(one), size(one)
-            if not micro:
-                self._kept[name, parameter] = key
-            else:
-                rows.work("aten::add_", Elementwise(2 * held, held, count, one.dtype, 2, "aten::add_"))
-                rows.free(f"new {parameter}", rounded(held))
-                named[f"new {parameter}"] = key
-            if micro == self._last:
-                rows.work("aten::mul", Elementwise(held, held, count, one.dtype, 1, "aten::mul"))
-        return self._do(rows, named, self._units[name].scope)
+        count, held = elements(one), size(one)
+        if again:
+            rows.work("aten::add_", Elementwise(2 * held, held, count, one.dtype, 2, "aten::add_"))
+            rows.free(one.name, rounded(held))
+        if last:
+            rows.work("aten::mul", Elementwise(held, held, count, one.dtype, 1, "aten::mul"))
 
     def _reduce(self, bucket: Bucket) -> Do:
         rows = Rows(self._tables, self._hosts, Phase.BACKWARD)

@@ -16,9 +16,10 @@ from presim.compose.rows import Rows
 from presim.compose.runtime.buckets import STREAM as _STREAM
 from presim.compose.runtime.buckets import Bucket, Buckets
 from presim.compose.runtime.optimizer import Held, parameters
-from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.schedule import Action, Do, Run
 from presim.compose.units import Name, unit_of
 from presim.graph.parameters import elements, size
+from presim.graph.schema import Parameter
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Elementwise, Optimizer
@@ -144,20 +145,13 @@ class Zero1(Buckets):
     def _padded(self, bucket: Bucket) -> int:
         return -(-bucket.elements // self._ranks) * self._ranks
 
-    def _add(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
-        rows, named = Rows(self._tables, self._hosts, Phase.BACKWARD), dict[str, Key]()
-        known = {one.name: one for one in self._units[name].parameters}
-        for (_, parameter), key in made.items():
-            one = known.get(parameter)
-            if one is None:
-                continue
-            count, held = elements(one), size(one)
-            whole = count * _FP32
-            if (name[0], parameter) not in self._placed:
-                rows.work("aten::add_", Elementwise(held + whole, whole, count, "float32", 2, "aten::add_"))
-            rows.free(parameter, rounded(held))
-            named[parameter] = key
-        return self._do(rows, named, self._units[name].scope)
+    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
+        """Each is added to the buffer in fp32, unless its product has done so."""
+        count, held = elements(one), size(one)
+        whole = count * _FP32
+        if (one.segment, one.name) not in self._placed:
+            rows.work("aten::add_", Elementwise(held + whole, whole, count, "float32", 2, "aten::add_"))
+        rows.free(one.name, rounded(held))
 
     @functools.cached_property
     def _placed(self) -> set[tuple[int, str]]:

@@ -118,6 +118,7 @@ class Evaluator:
             prices=self._folders(),
             chain=chain,
             composed=True,
+            brief=True,
         )
         return figures(found.result, "composed")
 
@@ -125,7 +126,7 @@ class Evaluator:
         from subprocess import DEVNULL
 
         from presim.options import RunOptions
-        from presim.verbs import run_and_evaluate
+        from presim.verbs.run import run_and_evaluate
 
         own = {name: value for name, value in point.items() if name in CLUSTER}
         options = RunOptions(**{**self._job.options, **own})

@@ -208,7 +208,8 @@ def _listed(value: object) -> str:
 
 
 def _check_claim(study: str, claim: Any) -> None:
-    if not isinstance(claim, dict) or time.time() - float(claim.get("at", 0)) > _CLAIM_S:
+    at = claim.get("at") if isinstance(claim, dict) else None
+    if not isinstance(at, int | float) or time.time() - at > _CLAIM_S:
         return
     here = claim.get("host") == os.uname().nodename
     if here and not Path(f"/proc/{claim.get('pid')}").exists():
@@ -220,9 +221,16 @@ def _check_claim(study: str, claim: Any) -> None:
 
 
 def _trials(study: optuna.Study) -> list[Trial]:
-    """The trials that presim kept."""
+    """The trials that presim kept.
+
+    Raises:
+        InputError: one of them cannot be read.
+    """
     kept = [trial.user_attrs.get(_MARK) for trial in study.get_trials(deepcopy=False)]
-    return [msgspec.json.decode(text, type=Trial) for text in kept if isinstance(text, str)]
+    try:
+        return [msgspec.json.decode(text, type=Trial) for text in kept if isinstance(text, str)]
+    except msgspec.MsgspecError as error:
+        raise InputError(f"a trial of the study is damaged ({error}): name another study with --study") from error
 
 
 def _frozen(trial: Trial, request: Request) -> optuna.trial.FrozenTrial:

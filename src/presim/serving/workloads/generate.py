@@ -17,6 +17,10 @@ Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
 _S = 1e9
 
 
+_MOST = 1 << 20  # tokens of a prompt or an answer
+_WIDEST = 100.0  # standard deviation over mean
+
+
 @dataclasses.dataclass(frozen=True)
 class Lengths:
     """Tokens: fixed, log-normal around a mean, or drawn from a file's numbers."""
@@ -24,7 +28,7 @@ class Lengths:
     mean: float
     spread: float = 0.0  # standard deviation over the mean; 0: fixed
     least: int = 1
-    most: int = 1 << 20
+    most: int = _MOST
     drawn_from: tuple[int, ...] = ()
     lowest: float = 1.0  # below 1: evenly between this part of the mean and the mean, as random-range-ratio
 
@@ -59,8 +63,10 @@ def lengths_of(word: str) -> Lengths:
         found = Lengths(float(mean), float(spread or 0))
     except ValueError:
         found = Lengths(0)
-    if found.mean < 1 or found.spread < 0:
-        raise InputError(f"a length is 1024, 1024~0.5 or a file of numbers, not {word!r}; correct it")
+    if not (1 <= found.mean <= _MOST and 0 <= found.spread <= _WIDEST):
+        raise InputError(
+            f"a length is 1024, 1024~0.5 or a file of numbers, not {word!r} (1 to {_MOST:,} tokens); correct it"
+        )
     return found
 
 

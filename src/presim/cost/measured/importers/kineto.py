@@ -10,6 +10,7 @@ import collections
 import gzip
 import json
 import statistics
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         trace = json.loads(raw)
         events = trace["traceEvents"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no trace of PyTorch's profiler: {error}") from error
     if not isinstance(events, list):
         raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list")

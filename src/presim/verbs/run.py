@@ -1,32 +1,28 @@
-"""What ``presim run`` and ``presim simulate`` do, from their options to all that reports are made of."""
+"""Capture a script or a launch command, and evaluate it (`presim run`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
-from presim.engine.options import Options
 from presim.errors import InputError
-from presim.options import ClusterOptions, EvaluationOptions, RunOptions
+from presim.options import ClusterOptions, RunOptions
 from presim.pipeline import Evaluation, evaluate
+from presim.verbs.target import changes_asked, chosen_cluster, engine_options
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.blocked import Blocked
     from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
-    from presim.changes import Changes
-    from presim.compose.compare import Agreement
-    from presim.compose.plan import Plan
     from presim.hardware import Gpu
-    from presim.hardware.cluster import Cluster, Node
+    from presim.hardware.cluster import Cluster
     from presim.result import Result
     from presim.trace.schema import Trace
-    from presim.trace.store import Job, JobManifest
 
 Progress = Callable[[str], None]  # is told what is being done
 
@@ -110,20 +106,14 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
     return evaluate(
         job.traces,
         target,
-        _engine_options(options),
+        engine_options(options),
         rank=job.reported,
         stands_for=job.stands_for,
         coverage=job.coverage,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
-        changes=_changes(options),
+        changes=changes_asked(options),
     )
-
-
-def _changes(options: EvaluationOptions) -> Changes:
-    from presim.changes import changes_of
-
-    return changes_of(options.bandwidth, options.stragglers, options.scale_op)
 
 
 def _launch(command: Sequence[str], module: bool) -> Launch:
@@ -152,15 +142,9 @@ def _target(launch: Launch, options: ClusterOptions) -> Cluster:
 
     asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
     shape = agreed(launch, asked, described=options.cluster is not None)
-    return _chosen(
+    return chosen_cluster(
         dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
     )
-
-
-def _chosen(options: ClusterOptions) -> Cluster:
-    from presim.hardware.choose import choose_cluster
-
-    return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
 
 
 def cluster_of_command(command: Sequence[str], options: RunOptions) -> Cluster:
@@ -182,21 +166,6 @@ def capture_command(
         CaptureError: the script cannot be run here, or left nothing to price.
     """
     return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
-
-
-def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
-    """The cluster that a saved job is simulated on: the options', completed by what was captured.
-
-    Raises:
-        InputError: there is no job, or no such cluster is known.
-    """
-    from presim.trace import store
-
-    return _cluster_of(store.load(directory).manifest, options)
-
-
-def _cluster_of(captured: JobManifest, options: EvaluationOptions) -> Cluster:
-    return _with_tables(_chosen(as_captured(options, captured)), options, captured)
 
 
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
@@ -252,173 +221,10 @@ def _capture(
 
     def simulator(blocked: Blocked) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
-        engine, as_it_came = _engine_options(options), 1.0
+        engine, as_it_came = engine_options(options), 1.0
         if engine.host_factor is None:  # as for a trace: what has no steps counts as it comes
             engine = dataclasses.replace(engine, host_factor=host_factor(True, server=target.node.host_factor))
             as_it_came = 1 / ORDINARY
         return LiveServer(target, engine, live=options.live, prices=prices, blocked=blocked, as_it_came=as_it_came)
 
     return capture(request, target, progress, simulator, forks)
-
-
-def _engine_options(options: EvaluationOptions) -> Options:
-    return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
-
-
-def compose_and_evaluate(
-    model: str,
-    plan: Plan,
-    options: EvaluationOptions,
-    *,
-    dtype: str = "bfloat16",
-    save: str | os.PathLike[str] | None = None,
-) -> Evaluation:
-    """Compose a training job from a model's graph and a plan, and evaluate it.
-
-    Raises:
-        InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
-    """
-    return _compose(model, plan, options, dtype=dtype, save=save)[0]
-
-
-def _compose(
-    model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
-) -> tuple[Evaluation, tuple[Trace, ...]]:
-    from presim.compose.compose import compose
-    from presim.cost.estimators import holds_prices
-    from presim.graph.take import open_graph
-    from presim.trace import store
-
-    if save is not None:
-        store.check_writable(save)
-    target = _chosen(options)
-    job = compose(open_graph(model, dtype), plan, target)
-    if save is not None:
-        store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
-    evaluation = evaluate(
-        job.traces,
-        target,
-        _engine_options(options),
-        stands_for=job.stands_for,
-        notes=job.notes,
-        prices=[folder for folder in options.price_folders if holds_prices(folder)],
-        composed=True,
-        changes=_changes(options),
-    )
-    return evaluation, job.traces
-
-
-def compose_like(
-    model: str,
-    directory: str | os.PathLike[str],
-    said: Mapping[str, object],
-    options: EvaluationOptions,
-    *,
-    plan_file: str | None = None,
-    dtype: str = "bfloat16",
-    save: str | os.PathLike[str] | None = None,
-) -> tuple[Evaluation, Agreement]:
-    """Compose what a saved job ran, on its cluster, and compare both.
-
-    The plan is read from the captured trace, then from ``plan_file``; what is ``said`` wins.
-
-    Raises:
-        InputError: there is no such job, the model cannot be traced, or the plan cannot be.
-    """
-    from presim.compose.compare import Figure, compare
-    from presim.compose.like import plan_of
-    from presim.compose.plan import read_plan
-    from presim.trace import store
-
-    job = store.load(directory)
-    plan = read_plan(plan_file, said, plan_of(job.traces[min(job.traces)], said))
-    theirs = evaluate_saved(directory, options).result
-    evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
-    mine = evaluation.result
-    figures = [
-        Figure("step time", "s", theirs.step_time_s or 0.0, mine.step_time_s or 0.0),
-        Figure("peak allocated", "bytes", theirs.memory.peak_allocated_bytes, mine.memory.peak_allocated_bytes),
-        Figure("peak reserved", "bytes", theirs.memory.peak_reserved_bytes, mine.memory.peak_reserved_bytes),
-    ]
-    return evaluation, compare(job.traces, {trace.manifest.rank: trace for trace in traces}, figures)
-
-
-def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:
-    """Evaluate a saved trace; what the options do not say is as it was captured.
-
-    Raises:
-        InputError: there is no trace, it does not fit the cluster, or no such cluster is known.
-    """
-    from presim.trace import store
-
-    job = store.load(directory)
-    captured = job.manifest
-    changes = _changes(options)
-    target = _cluster_of(captured, options)
-    traces, stands_for, scaled = _at_size(job, target.world_size)
-    return evaluate(
-        traces,
-        target,
-        _engine_options(options),
-        rank=options.rank,
-        stands_for=stands_for,
-        coverage=None if scaled else captured.coverage,
-        notes=[*scaled, *captured.notes],
-        prices=options.price_folders,
-        changes=changes,
-    )
-
-
-def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
-    """A job's traces at a world size, who stands for whom, and what a reader should know of it."""
-    from presim.trace.rescale import at_world_size
-
-    traces = [job.traces[number] for number in sorted(job.traces)]
-    if world_size == job.manifest.world_size:
-        return traces, job.manifest.others(), []
-    return at_world_size(traces, job.manifest.others(), world_size)
-
-
-def as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
-    """The options, completed by the cluster that was captured for; a cluster's file says all by itself."""
-    if options.cluster:
-        return options
-    gpus_per_node, world_size = options.gpus_per_node, options.world_size
-    if not any((options.nodes, gpus_per_node, world_size)):
-        gpus_per_node = min(captured.gpus_per_node, captured.world_size)
-    if not (options.nodes and gpus_per_node):
-        world_size = world_size or captured.world_size
-    completed = dataclasses.replace(
-        options, gpu=options.gpu or _again("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
-    )
-    if completed.gpu != captured.gpu:
-        return completed  # with the node and fabric that are usual for it
-    completed = dataclasses.replace(completed, node=options.node or _again("node", captured))
-    if completed.node != captured.node:
-        return completed
-    return dataclasses.replace(completed, fabric=options.fabric or _again("fabric", captured))
-
-
-def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:
-    """With what the file of the captured cluster said of its collectives, where no part of it is another."""
-    import msgspec
-
-    parts = (cluster.gpu.id, cluster.node.id, cluster.fabric.id)
-    if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
-        return cluster
-    said = captured.cluster_tables
-    return msgspec.structs.replace(cluster, nccl=said.nccl, collectives=said.collectives)
-
-
-def _again(part: str, captured: JobManifest) -> str | None:
-    """The id of a part of the captured cluster; None where an older trace does not say."""
-    from presim.hardware import Gpu, catalogue
-    from presim.hardware.cluster import Fabric, Node
-
-    kinds: dict[str, type[Gpu | Node | Fabric]] = {"gpu": Gpu, "node": Node, "fabric": Fabric}
-    name: str = getattr(captured, part)
-    if name and name not in catalogue.ids(kinds[part]):
-        raise InputError(
-            f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
-        )
-    return name or None

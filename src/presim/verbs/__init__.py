@@ -1,0 +1,1 @@
+"""What the verbs that predict do, from their options to all that reports are made of: one module a verb."""

@@ -1,0 +1,95 @@
+"""Compose a training job from a model and a plan, and evaluate it (`presim compose`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from presim.options import EvaluationOptions
+from presim.pipeline import Evaluation, evaluate
+from presim.verbs.simulate import evaluate_saved
+from presim.verbs.target import as_captured, changes_asked, chosen_cluster, engine_options
+
+if TYPE_CHECKING:
+    from presim.compose.compare import Agreement
+    from presim.compose.plan import Plan
+    from presim.trace.schema import Trace
+
+
+def compose_and_evaluate(
+    model: str,
+    plan: Plan,
+    options: EvaluationOptions,
+    *,
+    dtype: str = "bfloat16",
+    save: str | os.PathLike[str] | None = None,
+) -> Evaluation:
+    """Compose a training job from a model's graph and a plan, and evaluate it.
+
+    Raises:
+        InputError: the model cannot be traced, the plan cannot be, or no such cluster is known.
+    """
+    return _compose(model, plan, options, dtype=dtype, save=save)[0]
+
+
+def _compose(
+    model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
+) -> tuple[Evaluation, tuple[Trace, ...]]:
+    from presim.compose.compose import compose
+    from presim.cost.estimators import holds_prices
+    from presim.graph.take import open_graph
+    from presim.trace import store
+
+    if save is not None:
+        store.check_writable(save)
+    target = chosen_cluster(options)
+    job = compose(open_graph(model, dtype), plan, target)
+    if save is not None:
+        store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
+    evaluation = evaluate(
+        job.traces,
+        target,
+        engine_options(options),
+        stands_for=job.stands_for,
+        notes=job.notes,
+        prices=[folder for folder in options.price_folders if holds_prices(folder)],
+        composed=True,
+        changes=changes_asked(options),
+    )
+    return evaluation, job.traces
+
+
+def compose_like(
+    model: str,
+    directory: str | os.PathLike[str],
+    said: Mapping[str, object],
+    options: EvaluationOptions,
+    *,
+    plan_file: str | None = None,
+    dtype: str = "bfloat16",
+    save: str | os.PathLike[str] | None = None,
+) -> tuple[Evaluation, Agreement]:
+    """Compose what a saved job ran, on its cluster, and compare both.
+
+    The plan is read from the captured trace, then from ``plan_file``; what is ``said`` wins.
+
+    Raises:
+        InputError: there is no such job, the model cannot be traced, or the plan cannot be.
+    """
+    from presim.compose.compare import Figure, compare
+    from presim.compose.like import plan_of
+    from presim.compose.plan import read_plan
+    from presim.trace import store
+
+    job = store.load(directory)
+    plan = read_plan(plan_file, said, plan_of(job.traces[min(job.traces)], said))
+    theirs = evaluate_saved(directory, options).result
+    evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
+    mine = evaluation.result
+    figures = [
+        Figure("step time", "s", theirs.step_time_s or 0.0, mine.step_time_s or 0.0),
+        Figure("peak allocated", "bytes", theirs.memory.peak_allocated_bytes, mine.memory.peak_allocated_bytes),
+        Figure("peak reserved", "bytes", theirs.memory.peak_reserved_bytes, mine.memory.peak_reserved_bytes),
+    ]
+    return evaluation, compare(job.traces, {trace.manifest.rank: trace for trace in traces}, figures)

@@ -1,0 +1,104 @@
+"""The cluster that a verb predicts for, and the settings of its simulation, from the options."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.options import ClusterOptions, EvaluationOptions
+
+if TYPE_CHECKING:
+    from presim.changes import Changes
+    from presim.hardware.cluster import Cluster
+    from presim.trace.store import JobManifest
+
+
+def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Cluster:
+    """The cluster that a saved job is simulated on: the options', completed by what was captured.
+
+    Raises:
+        InputError: there is no job, or no such cluster is known.
+    """
+    from presim.trace import store
+
+    return cluster_of_captured(store.load(directory).manifest, options)
+
+
+def cluster_of_captured(captured: JobManifest, options: EvaluationOptions) -> Cluster:
+    """The cluster that a saved job is simulated on: what the options leave open is as it was captured."""
+    return _with_tables(chosen_cluster(as_captured(options, captured)), options, captured)
+
+
+def chosen_cluster(options: ClusterOptions) -> Cluster:
+    """The cluster that the options alone describe.
+
+    Raises:
+        InputError: no such cluster is known.
+    """
+    from presim.hardware.choose import choose_cluster
+
+    return choose_cluster(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)})
+
+
+def as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
+    """The options, completed by the cluster that was captured for; a cluster's file says all by itself."""
+    if options.cluster:
+        return options
+    gpus_per_node, world_size = options.gpus_per_node, options.world_size
+    if not any((options.nodes, gpus_per_node, world_size)):
+        gpus_per_node = min(captured.gpus_per_node, captured.world_size)
+    if not (options.nodes and gpus_per_node):
+        world_size = world_size or captured.world_size
+    completed = dataclasses.replace(
+        options, gpu=options.gpu or _again("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
+    )
+    if completed.gpu != captured.gpu:
+        return completed  # with the node and fabric that are usual for it
+    completed = dataclasses.replace(completed, node=options.node or _again("node", captured))
+    if completed.node != captured.node:
+        return completed
+    return dataclasses.replace(completed, fabric=options.fabric or _again("fabric", captured))
+
+
+def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:
+    """With what the file of the captured cluster said of its collectives, where no part of it is another."""
+    import msgspec
+
+    parts = (cluster.gpu.id, cluster.node.id, cluster.fabric.id)
+    if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
+        return cluster
+    said = captured.cluster_tables
+    return msgspec.structs.replace(cluster, nccl=said.nccl, collectives=said.collectives)
+
+
+def _again(part: str, captured: JobManifest) -> str | None:
+    """The id of a part of the captured cluster; None where an older trace does not say."""
+    from presim.hardware import Gpu, catalogue
+    from presim.hardware.cluster import Fabric, Node
+
+    kinds: dict[str, type[Gpu | Node | Fabric]] = {"gpu": Gpu, "node": Node, "fabric": Fabric}
+    name: str = getattr(captured, part)
+    if name and name not in catalogue.ids(kinds[part]):
+        raise InputError(
+            f"the trace was captured for a {part} of your own, {name!r}: name its file again with --{part} or --cluster"
+        )
+    return name or None
+
+
+def engine_options(options: EvaluationOptions) -> Options:
+    """The settings of the simulation."""
+    return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
+
+
+def changes_asked(options: EvaluationOptions) -> Changes:
+    """The what-if changes of hardware and prices.
+
+    Raises:
+        InputError: one of them cannot be read.
+    """
+    from presim.changes import changes_of
+
+    return changes_of(options.bandwidth, options.stragglers, options.scale_op)

@@ -1,0 +1,93 @@
+"""Surroundings that go wrong: a full disk, no home, little memory, a clock that jumps, two calls at once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from presim.cli import main
+from support.command import COMMAND, environment, presim
+from support.reliability.campaign import run_quietly
+from support.reliability.kinds import KINDS
+
+SIMULATE = ("simulate", "job", "--json", "r.json", "-q")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a saved job, cases and budgets."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        for name in ("cases", "budgets"):
+            next(kind for kind in KINDS if kind.name == name).make(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "verb", ["simulate job --html r.html -q", "simulate job --json r.json -q", "report r0.json --html r.html"]
+)
+def test_a_full_disk_is_told_and_nothing_is_left(folder: Path, verb: str) -> None:
+    main.run(["simulate", str(folder / "job"), "--json", str(folder / "r0.json"), "-q"])
+    before = set(folder.rglob("*"))
+    ended = presim(*verb.split(), cwd=folder, limit_kib=1)
+    assert ended.returncode == 2
+    assert "cannot write" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert set(folder.rglob("*")) == before
+
+
+def test_without_a_home_and_a_cache_verbs_work(folder: Path) -> None:
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/nonexistent/place")
+    ended = presim(*SIMULATE, cwd=folder, **nowhere)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_gigabyte_of_memory_is_enough_to_simulate(folder: Path) -> None:
+    words = ["bash", "-c", 'ulimit -v 1048576; exec "$@"', "bash", *COMMAND, *SIMULATE]
+    variables = environment({"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"})
+    ended = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_bytes_do_not_depend_on_hash_seed_threads_or_language(folder: Path) -> None:
+    settings = (
+        {"PYTHONHASHSEED": "1", "LC_ALL": "C"},
+        {"PYTHONHASHSEED": "2", "LC_ALL": "C.UTF-8", "NUMBA_NUM_THREADS": "1", "TZ": "Asia/Tokyo"},
+    )
+    found = set()
+    for variables in settings:
+        assert presim(*SIMULATE, cwd=folder, **variables).returncode == 0
+        found.add((folder / "r.json").read_bytes())
+    assert len(found) == 1
+
+
+def test_a_clock_that_jumps_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backwards by a day at every second look; monotonic clocks never do."""
+    jumps = itertools.cycle([0.0, -86_400.0])
+    real = time.time
+    words = ["validate", "cases.csv", "--out", "p.csv"]
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+        code, _ = run_quietly(words, folder)
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    jumped = (folder / "p.csv").read_bytes()
+    (folder / "p.csv").unlink()
+    assert presim(*words, cwd=folder).returncode == 0
+    assert (folder / "p.csv").read_bytes() == jumped
+
+
+def test_two_calls_at_once_leave_one_whole_result(folder: Path) -> None:
+    running = [subprocess.Popen([*COMMAND, *SIMULATE], cwd=folder, env=environment({})) for _ in range(2)]
+    assert [process.wait(timeout=300) for process in running] == [0, 0]
+    json.loads((folder / "r.json").read_text())
+    assert not list(folder.glob(".presim-*"))

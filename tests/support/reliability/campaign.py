@@ -1,0 +1,156 @@
+"""The campaign: every kind of file is broken many times, and each time the verb must end well.
+
+It ends well with an exit code of `presim.errors.ExitCode` other than BUG, no traceback, at most one sentence for what
+cannot be used, every output whole or absent, no temporary file left, and within a time and a memory limit. Each call
+runs in a fork of its own, so that one cannot spoil the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from presim.cli import main
+from support.reliability.kinds import Kind
+from support.reliability.mutate import mutate
+
+SECONDS = 60
+MEMORY_BYTES = 6 << 30  # address space beyond what the process has already
+_GOOD = {0, 2, 3, 4, 5, 6, 7}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How one call ended: its exit code, what it printed to standard error, and what is wrong with it, if anything."""
+
+    code: int
+    errors: str
+    wrong: str = ""
+
+
+def called(arguments: Sequence[str], folder: Path) -> Outcome:
+    """Run a command line in a fork, in a folder."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _child(arguments, folder, writing)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        text = pipe.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        reason = f"takes more than {SECONDS} s" if name == "SIGALRM" else f"killed by {name}"
+        return Outcome(-1, text, reason)
+    return judged(os.WEXITSTATUS(status), text)
+
+
+def _child(arguments: Sequence[str], folder: Path, writing: int) -> None:
+    """Never returns: leaves with the exit code of the command line."""
+    code = 1
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
+        signal.alarm(SECONDS)
+        code, errors = run_quietly(arguments, folder)
+        os.write(writing, errors[-60_000:])
+    finally:
+        os._exit(code)
+
+
+def run_quietly(arguments: Sequence[str], folder: Path) -> tuple[int, bytes]:
+    """Run a command line here, for a fork that ends behind it: the exit code, and what went to standard error."""
+    os.chdir(folder)
+    errors = io.BytesIO()
+    sys.stdout, sys.stderr = (io.TextIOWrapper(where, "utf-8", "backslashreplace") for where in (io.BytesIO(), errors))
+    try:
+        code = main.run(list(arguments))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 2
+    except BaseException:  # noqa: BLE001
+        code = 1
+        sys.stderr.write(traceback.format_exc())
+    sys.stderr.flush()
+    return code, errors.getvalue()
+
+
+def judged(code: int, errors: str) -> Outcome:
+    """What is wrong with the end of a call."""
+    if "Traceback (most recent call last)" in errors:
+        return Outcome(code, errors, "traceback: " + errors.strip().splitlines()[-1][:200])
+    if code not in _GOOD:
+        return Outcome(code, errors, f"exit code {code}")
+    said = [line for line in errors.splitlines() if line.startswith(("presim: ", "Error: "))]
+    if code == 2 and len(said) != 1:
+        return Outcome(code, errors, f"{len(said)} sentences beside exit code 2")
+    return Outcome(code, errors)
+
+
+def broken_calls(kind: Kind, count: int, folder: Path) -> Iterator[tuple[str, Outcome]]:
+    """Break a kind's file ``count`` times; yields the mutation's seed and names, and how the verb took it."""
+    good = folder / "good"
+    good.mkdir(parents=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        file = kind.make(good)
+    original, place = file.read_bytes(), file.relative_to(good)
+    check = attempt(kind, good, place, original, folder / "check")
+    if check.wrong or check.code not in (0, 4, 7):
+        raise RuntimeError(f"the good {kind.name} is refused: {check.code} {check.wrong} {check.errors}")
+    for number in range(count):
+        seed = f"{kind.name} {number}"
+        data, names = mutate(original, seed)
+        yield f"{seed} ({names})", attempt(kind, good, place, data, folder / "bad")
+
+
+def attempt(kind: Kind, good: Path, place: Path, data: bytes, folder: Path) -> Outcome:
+    """One call with a file's other content; the folder is fresh and removed again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(good, folder / "in")
+    (folder / "out").mkdir()
+    (folder / "in" / place).write_bytes(data)
+    before = _files(folder / "in")
+    outcome = called(kind.command.format(file=place).split(), folder / "in")
+    wrong = outcome.wrong or _half_written(folder / "out", outcome.code)
+    wrong = wrong or _changed(before, _files(folder / "in"), kind)
+    shutil.rmtree(folder)
+    return dataclasses.replace(outcome, wrong=wrong)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _changed(before: dict[str, bytes], after: dict[str, bytes], kind: Kind) -> str:
+    if kind.name == "study":  # it is written to
+        return ""
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return f"inputs changed: {', '.join(changed)}" if changed else ""
+
+
+def _half_written(folder: Path, code: int) -> str:
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            continue
+        if path.name.startswith(".") or path.suffix in (".tmp", ".part"):
+            return f"temporary file left: {path.name}"
+        if not path.stat().st_size:
+            return f"empty output: {path.name}"
+        if path.suffix == ".json":
+            try:
+                json.loads(path.read_text())
+            except ValueError:
+                return f"output is no JSON: {path.name}"
+        if code == 2 and path.suffix in (".json", ".html", ".svg"):
+            return f"output beside exit code 2: {path.name}"
+    return ""
