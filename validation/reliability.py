@@ -30,8 +30,8 @@ _HEAD = """# Reliability: broken files and wrong command lines
 
 {files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly:
 with a traceback, an undocumented exit code, no sentence or several, a half-written output, more than a minute, or more
-than 6 GiB. Made by `validation/reliability.py`; a sample runs in `tests/reliability`, with kills at every change of the file
-system and with full disks, no home, little memory and clocks that jump.
+than 6 GiB. Made by `validation/reliability.py`; a sample runs in `tests/reliability`, with kills at every change of the
+file system and with full disks, no home, little memory and clocks that jump.
 
 | input | verb | calls | refused with a sentence | usable all the same | ended badly |
 |---|---|---:|---:|---:|---|
