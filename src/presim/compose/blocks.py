@@ -141,7 +141,8 @@ class Blocks:
         ]
         is_dying = is_named & at_last & ~stays[place] & ~np.concatenate([*kept, np.zeros(0, np.bool_)])
         is_saved = is_named & ~at_last & is_backward[last[place]]
-        return (is_dying * _DIES + is_saved * _SAVED).astype(np.uint8)
+        uses: NDArray[np.uint8] = (is_dying * _DIES + is_saved * _SAVED).astype(np.uint8)
+        return uses
 
     def _placed(self, run: Run, uses: NDArray[np.uint8]) -> tuple[Template, str]:
         segment = self._graph.segments[run.segment]
