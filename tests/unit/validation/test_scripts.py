@@ -105,6 +105,7 @@ BAD = [
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),
     ("validation/attention", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("validation/attention", ("validation/papers/attention.csv",), "a row has no library_version; each needs gpu, lib"),
     ("validation/fit_attention", ("gb300", "fp8", "{tmp}/no.csv"), "{tmp}/no.csv cannot be read (No such file"),
