@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from presim.field_docs import doc
+from presim.figures.energy import Energy, PowerPart
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
@@ -23,6 +24,7 @@ __all__ = [
     "Connecting",
     "Coverage",
     "Draws",
+    "Energy",
     "Estimate",
     "Flops",
     "Held",
@@ -32,6 +34,7 @@ __all__ = [
     "MemoryTimeline",
     "Module",
     "Operator",
+    "PowerPart",
     "Provenance",
     "Rank",
     "ReadBack",
@@ -90,3 +93,4 @@ class Result(msgspec.Struct, frozen=True):
     not_modelled: Annotated[list[str], doc("What the figures leave out, as sentences.")]
     notes: Annotated[list[str], doc("What a reader should know, as sentences.")]
     draws: Annotated[Draws | None, doc("The step time over several draws of experts; null where one was made.")] = None
+    energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
