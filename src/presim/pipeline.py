@@ -223,6 +223,7 @@ def device_of(
         slowdown=slowdown,
         calls=options.calls,
         launch_latency_ns=options.launch_latency_ns,
+        power_w=gpu.power_w,
     )
 
 

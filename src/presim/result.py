@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from presim.field_docs import doc
+from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
@@ -24,6 +25,7 @@ __all__ = [
     "Connecting",
     "Coverage",
     "Draws",
+    "Energy",
     "Estimate",
     "EveryRank",
     "Flops",
@@ -34,6 +36,7 @@ __all__ = [
     "MemoryTimeline",
     "Module",
     "Operator",
+    "PowerPart",
     "Provenance",
     "Rank",
     "ReadBack",
@@ -96,3 +99,4 @@ class Result(msgspec.Struct, frozen=True):
     every_rank: Annotated[
         EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
     ] = None
+    energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None

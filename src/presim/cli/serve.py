@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from presim.serving.workloads.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
+_EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
     click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
     click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
@@ -21,9 +22,16 @@ ENGINE = (
     ),
     click.option("--ep", is_flag=True, help="Experts whole on their ranks, instead of cut."),
     click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Type of the weights."),
-    click.option("--expert-weights", type=_WEIGHTS, help="Type of experts' weights; default: as --weights."),
+    click.option("--expert-weights", type=_EXPERTS, help="Type of experts' weights; default: as --weights."),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
+    ),
+    click.option(
+        "--kernels",
+        type=click.Choice(("vllm", "sglang", "trtllm")),
+        default="vllm",
+        show_default=True,
+        help="Whose kernels compute the experts.",
     ),
     click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="As vLLM's."),
     click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="As vLLM's."),
@@ -32,6 +40,12 @@ ENGINE = (
     ),
     click.option("--max-model-len", type=click.IntRange(1), help="As vLLM's; default: the model's."),
     click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
+    click.option(
+        "--scheduler-recv-interval",
+        type=click.IntRange(1),
+        default=1,
+        help="SGLang's: steps between looks.",
+    ),
     click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="As vLLM's."

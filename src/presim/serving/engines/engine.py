@@ -44,6 +44,7 @@ class Limits:
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     pipeline_parallel_size: int = 1
+    scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
 
     def __post_init__(self) -> None:
         """Refuse what no engine would start with."""

@@ -14,6 +14,7 @@ from presim.serving.fast.state import (
     BY_PRIORITY,
     CACHING,
     KNOBS,
+    LISTEN,
     LONG,
     MAX_LEN,
     MAX_SEQS,
@@ -95,10 +96,25 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
     budget, preempted = schedule_running(p, s, replica, slot)
-    if preempted == 0:
+    if preempted == 0 and listens(p, s, replica):
         schedule_waiting(p, s, replica, slot, budget, now)
     after_schedule(p, s, replica, slot)
     return preempted
+
+
+def listens(p: Program, s: State, replica: int) -> bool:
+    """Whether this step looks at what waits: always in vLLM, every so many steps of decodes where it is set so.
+
+    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step that held a prompt counts as many.
+    """
+    interval = p.knobs[replica * KNOBS + LISTEN]
+    if interval <= 1:
+        return True
+    s.unheard[replica] += 1
+    if s.n_running[replica] > 0 and s.unheard[replica] < interval:
+        return False
+    s.unheard[replica] = 0
+    return True
 
 
 def threshold(p: Program, s: State, replica: int) -> int:
@@ -226,6 +242,7 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
         s.running[p.row_base[replica] + s.n_running[replica]] = item
         s.n_running[replica] += 1
         add_to_batch(p, s, replica, slot, item, tokens)
+        s.unheard[replica] = p.knobs[replica * KNOBS + LISTEN]
         item = following
 
 

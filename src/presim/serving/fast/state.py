@@ -30,7 +30,8 @@ COST = 13  # which table of times
 ROLE = 14  # ANY, PREFILL, DECODE
 BORN = 15  # when it serves its first request, ns
 GONE = 16  # when it takes no more requests, ns
-KNOBS = 17
+LISTEN = 17  # steps between looks at what arrived while there is work; 1: before each
+KNOBS = 18
 
 ANY = 0
 PREFILL = 1
@@ -173,6 +174,7 @@ class State(NamedTuple):
     action: Column
     clock: Column  # of its host
     step: Column  # schedule() calls
+    unheard: Column  # of them since it looked at what arrived, where LISTEN is above 1
     head: Column  # first waiting request
     tail: Column
     waiting: Column

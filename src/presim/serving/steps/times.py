@@ -18,11 +18,12 @@ from presim.hardware import Cluster
 from presim.serving.engines.engine import GRID, Limits, StepTimes
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import layers
+from presim.serving.steps import experts, layers
+from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Gemm, GroupedGemm, Signature
+from presim.trace.signatures import Collective, Gemm, Signature
 
 Floats = NDArray[np.float64]
 
@@ -102,6 +103,7 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
         policy=plan.policy,
         enable_prefix_caching=plan.prefix_caching,
         pipeline_parallel_size=plan.pp,
+        scheduler_recv_interval=plan.scheduler_recv_interval,
     )
 
 
@@ -120,24 +122,25 @@ class Pricer:
     def price(self, works: Sequence[layers.Work]) -> None:
         """Have these known."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
-        signatures: list[Signature] = []
-        for work in fresh:
-            signatures.append(self._signature(work))
-        prices, _ = self.chain.price_all(signatures, self.groups, self.cluster)
-        for work, price in zip(fresh, prices):
+        plain = [work for work in fresh if not isinstance(work, Routed)]
+        prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
+        for work, price in zip(plain, prices):
             ns, origin = float(price.duration_ns), price.origin.name.lower()
             if isinstance(work, layers.Reduce):
                 ranks = self.groups[0 if work.over == "tp" else 1].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
+        for work in fresh:
+            if isinstance(work, Routed):
+                typed = dataclasses.replace(work, weights=experts.kind_of(work.weights, self.cluster.gpu))
+                ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+                self.known[work] = ns, "learned", width
 
     def _slower(self, work: layers.Work) -> float:
-        if isinstance(work, GroupedGemm):
-            return slower(self.cluster, "experts", self.plan.of_experts)
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
         return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
-    def _signature(self, work: layers.Work) -> Signature:
+    def _signature(self, work: Signature | layers.Reduce) -> Signature:
         if isinstance(work, layers.Reduce):
             return Collective("all_reduce", max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
         return work
