@@ -67,10 +67,18 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [
         _norm(tokens, model.hidden),
         *product(tokens, width, model.hidden, plan.weights),
+        *(_whole_norms(tokens, (heads + kv_heads) * model.head_dim) if model.whole_norms else ()),
         rope,
         store,
         *product(tokens, model.hidden, heads * model.head_dim, plan.weights, quantises=True),
     ]
+
+
+def _whole_norms(tokens: int, width: int) -> list[Work]:
+    """Norms of queries and keys over the heads of all ranks: sums of squares, their all-reduce, and scaling."""
+    moved = 2 * tokens * width
+    sums = _elementwise(moved, 8 * tokens, "sums of squares")
+    return [sums, Reduce(8 * tokens, "tp"), _elementwise(moved, moved, "scale")]
 
 
 def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
