@@ -25,7 +25,7 @@ _WAVES = 6  # times that all seats are taken while the largest throughput is mea
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
-    "Speculative decoding, LoRA, structured output and encoders are not modelled.",
+    "LoRA, structured output and encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
     "Experts and data-parallel ranks are taken to be evenly loaded.",
 )
@@ -98,6 +98,8 @@ class Prediction:
         if refused:
             longest = self.deployment.engine.limits.max_model_len
             said.append(f"{refused} requests are longer than the engine takes ({longest} tokens) and were refused.")
+        if self.deployment.engine.plan.drafting is not None:
+            said.append(self.deployment.engine.plan.drafting.text)
         if self.overloaded:
             rate = summary(self.workload)["request_rate"]
             said.append(

@@ -151,14 +151,16 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
 
 
-def attention(model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str) -> Attention:
-    """One layer's attention of so many sequences alike."""
+def attention(
+    model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str, *, decode: bool
+) -> Attention:
+    """One layer's attention of so many sequences alike; a decode has more queries where tokens are drafted."""
     heads = model.heads // plan.tp
-    dtype = "float8_e4m3fn" if plan.cache == "fp8" and queries == 1 else _HALF
+    dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
     keys = max(keys, queries)
     if model.latent is not None:
         latent = model.latent
-        if queries > 1:
+        if not decode:
             dims = (heads, heads, latent.nope + latent.rope, latent.value)
         else:
             dims = (heads, 1, latent.rank + latent.rope, latent.rank)
