@@ -21,7 +21,18 @@ from presim.trace.schema import Trace
 from support import workloads
 
 # What a verb takes besides: what to run or read, and where the result goes.
-BESIDE = {"script", "args", "directory", "json_file", "perfetto", "memory_snapshot", "chakra", "html", "quiet"}
+BESIDE = {
+    "script",
+    "args",
+    "directory",
+    "json_file",
+    "perfetto",
+    "memory_snapshot",
+    "chakra",
+    "kineto",
+    "html",
+    "quiet",
+}
 OWN_NODE = """
 base = "hgx-h100"
 default_fabric = "ethernet-100"

@@ -79,6 +79,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "saved_jobs",
+    "sources",
     "view",
     "explain",
     "changes",

@@ -94,6 +94,8 @@ _FLEET = (
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="What `presim calibrate` found."),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
+    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
+    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
     click.option(
         "--slo-percentile", type=click.FloatRange(0, 100), default=99.0, show_default=True, help="That keeps it."
     ),
@@ -140,6 +142,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     """
     from presim.errors import ExitCode
     from presim.serving.answer import metrics, record
+    from presim.serving.answer.cost import Prices
     from presim.serving.deployments.deployment import predict
 
     outputs = {
@@ -148,6 +151,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
+    prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
     deployment = _deployment(model, gpu, node, fabric, options)
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"])
@@ -158,17 +162,17 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     if outputs["html"]:
         from presim.serving.answer import page
 
-        page.write(prediction, outputs["html"])
+        page.write(prediction, outputs["html"], prices)
     if outputs["perfetto"]:
         from presim.serving.answer import timeline
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        deliver(record.encode(prediction, each=outputs["detailed"]), outputs["json_file"])
+        deliver(record.encode(prediction, each=outputs["detailed"], prices=prices), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
         from rich.console import Console
 
-        Console(highlight=False).print(record.screen(prediction))
+        Console(highlight=False).print(record.screen(prediction, prices))
     return int(ExitCode.STANDS)
 
 
