@@ -15,7 +15,7 @@ from presim.search.objectives import OBJECTIVES, Objective
 from presim.search.request import Request
 from presim.search.study import Answer, Confirmation, Confirmed, overlapping, ranked
 from presim.search.trials.job import Reply
-from presim.search.trials.trial import Trial
+from presim.search.trials.trial import Figures, Trial
 
 Capture = Callable[[Request, Trial, Path], tuple[str, Reply]]
 
@@ -36,8 +36,22 @@ def confirm(
         for place, trial in enumerate(chosen, 1):
             progress(f"capturing {place} of {len(chosen)}")
             framework, reply = take(request, trial, Path(folder, str(trial.number)))
-            found.append(Confirmed(number=trial.number, framework=framework, figures=reply.figures, words=reply.words))
+            found.append(
+                Confirmed(
+                    number=trial.number,
+                    framework=framework,
+                    figures=_with_tokens(reply.figures, trial),
+                    words=reply.words,
+                )
+            )
     return _ranked(request, answer, found)
+
+
+def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
+    """With the tokens of the plan's step where the capture saw none: it is the same plan."""
+    if figures is None or figures.tokens_per_step is not None or trial.figures is None:
+        return figures
+    return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
 
 
 def _ranked(request: Request, answer: Answer, found: Sequence[Confirmed]) -> Answer:
