@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.plan import Plan
     from presim.serving.workloads.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
@@ -54,6 +55,18 @@ ENGINE = (
         "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
     ),
     click.option("--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As vLLM's."),
+    click.option(
+        "--speculative",
+        type=click.Choice(("mtp", "eagle", "draft", "ngram")),
+        help="Draft tokens: by the model's own module, an EAGLE head, a smaller model, or from the text.",
+    ),
+    click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="For each decode."),
+    click.option(
+        "--acceptance",
+        type=click.FloatRange(0, 1),
+        help="Probability that a drafted token is accepted; default: mtp 0.85, eagle and draft 0.7, ngram 0.3.",
+    ),
+    click.option("--draft-model", metavar="MODEL", help="Of --speculative draft."),
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="No CUDA graphs."),
 )
 _LOAD = (
@@ -233,13 +246,11 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     from presim.hardware.choose import choose_cluster
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
-    from presim.serving.plan import Plan
     from presim.serving.steps import overheads
     from presim.serving.steps.times import build
 
-    fields = {field.name for field in dataclasses.fields(Plan)}
-    plan = Plan(**{name: options.pop(name) for name in list(options) if name in fields})
     shape = find(model)
+    plan = plan_of(options)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
@@ -250,6 +261,22 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     first = options["prefill_replicas"]
     prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
     return Deployment(engine(plan), options["replicas"], options["router"], prefill, first)
+
+
+def plan_of(options: dict[str, Any]) -> Plan:
+    """Take what `ENGINE` gives out of options, as a plan."""
+    import dataclasses
+
+    from presim.serving.drafting import drafting_of
+    from presim.serving.model import find
+    from presim.serving.plan import Plan
+
+    fields = {field.name for field in dataclasses.fields(Plan)}
+    said = {name: options.pop(name) for name in list(options) if name in fields}
+    method, tokens, likely, name = (
+        options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
+    )
+    return Plan(**said, drafting=drafting_of(method, tokens, likely, find(name) if name else None))
 
 
 def _workload(options: dict[str, Any]) -> Workload:

@@ -28,35 +28,36 @@ def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
     """Energy with its range, and money where there are prices; all figures are None where nothing was served."""
     figures, gpus = prediction.figures, prediction.deployment.gpus
     limit = prediction.deployment.engine.cluster.gpu.power_w
-    output, every = figures["output_throughput"], figures["total_token_throughput"]
-    watts = dict.fromkeys(("low", "share", "high"))
-    if limit and output:
-        watts = {end: _watts(prediction.inside, limit, end) * gpus for end in watts}
+    output, every = float(figures["output_throughput"]), float(figures["total_token_throughput"])
 
-    def energy(end: str, rate: float) -> float | None:
-        return None if watts[end] is None else watts[end] / rate * 1e6 / _J_PER_KWH
+    def kwh(end: str, rate: float) -> float | None:
+        if not limit or not rate:
+            return None
+        return _watts(prediction.inside, limit, end) * gpus / rate * 1e6 / _J_PER_KWH
 
-    kwh = energy("share", output)
     hours = gpus / output * 1e6 / 3600 if output else None
+    energy = kwh("share", output)
     return {
-        "watts": watts["share"],
-        "kWh_per_million_output_tokens": kwh,
-        "kWh_per_million_output_tokens_range": [energy("low", output), energy("high", output)],
-        "kWh_per_million_tokens": energy("share", every),
+        "watts": _watts(prediction.inside, limit, "share") * gpus if limit and output else None,
+        "kWh_per_million_output_tokens": energy,
+        "kWh_per_million_output_tokens_range": [kwh("low", output), kwh("high", output)],
+        "kWh_per_million_tokens": kwh("share", every),
         "gpu_hours_per_million_output_tokens": hours,
-        "money_per_million_output_tokens": None
-        if prices.gpu_hour is None or hours is None
-        else hours * prices.gpu_hour,
-        "energy_money_per_million_output_tokens": None if prices.kwh is None or kwh is None else kwh * prices.kwh,
+        "money_per_million_output_tokens": _product(hours, prices.gpu_hour),
+        "energy_money_per_million_output_tokens": _product(energy, prices.kwh),
         "price_per_gpu_hour": prices.gpu_hour,
         "price_per_kwh": prices.kwh,
     }
 
 
+def _product(amount: float | None, price: float | None) -> float | None:
+    return None if amount is None or price is None else amount * price
+
+
 def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
     """Mean power of a GPU with its part of the node, with one end of the shares."""
-    busy = min(inside["device_busy"], 1.0)
-    prefill = busy * inside["time_in_steps_with_prefill"]
+    busy = min(float(inside["device_busy"]), 1.0)
+    prefill = busy * float(inside["time_in_steps_with_prefill"])
     spent = {"compute": prefill, "memory": busy - prefill, "idle": 1 - busy, "node": 1.0}
     return limit * sum(part * float(getattr(shares()[name], end)) for name, part in spent.items())
 
