@@ -148,12 +148,12 @@ def page(found: Sequence[Group], predictions: Path, files: Sequence[str]) -> str
         (
             "# Choosing a plan: predicted beside measured",
             "",
-            f"`validation/choices.py {' '.join(files)}`, {datetime.date.today()}, on step times of `{predictions.name}`.",
-            "A group is a published sweep over plans of one model on one machine with one global batch. Regret is how much",
-            "slower, as measured, the plan that presim ranks first is than the fastest one.",
+            f"`validation/choices.py {' '.join(files)}`, {datetime.date.today()}, on `{predictions.name}`. A group is a published",
+            "sweep over plans of one model on one machine with one global batch. Regret is how much slower, as measured,",
+            "the plan that presim ranks first is than the fastest one.",
             "",
-            f"The goal of at most {GOAL:.0%} in the median {held}: {percent(regret)}. presim ranks the fastest plan first in "
-            f"{sum(group.regret == 0 for group in found)} of {len(found)} groups.",
+            f"The goal of at most {GOAL:.0%} in the median {held}: {percent(regret)}. presim ranks the fastest plan first",
+            f"in {sum(group.regret == 0 for group in found)} of {len(found)} groups.",
             f"{most[0]} has {len(most[1])} of them.",
             "",
             markdown(headings, rows),
