@@ -83,6 +83,7 @@ CLIENTS = {
     "view",
     "explain",
     "changes",
+    "mixed_clusters",
     "cli",
     "search",
     "validation",
