@@ -84,6 +84,7 @@ CLIENTS = {
     "view",
     "explain",
     "changes",
+    "mixed_clusters",
     "cli",
     "search",
     "validation",
