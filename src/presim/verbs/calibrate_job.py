@@ -101,7 +101,7 @@ def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -
 
 
 def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], float]:
-    prepared = pipeline.prepare(job.traces, composed=job.composed)
+    prepared = pipeline.prepare(job.traces)
 
     def predict(cluster: Cluster) -> float:
         result = pipeline.evaluate(
