@@ -80,6 +80,7 @@ MAY_IMPORT = {
 CLIENTS = {
     "saved_jobs",
     "sources",
+    "run_calibration",
     "view",
     "explain",
     "changes",
