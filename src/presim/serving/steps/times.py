@@ -167,11 +167,11 @@ class Pricer:
 
     def _signature(self, work: Signature | layers.Reduce) -> Signature:
         if isinstance(work, layers.Reduce):
-            return Collective("all_reduce", max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
+            return Collective(work.kind, max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
         return work
 
     def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
-        custom = all_reduce_ns(self.cluster, ranks, work.bytes)
+        custom = all_reduce_ns(self.cluster, ranks, work.bytes) if work.kind == "all_reduce" else None
         return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
 
     def total_ns(self, works: Sequence[layers.Work]) -> float:
