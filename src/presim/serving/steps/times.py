@@ -155,11 +155,10 @@ class Pricer:
                 ranks = self.groups[0 if work.over == "tp" else 1].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
-        for work in fresh:
-            if isinstance(work, Routed):
-                typed = dataclasses.replace(work, weights=experts.kind_of(work.weights, self.cluster.gpu))
-                ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
-                self.known[work] = ns, "learned", width
+        for routed in [work for work in fresh if isinstance(work, Routed)]:
+            typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
+            ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+            self.known[routed] = ns, "learned", width
 
     def _slower(self, work: layers.Work) -> float:
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"

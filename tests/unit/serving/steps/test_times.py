@@ -121,7 +121,7 @@ def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
     model = find("deepseek-v3")
     kinds = {}
     for kernels in ("vllm", "sglang"):
-        works = layers.layer(model, Plan(dp=16, ep=True, kernels=kernels), 64, dense=False)  # type: ignore[arg-type]
+        works = layers.layer(model, Plan(dp=16, ep=True, kernels=kernels), 64, dense=False)
         kinds[kernels] = [work for work in works if isinstance(work, layers.Reduce) and work.over == "experts"]
     assert [work.kind for work in kinds["vllm"]] == ["all_reduce"]
     dispatch, combine = kinds["sglang"]
