@@ -135,15 +135,18 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if not outputs["quiet"] and outputs["json_file"] != "-":
         write(answer, request.work)
     if outputs["folder"]:
-        written.write(request, answer, outputs["folder"])
-        _say_launch(written.launch(request, answer.best_point, outputs["folder"]))
+        _write(request, answer, outputs["folder"])
     return _code(answer)
 
 
-def _say_launch(found: Any) -> None:
-    if found is not None:
-        for line in found.lines():
-            click.echo(line, err=True)
+def _write(request: Any, answer: Any, folder: str) -> None:
+    """The files of the best point, and a line on standard error for each framework."""
+    from presim.search.answer import written
+
+    written.write(request, answer, folder)
+    found = written.launch(request, answer.best_point, folder)
+    for line in found.lines() if found is not None else ():
+        click.echo(line, err=True)
 
 
 def _code(answer: Any) -> int:

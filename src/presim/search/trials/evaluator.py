@@ -213,6 +213,7 @@ def figures(result: Result, source: Any) -> Figures:
         exposed_communication_s=time.exposed_communication_s,
         host_bound_s=time.host_bound_s,
         idle_s=time.idle_s,
+        joules=result.energy.joules if result.energy is not None else None,
         limits=[limit.name for limit in result.limits[:3]],
         by_category={held.name: held.bytes for held in memory.by_category},
         source=source,
