@@ -1,4 +1,4 @@
-"""Sentences about what the prediction leaves out, and what shaped its figures."""
+"""Sentences about what the figures leave out and what a reader should know."""
 
 from __future__ import annotations
 
@@ -168,5 +168,5 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
         missing = gib(counted - memory.peak_allocated_bytes)
         notes.append(f"PyTorch counted a peak of {gib(counted)} allocated: {missing} are missing in the trace.")
     if flops.dtype and not flops.peak_per_s:
-        notes.append(f"MFU is missing because the GPU's dense {flops.dtype} peak is not known.")
+        notes.append(f"No MFU: the GPU's dense {flops.dtype} peak is not known.")
     return notes

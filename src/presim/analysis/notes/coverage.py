@@ -1,4 +1,4 @@
-"""Rank coverage: how many ranks were captured, compared, or assumed to do the same."""
+"""How many ranks of a job are captured, compared, or assumed to behave the same."""
 
 from __future__ import annotations
 

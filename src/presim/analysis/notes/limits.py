@@ -1,4 +1,4 @@
-"""What limits a step: each statement with its share of the step, each piece of advice with its largest gain."""
+"""Sentences about what limits a step, each with its number and an upper bound of the gain."""
 
 from __future__ import annotations
 

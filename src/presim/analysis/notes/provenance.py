@@ -1,4 +1,4 @@
-"""Uncertainty of the step time: the origins of its prices, and the interval that follows from them."""
+"""Uncertainty of the step time: shares of prices by origin, and the resulting interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device values that the captured ranks read, and what supplied them; one entry per line of the script."""
+"""Device values that the captured ranks read, by place, with the policy that answered."""
 
 from __future__ import annotations
 
