@@ -165,8 +165,8 @@ def _event(raw: _Raw, first: float, path: Path) -> Event:
         )
     if not (0 <= raw.ts - first <= _MOST_US and raw.dur <= _MOST_US):
         raise InputError(
-            f"{path}: {raw.name!r} at {raw.ts:g} us lasts {raw.dur:g} us, and the file begins at {first:g} us: no profile "
-            "spans more than a day; record it again"
+            f"{path}: {raw.name!r} at {raw.ts:g} us lasts {raw.dur:g} us, and the file begins at {first:g} us: no "
+            "profile spans more than a day; record it again"
         )
     start = round((raw.ts - first) * 1000)
     return Event(raw.name, raw.cat, raw.tid, start, start + round(raw.dur * 1000), raw.args)
