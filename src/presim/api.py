@@ -41,6 +41,8 @@ class EvaluationKeywords(TypedDict, total=False):
 class SimulateKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.options.SimulateOptions`, likewise."""
 
+    scale: str | None
+    fail: Sequence[str]
     ranks_simulated: str
     jitter: Sequence[str]
     jitter_draws: int

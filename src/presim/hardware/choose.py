@@ -1,4 +1,4 @@
-"""Chooses the cluster that the command line means: names, counts, a file, or a file with some of it overridden."""
+"""Chooses the cluster from command-line options: names, counts, a file, or a file with overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, fabrics, and the cluster that is made of them: who sits where and how fast the wires are."""
+"""Nodes, fabrics, and the cluster made of them: placement of GPUs and bandwidth of links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Trace: what one rank asked of its device, in the order its host asked.
+"""The Trace: the calls that one rank made to its device, in the order in which its host issued them.
 
 Entries are columns (numpy), because a step has tens of thousands of them. The columns are:
 
