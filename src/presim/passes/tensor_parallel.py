@@ -66,11 +66,6 @@ class _Part:
     partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # sums that are still to be reduced
     reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # such a sum -> its part of the sequence
 
-    @property
-    def sums_itself(self) -> bool:
-        """Whether the model was written for split words: it reduces its loss itself (Megatron)."""
-        return any(node.operator == _REDUCED for node in self.segment.nodes) or self.segment.backward
-
     def segment_bytes(self, value: int) -> Size:
         """Bytes of a value as the graph has it, before it is split."""
         return self.values[value].bytes
@@ -80,6 +75,8 @@ class _Split:
     def __init__(self, graph: OperatorGraph, degree: int, sequence: bool, vocabulary: bool) -> None:
         self._graph, self._degree, self._vocabulary = graph, degree, vocabulary
         self._times = degree if sequence else 1  # how many parts a sequence has
+        # a model that was written for split words reduces its loss itself (Megatron)
+        self._sums_itself = any(node.operator == _REDUCED for segment in graph.segments for node in segment.nodes)
         traced = graph.traced["batch"], graph.traced["sequence"]
         self._numbers = [tuple(read(size)(*traced) for size in shape) for shape in graph.shapes]
         self._shapes: dict[tuple[Size, ...], int] = {shape: index for index, shape in enumerate(graph.shapes)}
@@ -194,7 +191,9 @@ class _Split:
             return self._product(part, node, dims)
         if node.operator == "aten::embedding":
             return True
-        if node.operator == "aten::nll_loss_forward" or (part.sums_itself and node.operator in _LOOKED_UP):
+        if node.operator == "aten::nll_loss_forward" or (
+            self._sums_itself and not part.segment.name and node.operator in _LOOKED_UP
+        ):
             return False
         if node.operator == "aten::cat":
             self._joined(part, node, dims)
