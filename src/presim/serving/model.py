@@ -64,6 +64,7 @@ class Model:
     window: int = 0  # tokens that every second layer sees; 0: all see all
     experts: Experts | None = None
     latent: Latent | None = None
+    whole_norms: bool = False  # queries and keys are normalised over all heads, for which ranks add their sums up
     checkpoint: Checkpoint = "bf16"  # types that its own checkpoint holds
     not_modelled: tuple[str, ...] = ()
 
@@ -179,6 +180,7 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         window=number("sliding_window", default=0) if alternates else 0,
         experts=_experts(text, number),
         latent=latent,
+        whole_norms=text.get("qk_norm_type") == "per_layer",
         checkpoint=_checkpoint(text.get("quantization_config") or config.get("quantization_config") or {}),
         not_modelled=tuple(f"{said} of {name}" for key, said in _NOT_READ.items() if text.get(key) or config.get(key)),
     )

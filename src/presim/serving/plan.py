@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from presim.errors import InputError
+from presim.serving.drafting import Drafting
 from presim.serving.model import Model
 
 Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
@@ -51,6 +52,7 @@ class Plan:
     cuda_graphs: bool = True
     num_gpu_blocks: int | None = None  # instead of what the memory allows
     scheduler_recv_interval: int = 1  # SGLang's; vLLM looks at what arrived before each step
+    drafting: Drafting | None = None  # speculative decoding
     kernels: Kernels = "vllm"  # whose kernels compute the experts
 
     @property
@@ -88,12 +90,15 @@ class Plan:
         parts += [f"DP{self.dp}"] if self.dp > 1 else []
         parts += ["EP"] if self.ep else []
         types = self.weights if self.expert_weights in (None, self.weights) else f"{self.weights}+{self.expert_weights}"
-        return " ".join([*parts, types, *([f"KV {self.cache}"] if self.cache != "bf16" else [])])
+        cache = [f"KV {self.cache}"] if self.cache != "bf16" else []
+        drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
+        return " ".join([*parts, types, *cache, *drafted])
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
     """Token counts that vLLM captures CUDA graphs of (vLLM 0.33, config/vllm.py); a step is padded to the next."""
     if not plan.cuda_graphs:
         return ()
-    most = min(2 * plan.max_num_seqs, 1024 if blackwell else 512)
+    each = 1 + (plan.drafting.tokens if plan.drafting else 0)
+    most = min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)

@@ -21,6 +21,7 @@ from presim.errors import InputError, PresimError
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer import metrics
+from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
 from presim.serving.model import Model, find
@@ -88,12 +89,14 @@ def predict_row(row: Row) -> dict[str, float]:
     )
     kind = "mean" if row.get("ttft_mean_ms") or row.get("tpot_mean_ms") else "median"
     width = min(1.2816 * deployment.engine.uncertainty, 0.9)
+    middle, low, high = (
+        metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign))) for sign in (0, -1, 1)
+    )
+    ends = intervals(middle, low, high, calibrated=False)
     found: dict[str, float] = {}
-    for end, sign in (("", 0), ("_low", -1), ("_high", 1)):
-        figures = metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign)))
-        found[f"predicted_ttft{end}"] = figures[f"{kind}_ttft_ms"]
-        found[f"predicted_tpot{end}"] = figures[f"{kind}_tpot_ms"]
-        found[f"predicted_throughput{end}"] = figures["output_throughput"]
+    for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
+        found[f"predicted_{name}"] = middle[key]
+        found[f"predicted_{name}_low"], found[f"predicted_{name}_high"] = ends[key]
     return found
 
 

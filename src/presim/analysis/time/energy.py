@@ -1,7 +1,8 @@
 """Energy of a step: the time of each class of work times the power that GPUs draw in it.
 
 Power is a share of the GPU's limit, by class (`presim/calibration/power.toml`). Communication that is hidden behind
-kernels adds what it draws beyond an idle GPU, and a GPU never draws more than its limit. Clocks that fall at the limit
+kernels adds what it draws beyond an idle GPU, and a GPU never draws more than its limit. A collective that waits for
+other ranks spins on a few streaming multiprocessors and counts as idle. Clocks that fall at the limit
 are part of the measured kernel prices, not of this estimate.
 """
 
@@ -9,8 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from presim.analysis.time.breakdown import Breakdown, Instant
+from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
+from presim.analysis.time.segments import Floats, Ints
+from presim.analysis.time.steps import Step
 from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
 from presim.figures.energy import Energy, PowerPart
 from presim.hardware.power import shares
 from presim.trace.schema import Kind
@@ -64,3 +68,37 @@ def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: s
     beside = min(hidden, busy) * max(share["communication"] - share["idle"], 0)
     joules["communication"] += min(beside, room) * limit_watts
     return joules
+
+
+def power_over_time(
+    priced: PricedTrace, timeline: Timeline, step: Step, limit_watts: float, points: int
+) -> tuple[Floats, Floats]:
+    """Power of one GPU over a step: ends of equal intervals in ns, and the mean watts of each interval."""
+    trace = priced.trace
+    edges = np.linspace(step.start_ns, step.end_ns, points + 1)
+    signature = trace.columns["signature"].astype(np.int64)
+    is_compute = np.array([price.bound == "compute" for price in priced.prices] or [False], np.bool_)[signature]
+    work, sends = trace.mask(Kind.WORK), trace.mask(Kind.COLLECTIVE)
+    is_copy = np.array([is_transfer(each) for each in trace.signatures] or [False], np.bool_)[signature] & work
+    masks = {"compute": work & is_compute & ~is_copy, "memory": work & ~is_compute & ~is_copy}
+    masks["communication"] = sends | is_copy
+    busy = {name: _busy(timeline.start_ns[mask], timeline.end_ns[mask], edges) for name, mask in masks.items()}
+    busy["memory"] = np.minimum(busy["memory"], 1 - busy["compute"])
+    idle = shares()["idle"].share
+    share = idle + sum(busy[name] * (shares()[name].share - idle) for name in busy)
+    return edges[1:], np.minimum(share, 1.0) * limit_watts
+
+
+def _busy(start: Ints, end: Ints, edges: Floats) -> Floats:
+    """The share of each interval in which at least one of some pieces of work runs."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
+    begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))
+    length = np.maximum(end - begin, 0)
+    before = np.concatenate([[0], np.cumsum(length)])
+    place = np.searchsorted(begin, edges, "right")
+    inside = np.maximum(place - 1, 0)
+    if not len(start):
+        return np.zeros(len(edges) - 1)
+    spent = before[place] - np.where(place > 0, np.maximum(end[inside] - edges, 0).clip(max=length[inside]), 0)
+    return np.clip(np.diff(spent) / np.maximum(np.diff(edges), 1e-9), 0, 1)

@@ -64,10 +64,10 @@ class Fsdp2:
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Parameters are gathered again, and gradients reduced after the blocks that make them."""
+        """Parameters that were freed are gathered again, and gradients reduced after the blocks that make them."""
         entries, root = self._entries, (-1, chunk)
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
-        order = [name for name in order if name != root]
+        order = [name for name in order if name != root] if self._reshard else []
         actions = entries.turn(self._gathered)
         again = order if self._reshard else []  # what forward has freed
         actions += entries.gather(again[0], Phase.BACKWARD) if again else []

@@ -1,6 +1,9 @@
 """vLLM's `Scheduler.schedule`, decision by decision (vLLM 0.33, v1/core/sched/scheduler.py and async_scheduler.py).
 
-What is not here: encoder inputs, LoRA limits, speculative tokens, KV connectors, Mamba alignment, sliding windows,
+Drafted tokens take part as in vLLM: a decode is given its last token and all drafted ones, and blocks for those that
+may come after them; what the model rejects is taken back when the step's output is (`presim.serving.fast.output`).
+
+What is not here: encoder inputs, LoRA limits, KV connectors, Mamba alignment, sliding windows,
 decode context parallelism, and `prefill_schedule_interval`.
 """
 
@@ -13,6 +16,7 @@ from presim.serving.fast.state import (
     BUDGET,
     BY_PRIORITY,
     CACHING,
+    DRAFT,
     KNOBS,
     LISTEN,
     LONG,
@@ -174,6 +178,8 @@ def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most:
     if s.step[replica] < s.eligible[item]:
         return 0
     tokens = s.tokens[item] + s.placeholders[item] - s.computed[item]
+    if tokens == 1 and s.decodes[item]:
+        tokens += p.knobs[knob + DRAFT]
     if 0 < most < tokens:
         tokens = most
     return min(tokens, budget, p.knobs[knob + MAX_LEN] - s.computed[item] - 1)
@@ -192,7 +198,8 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
         if tokens <= 0:
             at += 1
             continue
-        need = blocks_for(p, s, item, min(s.computed[item] + tokens, p.knobs[replica * KNOBS + MAX_LEN]))
+        ahead = s.computed[item] + tokens + p.knobs[replica * KNOBS + DRAFT]
+        need = blocks_for(p, s, item, min(ahead, p.knobs[replica * KNOBS + MAX_LEN]))
         gone = 0
         while gone == 0 and need - s.blocks[item] > s.n_free[replica]:
             place = victim_of(p, s, replica)
@@ -295,8 +302,9 @@ def after_schedule(p: Program, s: State, replica: int, slot: int) -> None:
         item = s.batch_item[place]
         s.computed[item] += s.batch_tokens[place]
         s.in_flight[item] += s.batch_tokens[place]
-        samples = 0 if s.computed[item] < s.tokens[item] + s.placeholders[item] else 1
+        samples = max(s.computed[item] - s.tokens[item] - s.placeholders[item] + 1, 0)
         s.batch_samples[place] = samples
+        s.decodes[item] = 1 if samples else 0
         if samples and p.knobs[knob + ASYNC]:
-            s.placeholders[item] += 1
+            s.placeholders[item] += samples
             s.eligible[item] = s.step[replica] + p.knobs[knob + STAGES]

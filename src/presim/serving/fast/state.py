@@ -31,7 +31,9 @@ ROLE = 14  # ANY, PREFILL, DECODE
 BORN = 15  # when it serves its first request, ns
 GONE = 16  # when it takes no more requests, ns
 LISTEN = 17  # steps between looks at what arrived while there is work; 1: before each
-KNOBS = 18
+DRAFT = 18  # tokens that are drafted for each decode; 0: none
+ACCEPT = 19  # of a million drafted tokens, how many are accepted while all before them were
+KNOBS = 20
 
 ANY = 0
 PREFILL = 1
@@ -153,6 +155,7 @@ class State(NamedTuple):
     computed: Column
     tokens: Column  # known: prompt and output
     placeholders: Column
+    decodes: Column  # 1: it decodes, since a step sampled its first token
     in_flight: Column
     stale: Column
     blocks: Column  # in its row

@@ -67,10 +67,18 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [
         _norm(tokens, model.hidden),
         *product(tokens, width, model.hidden, plan.weights),
+        *(_whole_norms(tokens, (heads + kv_heads) * model.head_dim) if model.whole_norms else ()),
         rope,
         store,
         *product(tokens, model.hidden, heads * model.head_dim, plan.weights, quantises=True),
     ]
+
+
+def _whole_norms(tokens: int, width: int) -> list[Work]:
+    """Norms of queries and keys over the heads of all ranks: sums of squares, their all-reduce, and scaling."""
+    moved = 2 * tokens * width
+    sums = _elementwise(moved, 8 * tokens, "sums of squares")
+    return [sums, Reduce(8 * tokens, "tp"), _elementwise(moved, moved, "scale")]
 
 
 def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
@@ -143,14 +151,16 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
 
 
-def attention(model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str) -> Attention:
-    """One layer's attention of so many sequences alike."""
+def attention(
+    model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str, *, decode: bool
+) -> Attention:
+    """One layer's attention of so many sequences alike; a decode has more queries where tokens are drafted."""
     heads = model.heads // plan.tp
-    dtype = "float8_e4m3fn" if plan.cache == "fp8" and queries == 1 else _HALF
+    dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
     keys = max(keys, queries)
     if model.latent is not None:
         latent = model.latent
-        if queries > 1:
+        if not decode:
             dims = (heads, heads, latent.nope + latent.rope, latent.value)
         else:
             dims = (heads, 1, latent.rank + latent.rope, latent.rank)

@@ -31,6 +31,11 @@ class Overheads:
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's estimates"
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether a benchmark of the deployment itself set them."""
+        return self.origin != "presim's estimates"
+
 
 # Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
 # (gemm of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of blocks, by
