@@ -18,6 +18,7 @@ CASES = (
     "tensor of four",
     "vocabulary",
     "sequence",
+    "sequence, gathered again",
     "context, all-gather",
     "context, ulysses",
     "two parts of the backward pass",

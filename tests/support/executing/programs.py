@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tensor of four": {"tensor": 4},
     "vocabulary": {"tensor": 2, "vocabulary": True},
     "sequence": {"tensor": 2, "sequence": True, "vocabulary": True},
+    "sequence, gathered again": {"tensor": 2, "sequence": True, "vocabulary": True, "again": True},
     "context, all-gather": {"context": 2, "style": "all-gather"},
     "context, ulysses": {"context": 2, "style": "ulysses"},
     "two parts of the backward pass": {"tensor": 2, "split": True},
@@ -61,7 +62,10 @@ def eager(tokens: torch.Tensor, shifted: torch.Tensor) -> tuple[dict[str, torch.
 def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
     """The graph of one rank."""
     sequence, vocabulary = case.get("sequence", False), case.get("vocabulary", False)
-    graph = tensor_parallel.apply(graph, case.get("tensor", 1), sequence=sequence, vocabulary=vocabulary)
+    again = case.get("again", False)
+    graph = tensor_parallel.apply(
+        graph, case.get("tensor", 1), sequence=sequence, vocabulary=vocabulary, gathers_again=again
+    )
     graph = context_parallel.apply(graph, case.get("context", 1), case.get("style", ""))
     return zero_bubble.apply(shared_root.apply(graph)) if case.get("split") else graph
 
