@@ -60,7 +60,6 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
-    composed: bool = False,
     changes: Changes | None = None,
     prepared: Prepared | None = None,
     pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
@@ -71,13 +70,13 @@ def evaluate(
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
-    presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
+    presim's own unless given.
     ``changes``: what is to be otherwise than it was captured or is described. ``prepared``: what `prepare`
     returned, for callers that evaluate a job again. ``pricer``: prices a trace, in place of ``prices`` and ``chain``.
     ``brief``: without the tables by operator, family and module.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    prepared = prepared or prepare(given_traces, rank=rank, composed=composed)
+    prepared = prepared or prepare(given_traces, rank=rank)
     captured, undisturbed, slowdown = prepared.traces, prepared.undisturbed, prepared.slowdown
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
@@ -133,7 +132,8 @@ def _coverage(
     by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
     looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
-    return looked_at, coverage_sentences(world_size, looked_at, stopped=stopped)
+    composed = all(trace.manifest.origin == "composed" for trace in captured)
+    return looked_at, coverage_sentences(world_size, looked_at, stopped=stopped, composed=composed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +145,10 @@ class Prepared:
     slowdown: float | None  # how much longer the reported rank's host time was before; None: too little is known
 
 
-def prepare(traces: Sequence[Trace], *, rank: int | None = None, composed: bool = False) -> Prepared:
-    """Remove what the capturing machine did to host times; ``rank`` and ``composed`` as in `evaluate`."""
+def prepare(traces: Sequence[Trace], *, rank: int | None = None) -> Prepared:
+    """Remove what the capturing machine did to host times; ``rank`` as in `evaluate`."""
     given = list(traces)
-    if composed:
+    if all(trace.manifest.origin == "composed" for trace in given):
         return Prepared(given, True, None)
     idle = [on_idle_machine(trace) for trace in given]
     captured = without_host_noise(idle)

@@ -168,6 +168,7 @@ class Manifest(msgspec.Struct, frozen=True):
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
     cluster_tables: ClusterTables = ClusterTables()
+    origin: str = "captured"  # or composed: host times are of a table, and no machine disturbed them
     measured: Measured | None = None  # of an imported profile: its work is priced by this (presim.cost.profiled)
 
 

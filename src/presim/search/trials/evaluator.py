@@ -117,7 +117,6 @@ class Evaluator:
             notes=job.notes,
             prices=self._folders(),
             chain=chain,
-            composed=True,
             brief=True,
         )
         return figures(found.result, "composed")
