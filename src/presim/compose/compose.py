@@ -35,6 +35,7 @@ from presim.passes import (
     quantisation,
     registry,
     shared_root,
+    split_loss,
     tensor_parallel,
     zero_bubble,
 )
@@ -106,6 +107,7 @@ class _Job:
             vocabulary=plan.splits_words,
             gathers_again=plan.data_style == "zero1",
         )
+        split = split if plan.data_style == "zero1" else split_loss.apply(split)
         split = context_parallel.apply(split, plan.context, plan.context_style)
         graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)

@@ -331,12 +331,15 @@ class _Split:
                 whole = lengthen(part.segment_bytes(operand.value), self._times)
                 part.values.append(Value(Origin.OWN, whole))
                 new = len(part.values) - 1
-                part.gathered[operand.value] = part.first_gathered[operand.value] = new
                 given = self._local(part, operand, node, True)
                 made = self._local(part, msgspec.structs.replace(operand, value=new), node, False)
                 attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
                 part.nodes.append(Node(ALL_GATHER, node.scope, (given,), (made,), attributes=attributes))
                 waiting.add(new)
+                if not self._gathers_again:
+                    self._wait(part, msgspec.structs.replace(node, inputs=(made,)), waiting)
+                    new = self._rejoined(part, made, node.scope).value
+                part.gathered[operand.value] = part.first_gathered[operand.value] = new
         return self._renamed(node, part.gathered)
 
     def _kept(self, part: _Part, index: int) -> Value | None:
@@ -378,8 +381,19 @@ class _Split:
         whole = self._local(part, operand, node, False)
         own = self._local(part, msgspec.structs.replace(operand, value=new), node, True)
         attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
+        if not self._gathers_again:
+            whole = self._rejoined(part, whole, node.scope)
         part.nodes.append(Node(REDUCE_SCATTER, node.scope, (whole,), (own,), attributes=attributes))
         waiting.add(new)
+
+    def _rejoined(self, part: _Part, operand: Operand, scope: str) -> Operand:
+        """Functional collectives communicate along the first dimension; a copy joins parts along the sequence."""
+        size = part.values[operand.value].bytes
+        is_whole = operand.value >= len(part.segment.values)  # others grow when the segment is done
+        part.values.append(Value(Origin.OWN, size if is_whole else lengthen(size, self._times)))
+        joined = msgspec.structs.replace(operand, value=len(part.values) - 1)
+        part.nodes.append(Node("aten::cat", scope, (operand,), (joined,)))
+        return joined
 
     def _renamed(self, node: Node, names: dict[int, int]) -> Node:
         if not any(one.value in names for one in (*node.inputs, *node.outputs)):
