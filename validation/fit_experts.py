@@ -13,6 +13,7 @@ import argparse
 import collections
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -59,14 +60,14 @@ def cases(root: Path) -> dict[tuple[str, str, str], list[Case]]:
     return {key: [(work, gpu, took) for (gpu, work), took in rows.items()] for key, rows in sorted(found.items())}
 
 
-def _rows(path: Path) -> list[dict[str, int | float | str]]:
+def _rows(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    rows: list[dict[str, int | float | str]] = pq.read_table(path).to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     return rows
 
 
-def _used(row: dict[str, int | float | str]) -> bool:
+def _used(row: dict[str, Any]) -> bool:
     return (
         row["distribution"] == _DISTRIBUTION
         and "nongated" not in row["kernel_source"]
@@ -95,7 +96,8 @@ def fitted(rows: Sequence[Case]) -> ExpertConstants:
 
 
 def _constants(values: Sequence[float]) -> ExpertConstants:
-    return ExpertConstants(*(float(value) for value in values))
+    names = ("start_us", "doubling_us", "bandwidth", "rate", "padding", "spread", "blend", "imbalance")
+    return msgspec.convert({name: float(value) for name, value in zip(names, values)}, ExpertConstants)
 
 
 def held_out(rows: Sequence[Case]) -> NDArray[np.float64]:

@@ -26,6 +26,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
+from presim.mixed_clusters import Views, apart_by_group, tightest, told
 from presim.result import Coverage, Memory, Rank, Result
 from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
@@ -82,11 +83,16 @@ def evaluate(
     _check_size(chosen, cluster)
     changes, given = changes or Changes(), options or Options()
     changes.check_operators(captured)
-    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster)
-    before, cluster = cluster, changes.cluster(cluster)
+    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster, apart_by_group(cluster))
+    views, before = Views(cluster, changes), cluster.as_seen_by(chosen.manifest.rank)
+    cluster = views.of(chosen.manifest.rank)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     pricer = pricer or _pricer(prices, chain)
-    priced = {trace.manifest.rank: changes.prices(pricer(trace, cluster), cluster) for trace in simulated}
+    simulated = [views.on_own_host(trace, given, options, undisturbed=undisturbed) for trace in simulated]
+    priced = {
+        trace.manifest.rank: changes.prices(pricer(trace, views.of(trace.manifest.rank)), cluster)
+        for trace in simulated
+    }
     representatives = Representatives(list(priced), spoken_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
@@ -100,9 +106,11 @@ def evaluate(
     ]
     coverage_, covered = _coverage(captured, stands_for, coverage)
     changed = changes.sentences(before, len(simulated), len(captured))
-    said = [*changed, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
-    most = fullest(captured)
-    memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], device)
+    groups = told(views.cluster, ranks)
+    said = [*changed, *groups, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
+    most = tightest(priced, views, fullest(captured), {rank.rank: rank.peak_reserved_bytes for rank in ranks})
+    own = device if not groups else device_of(views.of(most), priced[most].trace, options)
+    memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], own)
     summary = summarise(mine, timeline, device, captured, seen=seen[chosen.manifest.rank], brief=brief)
     result = _of_the_job(summary, ranks, coverage_, said, memory)
     return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options, cluster)
@@ -110,13 +118,13 @@ def evaluate(
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
     """The prices of ranks with one environment are looked up together."""
-    known: dict[tuple[tuple[str, str], ...], Chain] = {}
+    known: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
 
     def price(trace: Trace, cluster: Cluster) -> PricedTrace:
         if chain is not None:
             return price_trace(trace, cluster, chain(trace), prices=prices)
         nccl = trace.manifest.nccl
-        name = tuple(sorted(nccl.items()))
+        name = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
         if name not in known:
             known[name] = remembering(Chain.default(cluster, nccl, prices))
         return price_trace(trace, cluster, known[name], prices=prices)

@@ -1,4 +1,4 @@
-"""Published runs of serving beside what presim says: TTFT, TPOT and throughput, by ``presim validate --kind serving``.
+"""Compares predicted TTFT, TPOT and throughput with published serving runs (``presim validate --kind serving``).
 
 A row says ``model``, ``gpu``, ``isl``, ``osl``, ``concurrency`` or ``num_prompts``, and the plan: ``tp``, ``pp``,
 ``attn_dp``, ``moe_ep``, ``gemm_quant``, ``moe_quant``; rows of mode ``disagg`` say it of prefill and decode workers.
@@ -238,10 +238,11 @@ def _aggregated(row: Row) -> Deployment:
 
 def _disaggregated(row: Row) -> Deployment:
     concurrency = _number(row, "concurrency")
-    workers = max(_number(row, "decode_workers", 1), 1)
+    workers, first = _number(row, "decode_workers"), _number(row, "prefill_workers")
+    if min(workers, first) < 1:
+        raise InputError("the row has no prefill_workers or no decode_workers; complete it")
     decode = _engine(row["model"], gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
-    prefill = _engine(row["model"], gpu_word(row), dataclasses.replace(_plan(row, "prefill_", 64), dp=1, ep=False))
-    first = max(_number(row, "prefill_workers", 1), 1) * max(_number(row, "prefill_attn_dp", 1), 1)
+    prefill = _engine(row["model"], gpu_word(row), _plan(row, "prefill_", 64))
     return Deployment(decode, workers, "least-loaded", prefill, first)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a job's ranks: how many are captured, compared or only assumed to do the same."""
+"""How many ranks of a job are captured, compared, or assumed to behave the same."""
 
 from __future__ import annotations
 

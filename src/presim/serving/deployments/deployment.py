@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.serving.answer import metrics
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
-from presim.serving.engines.engine import Fleet, Replica, Router, StepTimes
+from presim.serving.engines.engine import Fleet, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
 from presim.serving.steps.times import Engine
@@ -51,22 +51,26 @@ class Deployment:
         """Its replicas, with device times and host overhead scaled. A data-parallel rank is a replica."""
         engine, over = self.engine, self.engine.overheads
         times = scaled(engine.times, scale, host)
-        role = "decode" if self.prefill else "any"
-        ranks = engine.plan.dp
-        replicas = [
-            Replica(engine.limits, times, role, group=number if ranks > 1 and engine.plan.pp == 1 else -1)  # type: ignore[arg-type]
-            for number in range(self.replicas)
-            for _ in range(ranks)
-        ]
+        replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0)
         if self.prefill is not None:
             first = scaled(self.prefill.times, scale, host)
-            replicas = [Replica(self.prefill.limits, first, "prefill")] * self.prefill_replicas + replicas
+            replicas = ranks_of(self.prefill, self.prefill_replicas, first, "prefill", self.replicas) + replicas
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model.layers * model.kv_elements * (1 if plan.cache == "fp8" else 2),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns,
         )  # fmt: skip
+
+
+def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
+    """Replicas of some engines: one for each data-parallel rank; those of one engine step together."""
+    ranks, alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
+    return [
+        Replica(engine.limits, times, role, -1 if alone else group + number)
+        for number in range(count)
+        for _ in range(ranks)
+    ]
 
 
 def scaled(times: StepTimes, device: float, host: float) -> StepTimes:

@@ -65,19 +65,20 @@ def busy(work: Routed, spread: float = 1.0) -> float:
     """Experts of this rank that any token chose, on average."""
     here = work.count / work.ranks
     rows = work.tokens * work.chosen / work.ranks
-    some = here * (1 - (1 - work.chosen / work.count) ** (work.tokens * spread))
+    some = here * (1 - math.pow(1 - work.chosen / work.count, work.tokens * spread))
     return max(some, min(1.0, rows))
 
 
 def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
     """Time of one layer's experts."""
     used = busy(work, constants.spread)
-    rows = work.tokens * work.chosen / work.ranks * work.ranks**constants.imbalance
+    rows = work.tokens * work.chosen / work.ranks * math.pow(work.ranks, constants.imbalance)
     each = 3 * work.hidden * work.width
     moved = used * each * BYTES[work.weights] + rows * (4 * work.hidden + 8 * work.width)
     memory = moved / (gpu.memory_bytes_per_s * constants.bandwidth)
     compute = 2 * each * (rows + used * constants.padding) / (_peak(gpu, work.weights) * constants.rate)
-    joined = (memory**constants.blend + compute**constants.blend) ** (1 / constants.blend)
+    blend = constants.blend
+    joined = math.pow(math.pow(memory, blend) + math.pow(compute, blend), 1 / blend)
     return (constants.start_us + constants.doubling_us * math.log2(1 + work.tokens)) * 1e-6 + joined
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 from presim.serving.model import Experts, Model
 from presim.serving.plan import DTYPES, Plan
@@ -23,10 +24,11 @@ _HALF = "bfloat16"
 
 @dataclasses.dataclass(frozen=True)
 class Reduce:
-    """An all-reduce of a step, over the ranks of attention or of the experts."""
+    """A collective of a step, over the ranks of attention or of the experts."""
 
     bytes: int
     over: str  # tp, experts
+    kind: Literal["all_reduce", "all_to_all"] = "all_reduce"
 
 
 Work = Signature | Reduce | Routed
@@ -129,7 +131,23 @@ def layer(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Work]:
     if dense or model.experts is None:
         return [*works, *feed_forward(model, plan, tokens, model.width, plan.tp), Reduce(moved, "tp")]
     works += experts(model, model.experts, plan, tokens)
-    return [*works, Reduce(moved * plan.dp, "experts")]
+    return [*works, *_exchange(model, model.experts, plan, tokens)]
+
+
+def _exchange(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
+    """How tokens reach the experts and come back.
+
+    vLLM gathers the tokens of all data-parallel ranks and scatters the sum, which moves what an all-reduce does. SGLang
+    and TensorRT-LLM send a token only to the ranks of its experts where those are whole on their ranks.
+    """
+    moved = 2 * tokens * model.hidden
+    ranks = plan.tp * plan.dp
+    if not (plan.ep and plan.dp > 1 and plan.kernels != "vllm"):
+        return [Reduce(moved * plan.dp, "experts")]
+    reached = ranks * (1 - (1 - 1 / ranks) ** of.chosen)
+    sent = int(moved * reached)
+    dispatched = sent if plan.of_experts == "bf16" else sent // 2
+    return [Reduce(dispatched, "experts", "all_to_all"), Reduce(sent, "experts", "all_to_all")]
 
 
 def head(model: Model, plan: Plan, sequences: int) -> list[Work]:

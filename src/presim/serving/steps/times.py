@@ -155,11 +155,10 @@ class Pricer:
                 ranks = self.groups[0 if work.over == "tp" else 1].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
-        for work in fresh:
-            if isinstance(work, Routed):
-                typed = dataclasses.replace(work, weights=experts.kind_of(work.weights, self.cluster.gpu))
-                ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
-                self.known[work] = ns, "learned", width
+        for routed in [work for work in fresh if isinstance(work, Routed)]:
+            typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
+            ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+            self.known[routed] = ns, "learned", width
 
     def _slower(self, work: layers.Work) -> float:
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
@@ -167,11 +166,11 @@ class Pricer:
 
     def _signature(self, work: Signature | layers.Reduce) -> Signature:
         if isinstance(work, layers.Reduce):
-            return Collective("all_reduce", max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
+            return Collective(work.kind, max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
         return work
 
     def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
-        custom = all_reduce_ns(self.cluster, ranks, work.bytes)
+        custom = all_reduce_ns(self.cluster, ranks, work.bytes) if work.kind == "all_reduce" else None
         return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
 
     def total_ns(self, works: Sequence[layers.Work]) -> float:

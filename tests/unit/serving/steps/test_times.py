@@ -12,8 +12,10 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
+from presim.serving.deployments.deployment import Deployment
 from presim.serving.model import find, names
 from presim.serving.plan import Plan, graph_sizes
+from presim.serving.steps import layers
 from presim.serving.steps.memory import lay_out
 from presim.serving.steps.times import Engine, build
 
@@ -112,3 +114,27 @@ def test_experts_latent_attention_and_windows_have_steps() -> None:
         assert 1e6 < one.times.step_ns([], [1000] * 8) < 1e8
         assert 0 < one.uncertainty < 1
         assert sum(one.origins.values()) == pytest.approx(1)
+
+
+def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
+    """vLLM sums over all ranks; SGLang and TensorRT-LLM send each token to the ranks of its experts, and back."""
+    model = find("deepseek-v3")
+    kinds = {}
+    for kernels in ("vllm", "sglang"):
+        works = layers.layer(model, Plan(dp=16, ep=True, kernels=kernels), 64, dense=False)
+        kinds[kernels] = [work for work in works if isinstance(work, layers.Reduce) and work.over == "experts"]
+    assert [work.kind for work in kinds["vllm"]] == ["all_reduce"]
+    dispatch, combine = kinds["sglang"]
+    assert dispatch.kind == combine.kind == "all_to_all"
+    reached = 16 * (1 - (15 / 16) ** 8)
+    assert combine.bytes == pytest.approx(2 * 64 * 7168 * reached, rel=1e-6)
+
+
+def test_data_parallel_prefill_engines_step_together() -> None:
+    """Each rank is a replica; those of one engine have one group, and no two engines share one."""
+    model, plan = find("qwen3-30b-a3b"), Plan(dp=2, ep=True)
+    one = build(model, plan, choose_cluster(gpu="h100-sxm", world_size=2))
+    fleet = Deployment(one, 2, prefill=one, prefill_replicas=1).fleet()
+    assert [(replica.role, replica.group) for replica in fleet.replicas] == [
+        *[("prefill", 2)] * 2, *[("decode", 0)] * 2, *[("decode", 1)] * 2,
+    ]  # fmt: skip
