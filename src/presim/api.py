@@ -41,6 +41,8 @@ class EvaluationKeywords(TypedDict, total=False):
 class SimulateKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.options.SimulateOptions`, likewise."""
 
+    scale: str | None
+    fail: Sequence[str]
     ranks_simulated: str
     jitter: Sequence[str]
     jitter_draws: int
@@ -118,6 +120,7 @@ class SearchKeywords(TypedDict, total=False):
     study: str | None
     prune: Sequence[str]
     dtype: str
+    space: str | None
     confirm: int
     framework: str
 

@@ -1,4 +1,4 @@
-"""What-if changes of a prediction: other bandwidths, slow nodes or ranks, faster or slower operators.
+"""What-if changes of a prediction: other bandwidths, failed links, slow nodes or ranks, faster or slower operators.
 
 Changes are applied to the cluster, to who is simulated apart, and to prices; the traces stay as they were captured.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
 from presim.cost.price import PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.network.failures import failure_of
 from presim.trace.collective import Collective
 from presim.trace.schema import Trace
 from presim.trace.signatures import Signature, family
@@ -30,9 +31,11 @@ class Changes:
     bandwidth: Mapping[str, float] = dataclasses.field(default_factory=dict)  # inter, intra
     stragglers: Mapping[str, float] = dataclasses.field(default_factory=dict)  # node3, rank17: speed of their GPUs
     operators: Mapping[str, float] = dataclasses.field(default_factory=dict)  # family or collective: factor of its time
+    failed: tuple[str, ...] = ()  # links, NICs and switches, see `presim.network.failures.failure_of`
+    alone: bool = False  # groups of ranks do not share the described network
 
     def __bool__(self) -> bool:
-        return bool(self.bandwidth or self.stragglers or self.operators)
+        return bool(self.bandwidth or self.stragglers or self.operators or self.failed or self.alone)
 
     def cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with its wires changed."""
@@ -46,18 +49,21 @@ class Changes:
             gpu = msgspec.structs.replace(gpu, nvlink_bytes_per_s=gpu.nvlink_bytes_per_s * self.bandwidth["intra"])
         if "inter" in self.bandwidth:
             fabric = msgspec.structs.replace(fabric, port_bytes_per_s=fabric.port_bytes_per_s * self.bandwidth["inter"])
-        return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric)
+        network = {} if self.alone and not self.failed else cluster.network
+        if self.failed:
+            network = {**network, "failed": (*network.get("failed", ()), *self.failed)}
+        return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric, network=network)
 
     def apart(
         self,
         traces: Sequence[Trace],
         stands_for: Mapping[int, Sequence[int]],
         cluster: Cluster,
-        groups: Mapping[int, str],
+        groups: Mapping[int, Hashable],
     ) -> tuple[list[Trace], dict[int, list[int]]]:
         """The ranks to be simulated, and who stands for whom: those that are as slow and in the same group.
 
-        ``groups``: by rank, the group of nodes that it is in.
+        ``groups``: by rank, in which other way it differs, e.g. the group of nodes that it is in.
         """
         speeds = self._speeds(cluster)
         if not speeds and not groups:
@@ -90,6 +96,9 @@ class Changes:
         said = [f"bandwidth {_WIRES[name]} x {factor:g}" for name, factor in self.bandwidth.items()]
         said += [f"{_place(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
         said += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
+        said += [failure_of(text).words for text in self.failed]
+        if self.alone and cluster.network and not self.failed:
+            said.append("groups of ranks do not share the network")
         found = [f"What if: {'; '.join(said)}."] if said else []
         if simulated > captured:
             found.append(
@@ -128,7 +137,14 @@ class Changes:
         return speeds
 
 
-def changes_of(bandwidth: Sequence[str], stragglers: Sequence[str], operators: Sequence[str]) -> Changes:
+def changes_of(
+    bandwidth: Sequence[str],
+    stragglers: Sequence[str],
+    operators: Sequence[str],
+    failed: Sequence[str] = (),
+    *,
+    alone: bool = False,
+) -> Changes:
     """From ``NAME=FACTOR`` as the command line has them.
 
     Raises:
@@ -140,7 +156,9 @@ def changes_of(bandwidth: Sequence[str], stragglers: Sequence[str], operators: S
     slow = _factors("--straggler", stragglers)
     for name in slow:
         _split(name)
-    return Changes(wires, slow, _factors("--scale-op", operators))
+    for text in failed:
+        failure_of(text)
+    return Changes(wires, slow, _factors("--scale-op", operators), tuple(failed), alone)
 
 
 def _factors(option: str, texts: Sequence[str]) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Clusters of several groups of nodes: each rank is priced on its own nodes, and who sets the pace is named."""
+"""Clusters that are not everywhere alike: groups of nodes, and links that fail.
+
+Each rank is priced on its own nodes and links; who sets the pace is named.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from presim.changes import Changes
+from presim.cost.collectives.models import collective_models
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.hardware import Cluster
 from presim.hardware.host import host_factor
 from presim.result import Rank
+from presim.trace.collective import Collective
 from presim.trace.schema import Trace
 from presim.units import seconds
 
+_SAME = 1e-3  # times that differ by less are the same
 _TELLING = 0.01  # of the step: groups whose work differs by less keep the same pace
 
 
@@ -57,6 +63,58 @@ def apart_by_group(cluster: Cluster) -> dict[int, str]:
             group.first_node * cluster.gpus_per_node, (group.first_node + group.nodes) * cluster.gpus_per_node
         )
     }
+
+
+def apart_by_link(traces: Sequence[Trace], cluster: Cluster) -> dict[int, tuple[object, ...]]:
+    """By rank, how long its groups' exchanges take where links have failed; none where all take as long."""
+    if not cluster.network.get("failed"):
+        return {}
+    from presim.cost.collectives.contended import seconds_of_sisters
+
+    times: dict[int, list[object]] = {}
+    for trace in traces:
+        groups = trace.manifest.groups
+        for index, one in enumerate(trace.signatures):
+            if not isinstance(one, Collective) or not 0 <= one.group < len(groups):
+                continue
+            found = seconds_of_sisters(one, groups[one.group], cluster)
+            if not found or max(found.values()) <= (1 + _SAME) * min(found.values()):
+                continue
+            for ranks, took in found.items():
+                for rank in ranks:
+                    times.setdefault(rank, []).append((trace.manifest.rank, index, float(f"{took:.3g}")))
+    return {rank: tuple(each) for rank, each in times.items()}
+
+
+def slower(priced: Mapping[int, PricedTrace], views: Views) -> list[str]:
+    """Which collectives failed links make longer, as a sentence; none where nothing has failed."""
+    failed = views.changes.failed
+    if not failed:
+        return []
+    whole = dataclasses.replace(views.changes, failed=(), alone=False).cluster(views.cluster)
+    worst: tuple[float, str, int] = (0.0, "", 0)
+    touched = 0
+    for rank, one in sorted(priced.items()):
+        groups = one.trace.manifest.groups
+        model = collective_models(whole, one.trace.manifest.nccl)
+        longest = 0.0
+        for signature, price in zip(one.trace.signatures, one.prices, strict=True):
+            if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
+                continue
+            group = groups[signature.group]
+            asked = (each.price(signature, group, whole) for each in model)
+            before = next((each for each in asked if each is not None), None)
+            if before is not None and price.duration_ns > (1 + _SAME) * before.duration_ns:
+                longer = price.duration_ns / before.duration_ns - 1
+                longest = max(longest, longer)
+                worst = max(worst, (longer, f"{signature.kind} over {group.size} ranks of {group.name!r}", rank))
+        touched += longest > 0
+    if not touched:
+        return ["The failure makes no collective longer."]
+    return [
+        f"The failure makes collectives of {touched} of {len(priced)} simulated ranks longer, most of all the "
+        f"{worst[1]} that rank {worst[2]} is in, by {worst[0]:.0%}."
+    ]
 
 
 def told(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:

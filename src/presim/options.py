@@ -52,6 +52,8 @@ class EvaluationOptions(ClusterOptions):
 class SimulateOptions(EvaluationOptions):
     """What a saved job can be asked, besides."""
 
+    scale: str | None = None  # another degree of data parallelism, as dp=64
+    fail: Sequence[str] = ()  # links, NICs and switches that fail, as node3.nic0 or leaf0-spine0=0.125
     ranks_simulated: str = "auto"  # auto: those that differ; all: every rank of the world by itself
     jitter: Sequence[str] = ()  # relative standard deviations of hosts, gpus and links, as hosts=0.02
     jitter_draws: int = 8  # how often jitter is drawn
@@ -59,6 +61,10 @@ class SimulateOptions(EvaluationOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scale is not None and (self.nodes or self.world_size):
+            raise InputError(
+                f"--scale {self.scale} says how many ranks there are, and so do --nodes and --world-size; leave one out"
+            )
         if self.ranks_simulated not in ("auto", "all"):
             raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
         if self.jitter_draws < 1 or self.seed < 0:

@@ -26,7 +26,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
-from presim.mixed_clusters import Views, apart_by_group, tightest, told
+from presim.mixed_clusters import Views, apart_by_group, apart_by_link, slower, tightest, told
 from presim.result import Coverage, Memory, Rank, Result
 from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
@@ -83,7 +83,8 @@ def evaluate(
     _check_size(chosen, cluster)
     changes, given = changes or Changes(), options or Options()
     changes.check_operators(captured)
-    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster, apart_by_group(cluster))
+    differ = apart_by_group(cluster) or apart_by_link(captured, changes.cluster(cluster) if changes.failed else cluster)
+    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster, differ)
     views, before = Views(cluster, changes), cluster.as_seen_by(chosen.manifest.rank)
     cluster = views.of(chosen.manifest.rank)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
@@ -107,7 +108,16 @@ def evaluate(
     coverage_, covered = _coverage(captured, stands_for, coverage)
     changed = changes.sentences(before, len(simulated), len(captured))
     groups = told(views.cluster, ranks)
-    said = [*changed, *groups, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
+    said = [
+        *changed,
+        *slower(priced, views),
+        *groups,
+        *mine.said,
+        *covered,
+        *_of_ranks(simulated, representatives),
+        *notes,
+        *pace(ranks),
+    ]
     most = tightest(priced, views, fullest(captured), {rank.rank: rank.peak_reserved_bytes for rank in ranks})
     own = device if not groups else device_of(views.of(most), priced[most].trace, options)
     memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], own)

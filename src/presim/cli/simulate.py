@@ -14,6 +14,14 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @cluster_options
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to report on. Default: the lowest.")
 @engine_options
+@click.option("--scale", metavar="dp=N", help="Re-scale to N data-parallel ranks, on as many nodes as they take.")
+@click.option(
+    "--fail",
+    multiple=True,
+    metavar="LINK[=SHARE]",
+    help="What if a link (leaf0-spine0), NIC (node3.nic0) or switch of the network failed, or lost SHARE of its "
+    "bandwidth; repeatable.",
+)
 @click.option(
     "--ranks-simulated",
     type=click.Choice(["auto", "all"]),
@@ -42,7 +50,8 @@ def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.
 
     Without options the cluster is the one of the capture. Another GPU, or the same number of GPUs on other nodes, needs
-    no new capture. Another number of GPUs does, because message sizes depend on it.
+    no new capture. Another number of GPUs needs none where data-parallel ranks share
+    gradients only; where they hold shards, presim says which capture is needed.
     """
     from presim.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved

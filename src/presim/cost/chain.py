@@ -124,8 +124,9 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
     of_network = _of_network(trace.signatures, answers) if cluster.network else ()
-    said_all = (*said, *unread_notes, *of_network)
-    return PricedTrace(trace, tuple(answers), tuple(uncovered), demands, said_all, shared_ports(cluster))
+    return PricedTrace(
+        trace, tuple(answers), tuple(uncovered), demands, (*said, *unread_notes), of_network, shared_ports(cluster)
+    )
 
 
 def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class PricedTrace:
     uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
     demands: tuple[Demand, ...] = ()  # what each signature asks of its GPU while it runs; none: nothing slows anything
     notes: tuple[str, ...] = ()  # what the prices leave out, as sentences
+    said: tuple[str, ...] = ()  # what a reader should know of how prices were made, as sentences
     ports: tuple[int, ...] = ()  # by rank of the world: the port its GPU shares; none: every GPU has ports of its own
 
     def durations_ns(self) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import msgspec
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.network.fabrics import FABRICS
+from presim.network.failures import fail, failure_of
 from presim.network.topology import Builder, Topology
 
 
@@ -47,6 +48,7 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     link_latency_us: float = 0.3
     relay: bool = True  # rails: a GPU sends through the one of its node on the receiver's rail (PXN)
     links: tuple[Extra, ...] = ()  # besides; a link that is there already gets this bandwidth
+    failed: tuple[str, ...] = ()  # what fails, as `presim.network.failures.failure_of` reads it
     factors: dict[str, float] = {}  # vertex name -> factor of the bandwidth of all its links: 0.5 for a slow switch
 
 
@@ -128,6 +130,8 @@ def build(plan: Plan) -> Topology:
         )
     for name, factor in plan.said.factors.items():
         builder.scale(builder.known(name), factor)
+    for text in plan.said.failed:
+        fail(builder, failure_of(text))
     relay = plan.said.fabric == "rail" and plan.said.relay and plan.nics == plan.per_node
     return builder.build(gpus_per_node=plan.per_node, relay=relay, seed=plan.said.seed)
 

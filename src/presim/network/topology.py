@@ -73,7 +73,7 @@ class Builder:
         self.gpus = gpus
         self.names = [f"gpu{rank}" for rank in range(gpus)]
         self._by_name = {name: vertex for vertex, name in enumerate(self.names)}
-        self._links: list[tuple[int, int, float, float]] = []
+        self.links: list[tuple[int, int, float, float]] = []
 
     def vertex(self, name: str) -> int:
         """The vertex of that name, new where there is none."""
@@ -102,9 +102,9 @@ class Builder:
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "
                 f"{bandwidth_Bps / 1e9:g} GB/s; give it more than 0, or leave it out"
             )
-        if len(self._links) >= _MOST_LINKS:
+        if len(self.links) >= _MOST_LINKS:
             raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")
-        self._links.append((source, target, bandwidth_Bps, latency_ns))
+        self.links.append((source, target, bandwidth_Bps, latency_ns))
 
     def both_ways(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Add a link in each direction."""
@@ -114,7 +114,7 @@ class Builder:
     def replace(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Give the links between two vertices this bandwidth in each direction; new ones where there are none."""
         ends = {(one, other), (other, one)}
-        self._links = [link for link in self._links if link[:2] not in ends]
+        self.links = [link for link in self.links if link[:2] not in ends]
         self.both_ways(one, other, bandwidth_Bps, latency_ns)
 
     def scale(self, vertex: int, factor: float) -> None:
@@ -123,15 +123,15 @@ class Builder:
             raise InputError(
                 f"the links of {self.names[vertex]} have a factor of {factor:g}; give it more than 0, or leave it out"
             )
-        self._links = [
+        self.links = [
             (source, target, Bps * (factor if vertex in (source, target) else 1.0), ns)
-            for source, target, Bps, ns in self._links
+            for source, target, Bps, ns in self.links
         ]
 
     def build(self, *, transit: bool = False, gpus_per_node: int = 0, relay: bool = False, seed: int = 0) -> Topology:
         """The topology so far."""
-        ends = np.array([link[:2] for link in self._links], np.int64).reshape(-1, 2)
-        figures = np.array([link[2:] for link in self._links], np.float64).reshape(-1, 2)
+        ends = np.array([link[:2] for link in self.links], np.int64).reshape(-1, 2)
+        figures = np.array([link[2:] for link in self.links], np.float64).reshape(-1, 2)
         return Topology(
             gpus=self.gpus,
             names=tuple(self.names),

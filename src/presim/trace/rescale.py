@@ -76,6 +76,24 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
     return Digit(stride, size, name)
 
 
+def with_shards(traces: Sequence[Trace]) -> Group | None:
+    """The group whose ranks hold shards of parameters, where no other one shares gradients only; None: there is none.
+
+    Its parameters are gathered in forward passes and its gradients reduce-scattered.
+    """
+    try:
+        data_parallel(traces)
+    except InputError:
+        for trace in traces:
+            told = [one if isinstance(one, Collective) else None for one in trace.signatures]
+            kinds = {(one.group, one.kind) for one in told if one is not None}
+            forward = _called(trace, *_FORWARD)
+            for index, group in enumerate(trace.manifest.groups):
+                if index in forward and {(index, "all_gather"), (index, "reduce_scatter")} <= kinds:
+                    return group
+    return None
+
+
 def _called(trace: Trace, *phases: Phase) -> set[int]:
     """Groups of several ranks that communicate in these phases; forward passes broadcast buffers of replicas."""
     groups = trace.manifest.groups

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from presim.errors import InputError
 from presim.options import EvaluationOptions, SimulateOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import changes_asked, cluster_of_captured, engine_options
@@ -26,7 +28,11 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     job = store.load(directory)
     captured = job.manifest
     changes = changes_asked(options)
+    if isinstance(options, SimulateOptions) and options.scale is not None:
+        options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
+    if changes.failed and target.groups:
+        raise InputError("--fail needs a network that is the same for all nodes; leave [[groups]] out of the cluster")
     traces, stands_for, scaled = _at_size(job, target.world_size)
     found = evaluate(
         traces,
@@ -44,6 +50,26 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     from presim.verbs.every_rank import with_every_rank
 
     return with_every_rank(found, changes.cluster(target), options)
+
+
+def _world_of(job: Job, scale: str) -> int:
+    """The world size with another degree of data parallelism, as ``dp=N``."""
+    from presim.trace.rescale import data_parallel, with_shards
+
+    name, _, number = scale.partition("=")
+    if name != "dp" or not number.isdecimal() or int(number) < 1:
+        raise InputError(
+            f"--scale takes dp=N, the number of data-parallel ranks; got {scale!r}. Along other dimensions the work of "
+            "each rank changes: capture the job with them"
+        )
+    traces = [job.traces[rank] for rank in sorted(job.traces)]
+    world, shards = job.manifest.world_size, with_shards(traces)
+    if shards is not None:
+        raise InputError(
+            f"the {shards.size} ranks of {shards.name!r} hold shards of the parameters, and their sizes change with "
+            f"their number; capture the job with --world-size {world // shards.size * int(number)}"
+        )
+    return world // data_parallel(traces).size * int(number)
 
 
 def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:

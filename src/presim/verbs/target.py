@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.options import ClusterOptions, EvaluationOptions
+from presim.options import ClusterOptions, EvaluationOptions, SimulateOptions
 
 if TYPE_CHECKING:
     from presim.changes import Changes
@@ -101,4 +101,5 @@ def changes_asked(options: EvaluationOptions) -> Changes:
     """
     from presim.changes import changes_of
 
-    return changes_of(options.bandwidth, options.stragglers, options.scale_op)
+    failed = options.fail if isinstance(options, SimulateOptions) else ()
+    return changes_of(options.bandwidth, options.stragglers, options.scale_op, failed, alone=not options.contention)

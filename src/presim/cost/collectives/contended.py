@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 
 import msgspec
+import numpy as np
 
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, run
-from presim.network.flows import Flows, simulate
 from presim.network.topology import Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
@@ -107,8 +107,10 @@ def _key(cluster: Cluster) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def _topologies(key: bytes, held: _Held) -> tuple[Topology, Topology]:
-    topology = topology_of(held.cluster, held.cluster.network)
-    return topology, topology.without_fabric()
+    network = held.cluster.network
+    topology = topology_of(held.cluster, network)
+    whole = topology_of(held.cluster, {**network, "failed": ()}) if network.get("failed") else topology
+    return topology, whole.without_fabric()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -119,11 +121,44 @@ def _longer_s(
 
     Rates are fair shares, whatever is sent: where all flows start together, times are in proportion to the bytes.
     """
-    topology, free = _topologies(key, held)
+    _, free = _topologies(key, held)
+    own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
+    alone = run(free, [Exchange(kind, _SENT, together[own])])
+    assert alone.shared is not None, "test_contended: at flow level"
+    return max(0.0, _together_s(key, held, kind, together)[own] - alone.shared.seconds) / _SENT
+
+
+@functools.lru_cache(maxsize=256)
+def _together_s(key: bytes, held: _Held, kind: str, together: tuple[tuple[int, ...], ...]) -> tuple[float, ...]:
+    """When each of the exchanges is over that start together."""
+    topology, _ = _topologies(key, held)
     crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
     assert crowded.shared is not None, "test_contended: at flow level"
-    own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
-    mine = crowded.flows.owner == own
-    flows = crowded.flows
-    alone = simulate(free, Flows(flows.paths[mine], flows.bytes[mine], flows.start_s[mine], flows.owner[mine]))
-    return max(0.0, float(crowded.shared.end_s[mine].max(initial=0.0)) - alone.seconds) / _SENT
+    ends = np.zeros(len(together))
+    np.maximum.at(ends, crowded.flows.owner, crowded.shared.end_s)
+    return tuple(ends.tolist())
+
+
+def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
+    """By group of the same kind, how long it takes to send 1 GiB while all of them do; empty where none is simulated.
+
+    Groups that wait for a slow link differ from the others.
+    """
+    together = _sisters_of(collective, group, cluster)
+    if not together:
+        return {}
+    kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    return dict(zip(together, _together_s(_key(cluster), _Held(cluster), kind, together)))
+
+
+def _sisters_of(collective: Collective, group: Group, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """Who exchanges at the same time; none where nothing is simulated."""
+    if not cluster.network or collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
+        return ()
+    if len({cluster.domain(rank) for rank in group.ranks}) == 1:
+        return ()
+    ranks = _ends(collective, group)
+    together = tuple(sisters(ranks, cluster.world_size)) if len(ranks) > 1 else (ranks,)
+    if sum(flows_of(collective.kind, len(each)) for each in together) > _MOST_FLOWS:
+        return ()
+    return together

@@ -1,0 +1,96 @@
+"""Saved jobs at another size, and on networks of which a part has failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.options import SimulateOptions
+from presim.pipeline import Evaluation
+from presim.trace import store
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Group, Manifest, Phase
+from presim.trace.signatures import Collective, Gemm
+from presim.verbs.simulate import evaluate_saved
+
+WORLD, TENSOR = 32, 8
+NETWORK = 'gpu = "h100-sxm"\nnodes = 4\n[network]\nfabric = "rail"\nleaf_nodes = 4\nrelay = false\n'
+
+
+def saved(folder: Path, kind: str = "all_reduce", forward: str = "") -> Path:
+    """Tensor parallelism within nodes, data parallelism between them."""
+    groups = (Group("tp", tuple(range(TENSOR)), TENSOR), Group("dp", tuple(range(0, WORLD, TENSOR)), WORLD // TENSOR))
+    build = TraceBuilder(Manifest(world_size=WORLD, rank=0, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups))
+    for _ in range(2):
+        build.work(Gemm(m=8192, n=8192, k=8192, batch=1, dtype="bfloat16"), phase=Phase.FORWARD)
+        build.work(Collective("all_reduce", 1 << 24, "bfloat16", group=0), phase=Phase.FORWARD)
+        if forward:
+            build.work(Collective(forward, 1 << 28, "bfloat16", group=1), phase=Phase.FORWARD)
+        build.work(Collective(kind, 1 << 28, "float32", group=1), phase=Phase.BACKWARD)
+        build.step()
+    store.save([build.trace()], folder / "job", stands_for={0: list(range(1, WORLD))})
+    (folder / "cluster.toml").write_text(NETWORK)
+    return folder
+
+
+def failing(folder: Path, *failed: str) -> Evaluation:
+    options = SimulateOptions(cluster=str(folder / "cluster.toml"), fail=failed, host_time=False)
+    return evaluate_saved(folder / "job", options)
+
+
+def test_a_failed_nic_splits_exactly_the_ranks_whose_groups_wait_for_it(tmp_path: Path) -> None:
+    """GPU 11 shares the NIC of GPU 12, so that the groups of ranks 3 and 4 over the nodes are slower."""
+    folder = saved(tmp_path)
+    usual, broken = failing(folder), failing(folder, "node1.nic3")
+    assert sorted(usual.timelines) == [0]
+    assert sorted(broken.timelines) == [0, 3]
+    assert [rank.represented for rank in broken.result.ranks] == [24, 8]
+    assert broken.result.step_time_s is not None
+    assert usual.result.step_time_s is not None
+    assert broken.result.step_time_s > 1.1 * usual.result.step_time_s
+    notes = " ".join(broken.result.notes)
+    assert "What if: node1.nic3 fails." in notes
+    assert "ranks longer, most of all the all_reduce over 4 ranks of 'dp' that rank 3 is in" in notes
+
+
+def test_a_network_that_is_modelled_is_no_omission(tmp_path: Path) -> None:
+    result = failing(saved(tmp_path)).result
+    assert any(note.startswith("The network is described: ") for note in result.notes)
+    assert not any("The network is described" in sentence for sentence in result.not_modelled)
+
+
+def test_without_contention_groups_do_not_share_the_network(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    (folder / "cluster.toml").write_text(
+        NETWORK.replace("rail", "fat-tree").replace("leaf_nodes = 4", "leaf_nodes = 1") + "oversubscription = 8\n"
+    )
+    options = SimulateOptions(cluster=str(folder / "cluster.toml"), host_time=False)
+    shared = evaluate_saved(folder / "job", options).result
+    alone = evaluate_saved(
+        folder / "job", SimulateOptions(cluster=options.cluster, host_time=False, contention=False)
+    ).result
+    assert shared.step_time_s is not None
+    assert alone.step_time_s is not None
+    assert alone.step_time_s < shared.step_time_s
+    assert "What if: groups of ranks do not share the network." in alone.notes
+
+
+def test_scale_is_another_degree_of_data_parallelism(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    scaled = evaluate_saved(folder / "job", SimulateOptions(scale="dp=16", host_time=False)).result
+    nodes = evaluate_saved(folder / "job", SimulateOptions(world_size=128, host_time=False)).result
+    assert scaled.job.world_size == 128
+    assert scaled == nodes
+
+
+def test_a_scale_that_the_capture_does_not_support_names_the_one_that_does(tmp_path: Path) -> None:
+    folder = saved(tmp_path, kind="reduce_scatter", forward="all_gather")
+    with pytest.raises(InputError, match=r"the 4 ranks of 'dp' hold shards .*; capture the job with --world-size 128"):
+        evaluate_saved(folder / "job", SimulateOptions(scale="dp=16"))
+    for wrong in ("tp=4", "dp", "dp=0", "dp=x"):
+        with pytest.raises(InputError, match="--scale takes dp=N"):
+            evaluate_saved(folder / "job", SimulateOptions(scale=wrong))
+    with pytest.raises(InputError, match="leave one out"):
+        SimulateOptions(scale="dp=4", nodes=2)
