@@ -120,6 +120,7 @@ class SearchKeywords(TypedDict, total=False):
     study: str | None
     prune: Sequence[str]
     dtype: str
+    space: str | None
     confirm: int
     framework: str
 

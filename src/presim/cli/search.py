@@ -81,6 +81,7 @@ def _plan_options(function: Any) -> Any:
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
 )
+@click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
     "--confirm", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best plans and rank anew."
 )
@@ -134,15 +135,18 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if not outputs["quiet"] and outputs["json_file"] != "-":
         write(answer, request.work)
     if outputs["folder"]:
-        written.write(request, answer, outputs["folder"])
-        _say_launch(written.launch(request, answer.best_point, outputs["folder"]))
+        _write(request, answer, outputs["folder"])
     return _code(answer)
 
 
-def _say_launch(found: Any) -> None:
-    if found is not None:
-        for line in found.lines():
-            click.echo(line, err=True)
+def _write(request: Any, answer: Any, folder: str) -> None:
+    """The files of the best point, and a line on standard error for each framework."""
+    from presim.search.answer import written
+
+    written.write(request, answer, folder)
+    found = written.launch(request, answer.best_point, folder)
+    for line in found.lines() if found is not None else ():
+        click.echo(line, err=True)
 
 
 def _code(answer: Any) -> int:
@@ -165,9 +169,13 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
     )
     asked["vary"] = [*asked.get("vary", ()), *(word for word in words if "=" in word), *several]
     if behind:
+        if asked.get("space"):
+            return _of_space(behind, Asked(**asked), _options(options), said, models)
         if len(models) == 1:
             return request_for_model(models[0], Asked(**asked), _options(options), said, behind)
         return request_for_command(behind, Asked(**asked), _options(options))
+    if asked.get("space"):
+        raise InputError("--space is of a command: write it behind --, e.g. -- torchrun … pretrain_gpt.py")
     if len(models) != 1:
         raise InputError(
             "name a model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
@@ -175,6 +183,19 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
             else f"there are {len(models)} models, {' and '.join(models)}: search one at a time"
         )
     return request_for_model(models[0], Asked(**asked), _options(options), said)
+
+
+def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
+    """Sizes of a model, and what options say, are facts of the space's constraints."""
+    from presim.errors import InputError
+    from presim.search.ask import facts_of, request_for_command
+
+    if len(models) > 1:
+        raise InputError(
+            f"there are {len(models)} models, {' and '.join(models)}: name the one that the command trains"
+        )
+    facts = {**(facts_of(models[0]) if models else {}), **said}
+    return request_for_command(command, asked, options, facts)
 
 
 def _options(options: dict[str, Any]) -> Any:

@@ -59,7 +59,7 @@ def _settings(job: Job, model: Shapes) -> str:
     plan = job.plan
     shard = job.plan.shard if plan.data_style == "hsdp" else 0
     sharing = plan.sharing(job.world_size)
-    model_part = {
+    model_part: dict[str, object] = {
         "dim": model.hidden,
         "n_layers": model.layers,
         "n_heads": model.heads,
@@ -72,7 +72,7 @@ def _settings(job: Job, model: Shapes) -> str:
         "tied": model.is_tied,
     }
     pipelined = plan.pipeline > 1
-    training = {
+    training: dict[str, object] = {
         "local_batch_size": plan.micro_batch * (job.micro_batches if pipelined else 1),
         "global_batch_size": plan.global_batch or -1,
         "seq_len": plan.sequence,

@@ -42,6 +42,7 @@ class Asked:
     study: str | None = None
     prune: Sequence[str] = ()  # rules; none: those that lose nothing
     dtype: str = "bfloat16"
+    space: str | None = None  # of a command: knobs and constraints of a framework, by name or as a TOML file
     confirm: int = 0  # so many of the best plans are captured
     framework: str = "auto"  # on which framework; auto: the first that can express a plan
 
@@ -74,8 +75,10 @@ def request_for_model(
     return dataclasses.replace(request, confirm=asked.confirm, framework=asked.framework, confirm_command=list(command))
 
 
-def request_for_command(command: Sequence[str], asked: Asked, options: RunOptions) -> Request:
-    """The search over a command's placeholders.
+def request_for_command(
+    command: Sequence[str], asked: Asked, options: RunOptions, facts: Mapping[str, Value] | None = None
+) -> Request:
+    """The search over a command's placeholders; ``facts``: what the constraints of a space know of the model.
 
     Raises:
         InputError: a placeholder has no values, or a varied knob no placeholder.
@@ -83,6 +86,8 @@ def request_for_command(command: Sequence[str], asked: Asked, options: RunOption
     if asked.confirm:
         raise InputError("--confirm captures the best composed plans; a command is captured anyway: leave it out")
     varied = parse_knobs(asked.vary, own=True)
+    if asked.space:
+        return _with_space(command, asked, options, varied, facts or {})
     holders = placeholders(command)
     if missing := [name for name in holders if name not in varied]:
         raise InputError(
@@ -95,6 +100,70 @@ def request_for_command(command: Sequence[str], asked: Asked, options: RunOption
             f"--{unused[0]} {{{unused[0]}}}"
         )
     return _request(" ".join(command), asked, options, Space(varied, {}), command=list(command))
+
+
+def _with_space(
+    command: Sequence[str],
+    asked: Asked,
+    options: RunOptions,
+    varied: Mapping[str, tuple[Value, ...]],
+    facts: Mapping[str, Value],
+) -> Request:
+    """The search over the knobs of a space file; a knob with one value that the space lacks is a fact."""
+    from presim.search.spaces import rules
+    from presim.search.spaces.file import read_space
+
+    assert asked.space is not None
+    space = read_space(asked.space)
+    placed = rules.placed(space, command)
+    own = {*space.knobs, *placeholders(command), *CLUSTER}
+    if several := [name for name, values in varied.items() if name not in own and len(values) > 1]:
+        raise InputError(f"{several[0]} is no knob of the space {asked.space}: it has {', '.join(space.knobs)}")
+    known = {**launched(command, options), **facts}
+    known |= {name: values[0] for name, values in varied.items() if name not in own}
+    chosen = rules.space_of(space, placed, varied)
+    checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
+    request = _request(" ".join(command), asked, options, chosen, command=placed)
+    return dataclasses.replace(request, words=rules.words_of(space, placed, chosen.varied), rules=checked, notes=notes)
+
+
+def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
+    """GPUs, nodes and GPUs of each, as far as a launch command and the options say them."""
+    from presim.capture.launchers.read import read_command
+
+    try:
+        said = read_command(command).said
+        nodes, per_node, world = said.nodes, said.per_node, said.world
+    except InputError:
+        nodes = per_node = world = None
+    nodes, per_node = options.nodes or nodes, options.gpus_per_node or per_node
+    world = options.world_size or world or (nodes * per_node if nodes and per_node else None)
+    per_node = per_node or (world // nodes if world and nodes else None)
+    found = {"world_size": world, "nodes": nodes, "gpus_per_node": per_node}
+    return {name: value for name, value in found.items() if value}
+
+
+def facts_of(model: str) -> dict[str, Value]:
+    """What constraints of spaces know of a model, from its config.
+
+    Raises:
+        InputError: the model is of a family whose sizes are not read.
+    """
+    from presim.graph.take import config_file
+    from presim.launch.shapes import read_config, shapes
+
+    config = config_file(model)
+    if config is None:
+        raise InputError(f"{model} has no config.json; say its sizes instead, e.g. layers=32 heads=32 kv_heads=8")
+    found = shapes(read_config(config))
+    return {
+        "layers": found.layers,
+        "heads": found.heads,
+        "kv_heads": found.kv_heads,
+        "hidden": found.hidden,
+        "vocabulary": found.vocabulary,
+        "experts": found.experts,
+    }
 
 
 def _check_sequence(said: Mapping[str, Value], varied: Mapping[str, object]) -> None:

@@ -41,6 +41,13 @@ def tokens_per_s(figures: Figures) -> float | None:
     return figures.tokens_per_step / figures.step_time_s if figures.tokens_per_step else None
 
 
+def joules_per_token(figures: Figures) -> float | None:
+    """Energy of all GPUs, as if each drew what the reported one does."""
+    if figures.joules is None or not figures.tokens_per_step:
+        return None
+    return figures.joules * figures.gpus / figures.tokens_per_step
+
+
 def tokens_per_s_per_gpu(figures: Figures) -> float | None:
     """The same for each GPU."""
     rate = tokens_per_s(figures)
@@ -100,6 +107,9 @@ OBJECTIVES: Mapping[str, Objective] = {
         ),
         Objective("gpus", False, lambda figures, work: float(figures.gpus), lambda value: f"{value:,.0f} GPUs"),
         Objective(
+            "energy", False, lambda figures, work: joules_per_token(figures), lambda value: f"{value:.3g} J/token"
+        ),
+        Objective(
             "memory_headroom",
             True,
             lambda figures, work: float(figures.headroom_bytes),
@@ -117,11 +127,6 @@ def objectives_of(names: Sequence[str], work: Work) -> tuple[Objective, ...]:
     """
     chosen = []
     for name in dict.fromkeys(name.strip().replace("-", "_") for name in names):
-        if name == "energy":
-            raise InputError(
-                "energy is not modelled: presim has power limits of GPUs, not what a step draws; use "
-                "--objective gpu_hours"
-            )
         if name not in OBJECTIVES:
             raise InputError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
         objective = OBJECTIVES[name]

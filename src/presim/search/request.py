@@ -8,6 +8,7 @@ from typing import Any
 
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.space import Space
+from presim.search.spaces.rules import Rule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,9 @@ class Request:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `RunOptions`
     graph: bytes = b""  # of the model; empty: a command is captured
     command: Sequence[str] = ()
+    words: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)  # of its placeholders
+    rules: Sequence[Rule] = ()  # of a space: points that break one are illegal
+    notes: Sequence[str] = ()  # for the answer
     strategy: str = "exhaustive"
     trials: int | None = None  # a sampler's; None: as many as the space has points, at most 200
     seed: int = 0

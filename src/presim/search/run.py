@@ -30,6 +30,7 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     job = Job(
         graph=request.graph,
         command=list(request.command),
+        words={name: {value: list(words) for value, words in of.items()} for name, of in request.words.items()},
         options=dict(request.options),
         prune=list(rules_of(request.prune)),
     )
@@ -91,7 +92,8 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
 
 def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
     """What a reader should know."""
-    notes = [] if is_feasible else [infeasible(trials, request.constraints, request.work)]
+    notes = list(request.notes)
+    notes += [] if is_feasible else [infeasible(trials, request.constraints, request.work)]
     if request.strategy != "exhaustive" and len(trials) < len(request.space):
         notes.append(
             f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better one may be among "

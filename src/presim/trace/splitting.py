@@ -53,26 +53,33 @@ def as_rank(trace: Trace, rank: int) -> Trace:
         InputError: see `split`.
     """
     manifest = trace.manifest
-    groups = tuple(_moved(group, manifest.rank, rank) for group in manifest.groups)
+    groups = tuple(_moved(group, manifest.groups, manifest.rank, rank) for group in manifest.groups)
     signatures = tuple(_seen_from(one, manifest.groups, groups, manifest.rank, rank) for one in trace.signatures)
     return dataclasses.replace(
         trace, manifest=msgspec.structs.replace(manifest, rank=rank, groups=groups), signatures=signatures
     )
 
 
-def _moved(group: Group, old: int, new: int) -> Group:
+def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Group:
     """The group of the same kind that the new rank is in."""
     if old not in group.ranks or new in group.ranks:
         return group
-    axes = axes_of(group.ranks)
-    if axes is None:
+    whole = _grid_around(group, [one for one in all_groups if new not in one.ranks])
+    if whole is None:
         raise InputError(
             f"rank {new} cannot be simulated apart from rank {old}: the group {group.name!r} of {group.size} ranks "
             f"forms no grid; capture rank {new} as well (--ranks {old},{new})"
         )
-    ordered = members_of(origin_of(new, axes), axes)
-    by_rank = sorted(group.ranks)
-    return Group(group.name, tuple(ordered[by_rank.index(member)] for member in group.ranks), group.size)
+    axes = axes_of(whole.ranks)
+    assert axes is not None
+    place = dict(zip(sorted(whole.ranks), members_of(origin_of(new, axes), axes)))
+    return Group(group.name, tuple(place[member] for member in group.ranks), group.size)
+
+
+def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:
+    """The smallest group that holds all members and forms a grid: two stages of a pipeline are part of the pipeline."""
+    around = [one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks)]
+    return min(around, key=lambda one: len(one.ranks), default=None)
 
 
 def _seen_from(signature: Signature, before: Sequence[Group], after: Sequence[Group], old: int, new: int) -> Signature:

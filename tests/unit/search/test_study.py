@@ -102,5 +102,3 @@ def test_objectives_say_what_they_need() -> None:
         objectives_of(["money"], Work())
     with pytest.raises(InputError, match="no objective 'speed'; there are step_time,"):
         objectives_of(["speed"], Work())
-    with pytest.raises(InputError, match="energy is not modelled"):
-        objectives_of(["energy"], Work())

@@ -41,6 +41,12 @@ def test_groups_are_those_of_the_rank_s_own_place() -> None:
     assert [group.ranks for group in moved.manifest.groups] == [WORLD, (6, 7), (3, 7)]
 
 
+def test_a_part_of_a_grid_moves_with_it() -> None:
+    """Stages 1 and 2 of a pipeline of four are no grid, but the pipeline is."""
+    moved = as_rank(trace(groups=(WORLD, (0, 2, 4, 6), (0, 4, 6))), 1)
+    assert [group.ranks for group in moved.manifest.groups] == [WORLD, (1, 3, 5, 7), (1, 5, 7)]
+
+
 def test_messages_go_to_the_same_distance() -> None:
     send = Collective("send", 8, "float32", group=2, peer=1)
     (seen,) = as_rank(trace(send), 5).signatures

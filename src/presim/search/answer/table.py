@@ -22,7 +22,10 @@ from presim.units import GIB, percent, seconds, seconds_range, three_digits
 
 _SHOWN = 10
 _WIDTH = 130
+_UNBOUND = 10_000  # columns: what a table would like
 _SEEN = 0.005  # of all differences
+_EXTRA = ("gpu_hours", "money", "days", "gpus", "tokens_per_s", "energy")
+_LEFT_OUT = ("spare", "limit", "MFU", "exposed", "80 % interval", "GiB used", "tokens/s/GPU")  # where narrow, in order
 _COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "spare", "exposed", "limit")
 
 
@@ -30,14 +33,14 @@ def write(answer: Answer, work: Work, file: IO[str] | None = None, *, console: C
     """Print the answer."""
     console = console or Console(file=file, highlight=False)
     console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
-    console.print(render(answer, work))
+    console.print(render(answer, work, console))
 
 
-def render(answer: Answer, work: Work) -> RenderableType:
-    """The answer as something rich can print."""
+def render(answer: Answer, work: Work, console: Console) -> RenderableType:
+    """The answer as something rich can print on a console of a width."""
     parts: list[RenderableType] = [Text.assemble(("presim search ", "bold"), answer.subject), _fates(answer)]
     if answer.best:
-        parts += [_plans(answer, work), _decision(answer)]
+        parts += [_fitting(answer, work, console), _decision(answer)]
         parts += [Text(line) for line in _why(answer)]
     if answer.confirmation is not None and answer.confirmation.order:
         parts.append(_confirmed(answer))
@@ -56,13 +59,27 @@ def _fates(answer: Answer) -> Text:
     return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{whole}", "dim")
 
 
-def _plans(answer: Answer, work: Work) -> Table:
-    knobs = _varying(answer)
+def _fitting(answer: Answer, work: Work, console: Console) -> Table:
+    """The plans, with whole names: on a narrow console figures are left out, and at last knobs share a column."""
+    columns = list(_COLUMNS)
+    for left_out in ("", *_LEFT_OUT):
+        if left_out:
+            columns.remove(left_out)
+        table = _plans(answer, work, columns, _varying(answer))
+        if console.measure(table, options=console.options.update(width=_UNBOUND)).maximum <= console.width:
+            return table
+    return _plans(answer, work, ["step time", "80 % interval", "GiB used"], None)
+
+
+def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[str] | None) -> Table:
+    """``knobs`` with a column each; None: all in one."""
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", justify="right")
-    for knob in knobs:
+    for knob in knobs or ():
         table.add_column(short(knob), justify="right", no_wrap=True)
-    for column in _COLUMNS:
+    if knobs is None:
+        table.add_column("plan", overflow="fold")
+    for column in columns:
         table.add_column(column, justify="right" if column != "limit" else "left", no_wrap=True)
     extra = _extra(answer, work)
     for name in extra:
@@ -73,8 +90,9 @@ def _plans(answer: Answer, work: Work) -> Table:
         trial = answer.trial(number)
         assert trial.figures is not None
         cells = [f"{place}{'*' if len(answer.objectives) > 1 and number in answer.front else ''}"]
-        cells += [said(trial.point[knob]) for knob in knobs]
-        cells += _cells(trial.figures)
+        cells += [show(trial.point, _varying(answer))] if knobs is None else [said(trial.point[knob]) for knob in knobs]
+        shown_cells = dict(zip(_COLUMNS, _cells(trial.figures)))
+        cells += [shown_cells[column] for column in columns]
         for name in extra:
             value = OBJECTIVES[name].of(trial.figures, work)
             cells.append("-" if value is None else OBJECTIVES[name].said(value))
@@ -87,7 +105,7 @@ def _varying(answer: Answer) -> list[str]:
 
 
 def _extra(answer: Answer, work: Work) -> list[str]:
-    names = [name for name in answer.objectives if name in ("gpu_hours", "money", "days", "gpus", "tokens_per_s")]
+    names = [name for name in answer.objectives if name in _EXTRA]
     if work.tokens:
         names += ["days", "gpu_hours", *(["money"] if work.price_per_gpu_hour else [])]
     return list(dict.fromkeys(names))

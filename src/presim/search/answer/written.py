@@ -39,7 +39,7 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     cluster = {name: point.get(name, request.options.get(name)) for name in CLUSTER}
     options = [f"--{name.replace('_', '-')} {said(value)}" for name, value in cluster.items() if value is not None]
     if request.command:
-        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(request.command, point))}\n"}
+        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(request.command, point, request.words))}\n"}
     else:
         plan(point)  # it reads back
         files = {

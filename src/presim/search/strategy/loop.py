@@ -83,10 +83,12 @@ class Evaluation:
 
     def screened(self, number: int, point: Point) -> Trial | None:
         """A point that needs no evaluation: it is illegal, or known from before."""
-        if not self._request.command:
+        if self._request.command:
+            words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
+        else:
             words = illegal(point, self._evaluator.cluster(point), self._blocks)
-            if words:
-                return Trial(number=number, point=point, fate="illegal", words=words)
+        if words:
+            return Trial(number=number, point=point, fate="illegal", words=words)
         known = self._kept.find(point)
         return None if known is None else _numbered(known, number)
 

@@ -135,7 +135,7 @@ class Evaluator:
 
         own = {name: value for name, value in point.items() if name in CLUSTER}
         options = RunOptions(**{**self._job.options, **own})
-        result = run_and_evaluate(filled(self._job.command, point), options, stdout=DEVNULL).result
+        result = run_and_evaluate(filled(self._job.command, point, self._job.words), options, stdout=DEVNULL).result
         if result.exit == "out_of_memory" and result.step_time_s is None:
             return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
         if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
@@ -163,17 +163,29 @@ def placeholders(command: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
 
 
-def filled(command: Sequence[str], point: Mapping[str, Value]) -> list[str]:
+def filled(
+    command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
+) -> list[str]:
     """The command with values for its placeholders; braces around anything else stay.
 
     >>> filled(["--tp={tp}", '{"a": 1}'], {"tp": 4})
     ['--tp=4', '{"a": 1}']
+
+    ``words`` has several words, or none, for a placeholder that is a word by itself.
+
+    >>> filled(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
+    ['a.py', '--sequence-parallel']
     """
 
     def value(match: re.Match[str]) -> str:
         return said(point[match[1]]) if match[1] in point else match[0]
 
-    return [_PLACEHOLDER.sub(value, word) for word in command]
+    found: list[str] = []
+    for word in command:
+        name = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
+        several = (words or {}).get(name, {}).get(said(point[name])) if name in point else None
+        found += [_PLACEHOLDER.sub(value, word)] if several is None else several
+    return found
 
 
 def figures(result: Result, source: Any) -> Figures:
@@ -201,6 +213,7 @@ def figures(result: Result, source: Any) -> Figures:
         exposed_communication_s=time.exposed_communication_s,
         host_bound_s=time.host_bound_s,
         idle_s=time.idle_s,
+        joules=result.energy.joules if result.energy is not None else None,
         limits=[limit.name for limit in result.limits[:3]],
         by_category={held.name: held.bytes for held in memory.by_category},
         source=source,

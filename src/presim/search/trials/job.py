@@ -14,6 +14,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: the command is captured
     command: list[str] = []  # with {knob} where a knob's value goes
+    words: dict[str, dict[str, list[str]]] = {}  # knob -> value -> words, for a {knob} that is a word by itself
     options: dict[str, Any] = {}  # fields of `RunOptions`; a point's own values win
     prune: list[str] = []  # rules that need a bound of each point
 

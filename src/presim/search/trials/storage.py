@@ -90,7 +90,9 @@ def opened(request: Request) -> Iterator[Kept]:
 def fingerprint(request: Request) -> dict[str, Any]:
     """Tells a request from others whose trials would be other ones."""
     options = {name: value for name, value in request.options.items() if name not in ("save",)}
-    said = msgspec.json.encode([request.command, sorted((name, str(value)) for name, value in options.items())])
+    said = msgspec.json.encode(
+        [request.command, *_spelled(request), sorted((name, str(value)) for name, value in options.items())]
+    )
     return {
         "format": 1,
         "presim": presim.__version__,
@@ -99,6 +101,11 @@ def fingerprint(request: Request) -> dict[str, Any]:
         "space": request.space.digest(),
         "objectives": [objective.name for objective in request.objectives],
     }
+
+
+def _spelled(request: Request) -> list[Any]:
+    """What a space adds to a command."""
+    return [request.words] if request.words else []
 
 
 def _check_optuna() -> None:

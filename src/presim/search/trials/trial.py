@@ -31,6 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     exposed_communication_s: float
     host_bound_s: float
     idle_s: float
+    joules: float | None = None  # of one GPU in a step, an estimate
     limits: list[str] = []  # what limits the step, largest first
     by_category: dict[str, int] = {}  # bytes at the peak
     source: Literal["composed", "captured"] = "composed"
