@@ -6,7 +6,8 @@ Times are seconds, sizes bytes, shares fractions of 1. ``None`` means "not known
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+from typing import Annotated, Any
 
 import msgspec
 
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
+_NOTEBOOK = "presim.report.notebook"  # found by its name: reports come after results
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -100,3 +102,22 @@ class Result(msgspec.Struct, frozen=True):
         EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
     ] = None
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
+
+    def chart(self, figure: str = "time") -> Any:
+        """A figure as an Altair chart: time, memory, memory-over-time or operators.
+
+        Raises:
+            InputError: there is no such figure, the result knows nothing of it, or Altair is not installed.
+        """
+        return importlib.import_module(_NOTEBOOK).chart(self, figure)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        shown: str = importlib.import_module(_NOTEBOOK).as_html(self)
+        return shown
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The same, with the step time in a line for consoles."""
+        took = "no step" if self.step_time_s is None else f"step {self.step_time_s * 1e3:.4g} ms"
+        plain = f"<Result {took}, rank {self.job.rank} of {self.job.world_size} on {self.job.gpu}>"
+        return {"text/plain": plain, "text/html": self._repr_html_()}

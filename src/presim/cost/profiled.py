@@ -51,7 +51,7 @@ def as_measured(
         )
     origin = origin_of(measured)
     if measured.world_size == cluster.world_size and _same_wires(origin, cluster) and origin.gpu == cluster.gpu:
-        prices = [_taken(one) for one in measured.durations_ns]
+        prices = [_taken(*each) for each in zip(measured.durations_ns, predicted, strict=True)]
         return PricedTrace(trace, tuple(prices), (), (), (_FORGOTTEN,))
     there = _predictions(trace, chain, origin, cluster)
     devices = device_of(origin.gpu), device_of(cluster.gpu)
@@ -100,8 +100,9 @@ def _predictions(trace: Trace, chain: Chain, origin: Cluster, cluster: Cluster) 
     return there.price_all(trace.signatures, trace.manifest.groups, origin)[0]
 
 
-def _taken(duration_ns: int) -> Price:
-    return Price(duration_ns, Origin.MEASURED, UNCERTAINTY, NAME)
+def _taken(duration_ns: int, predicted: Price) -> Price:
+    """As measured; what limits the work is known from its prediction."""
+    return Price(duration_ns, Origin.MEASURED, UNCERTAINTY, NAME, predicted.bound)
 
 
 def _price(
@@ -118,9 +119,9 @@ def _price(
         if origin.world_size != cluster.world_size:
             return after
         if _same_wires(origin, cluster):
-            return _taken(measured_ns)
+            return _taken(measured_ns, before)
     elif origin.gpu == cluster.gpu:
-        return _taken(measured_ns)
+        return _taken(measured_ns, before)
     if uncovered or isinstance(signature, Kernel):
         factor, bound = _ratio_of_rates(signature, *devices)
         duration = max(1, math.ceil(measured_ns * factor))

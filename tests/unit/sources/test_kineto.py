@@ -132,6 +132,14 @@ def no_kernels(body: Any) -> None:
     body["traceEvents"] = [event for event in body["traceEvents"] if event.get("cat") not in ("kernel", "gpu_memcpy")]
 
 
+def no_day(body: Any) -> None:
+    body["traceEvents"][-2]["ts"] = body["traceEvents"][20]["ts"] = 1e30
+
+
+def damaged(body: Any) -> None:
+    next(event for event in body["traceEvents"] if event.get("cat") == "kernel")["args"]["presim signature"] = "{"
+
+
 def no_gpu(body: Any) -> None:
     del body["presim"]
     body["deviceProperties"] = [{"id": 0, "name": "Imaginary 9000"}]
@@ -147,6 +155,8 @@ def other_world(body: Any) -> None:
         (no_steps, "has no ProfilerStep annotation: call prof.step"),
         (negative, r"has a negative duration \(-5 us\); record"),
         (no_kernels, "has no GPU work in steps 0, 1, 2; record it with ProfilerActivity.CUDA"),
+        (no_day, "no profile spans more than a day; record it again"),
+        (damaged, r"the presim signature of .* is damaged \(.*\); export the profile again"),
         (no_gpu, "names a GPU that the catalogue does not have, 'Imaginary 9000'; say which one"),
         (other_world, "is of a job of 4 ranks, .* of one of 2; name files of one job"),
     ],

@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from presim.sources.kineto.events import Event, Profile
+from presim.sources.kineto.events import Event, Profile, own
 from presim.trace.collective import Collective
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
@@ -72,7 +70,7 @@ class Groups:
     def collective(self, event: Event, call: Event | None) -> Collective | None:
         """What a NCCL kernel does; None where the profile does not say. ``call``: the operator that launched it."""
         if "presim signature" in event.args:
-            return msgspec.json.decode(str(event.args["presim signature"]), type=Collective)
+            return own(event, "presim signature", Collective)
         said = event.args if "Collective name" in event.args else call.args if call is not None else {}
         name = str(said.get("Collective name", "")).lower()
         kind = next((kind for part, kind in _KINDS if part in name), "")

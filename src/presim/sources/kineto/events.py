@@ -7,7 +7,7 @@ import gzip
 import re
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ STEP = re.compile(r"ProfilerStep#(\d+)$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _MOST_BYTES = 8 << 30  # unpacked
+_MOST_US = 86_400e6
+_Value = TypeVar("_Value")
 _FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
 
 
@@ -108,6 +110,18 @@ def read(path: Path) -> Profile:
     )
 
 
+def own(event: Event, key: str, kind: type[_Value]) -> _Value:
+    """A value that presim put into an argument of its own exports, as JSON.
+
+    Raises:
+        InputError: something else stands there.
+    """
+    try:
+        return msgspec.json.decode(str(event.args[key]), type=kind)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the {key} of {event.name!r} is damaged ({error}); export the profile again") from error
+
+
 def is_profile(path: Path) -> bool:
     """Whether a file looks like a Chrome trace, by its name."""
     return path.is_file() and path.name.endswith((".json", ".json.gz"))
@@ -148,6 +162,11 @@ def _event(raw: _Raw, first: float, path: Path) -> Event:
         raise InputError(
             f"{path}: {raw.name!r} at {raw.ts:.3f} us has a negative duration ({raw.dur:g} us); "
             "record the profile again"
+        )
+    if not (0 <= raw.ts - first <= _MOST_US and raw.dur <= _MOST_US):
+        raise InputError(
+            f"{path}: {raw.name!r} at {raw.ts:g} us lasts {raw.dur:g} us, and the file begins at {first:g} us: no "
+            "profile spans more than a day; record it again"
         )
     start = round((raw.ts - first) * 1000)
     return Event(raw.name, raw.cat, raw.tid, start, start + round(raw.dur * 1000), raw.args)

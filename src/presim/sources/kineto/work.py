@@ -13,12 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from presim.capture.reading.classify import classify_launch, memory_family
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
-from presim.sources.kineto.events import Event, Profile
+from presim.sources.kineto.events import Event, Profile, own
 from presim.trace.signatures import (
     Attention,
     Copy,
@@ -66,7 +64,7 @@ class Reader:
     def signature(self, event: Event) -> Signature:
         """The signature of a kernel, copy or memset that is no collective."""
         if "presim signature" in event.args:
-            return msgspec.json.decode(str(event.args["presim signature"]), type=Signature)
+            return own(event, "presim signature", Signature)  # type: ignore[arg-type]  # a union
         if event.cat.lower() != "kernel":
             return _copy(event)
         operator = self.operator(event)
