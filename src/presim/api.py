@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -136,8 +137,9 @@ def search(
     """Find the best plan of a model, or the best arguments of a command.
 
     ``subject``: a model as ``presim compose`` takes it, or a command with placeholders as a list of words. ``vary``:
-    values by knob, or as ``--vary`` says them. ``fixed``: knobs with one value. ``cluster``: the cluster, and how to
-    capture and simulate: ``search("llama/", {"tp": [1, 2, 4]}, fixed={"sequence": 4096}, cluster=RunOptions(gpu=…))``.
+    values by knob, or as ``--vary`` says them. ``fixed``: knobs with one value; of a space: sizes of the model, too.
+    ``cluster``: the cluster, and how to capture and simulate:
+    ``search("llama/", {"tp": [1, 2, 4]}, fixed={"sequence": 4096}, cluster=RunOptions(gpu=…))``.
 
     Raises:
         InputError: a knob, a value or an option cannot be, or the model cannot be traced.
@@ -155,4 +157,6 @@ def search(
     if isinstance(subject, str):
         known = {field_of(name): value for name, value in (fixed or {}).items()}
         return run_search(request_for_model(subject, asked, options, known))
-    return run_search(request_for_command(list(subject), asked, options))
+    if asked.space is None and fixed:
+        asked = dataclasses.replace(asked, vary=[*words, *(f"{name}={said(value)}" for name, value in fixed.items())])
+    return run_search(request_for_command(list(subject), asked, options, fixed))

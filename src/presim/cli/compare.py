@@ -16,7 +16,7 @@ import click
     "variants",
     multiple=True,
     metavar="OPTIONS",
-    help="Also A under other options of `presim simulate`, in one word: --with '--gpu b200'; repeatable.",
+    help="Also simulate A with other options of `presim simulate`, quoted: --with '--gpu b200'; repeatable.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the comparison as JSON; - is standard output.")
 @click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Compare A, the baseline, with B and others.
 
-    Each is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. `--with`
+    Each is a folder that `presim run --save` or `presim compose --save` wrote, or a result that --json wrote. `--with`
     compares a saved job with itself on other hardware or under other assumptions.
     """
     from presim.files import check_writable

@@ -42,7 +42,17 @@ def plan_of(trace: Trace, said: Mapping[str, Any]) -> dict[str, Any]:
         plan["attention"] = backends.pop()
     plan |= {} if "tensor" in said else _degrees(trace, times)
     plan |= {} if "data_style" in said else _data_style(trace, times, launched)
-    return plan | _batch(trace, times, {**plan, **said}, samples)
+    batch_of = _batch(trace, times, {**plan, **said}, samples)
+    micros = samples // int({**plan, **batch_of, **said}.get("micro_batch", samples) or 1)
+    return plan | _kept(trace, times, micros) | batch_of
+
+
+def _kept(trace: Trace, times: _Times, micros: int) -> dict[str, Any]:
+    """Whether FSDP2 gathers the last block once a micro-batch only: one unit less than all but the root twice."""
+    groups = {one.group for one in _of(times, "reduce_scatter", "float32")}
+    scattered = sum(times[one] for one in _of(times, "reduce_scatter", "float32"))
+    gathered = sum(times[one] for one in _of(times, "all_gather") if one.group in groups)
+    return {"keep_last": True} if len(groups) == 1 and gathered == 2 * (scattered - micros) > scattered else {}
 
 
 def _batch(trace: Trace, times: _Times, plan: Mapping[str, Any], samples: int) -> dict[str, Any]:
