@@ -80,8 +80,8 @@ def _data_style(trace: Trace, times: _Times, launched: set[str]) -> dict[str, An
         return {"data_style": "ddp"} if any(one.bytes > _LEAST_BYTES for one in sums) else {}
     found: dict[str, Any] = {}
     shards = {groups[one.group] for one in scattered}
-    sums = [groups[one.group] for one in _of(times, "all_reduce", "float32")]
-    if len(shards) == 1 and any(not _inside(group, shard) for group in sums for shard in shards):
+    between = {groups[one.group] for one in _of(times, "all_reduce", "float32")}
+    if len(shards) == 1 and any(not _inside(group, shard) for group in between for shard in shards):
         found = {"data_style": "hsdp", "shard": shards.copy().pop().size}
     gathers = [one for one in _of(times, "all_gather") if groups[one.group] in shards]
     if gathers and sum(times[one] for one in gathers) <= sum(times[one] for one in scattered):
