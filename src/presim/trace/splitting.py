@@ -61,7 +61,7 @@ def as_rank(trace: Trace, rank: int) -> Trace:
 
 
 def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Group:
-    """The group of the same kind that the new rank is in."""
+    """The new rank's group of the same kind."""
     if old not in group.ranks or new in group.ranks:
         return group
     whole = _grid_around(group, [one for one in all_groups if new not in one.ranks])
