@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from composed_cases import CASES, Case, fitted
+from composed_cases import CASES, WHY, Case, fitted
 from presim.cli.script import sentences
 from presim.compose.compare import Agreement
 from presim.errors import InputError
@@ -150,6 +150,7 @@ def table(found: list[tuple[Case, Agreement]], missed: list[str]) -> str:
         heads = "job | work | step time, captured | step time | peak allocated | peak reserved"
         lines += [f"## {family}", "", f"| {heads} |", "|---|---|---|---|---|---|"]
         lines += [*(row(case, agreement) for case, agreement in group), ""]
+        lines += [WHY[family], ""] if family in WHY else []
     lines += ["## Work that differs", "", *(differences(found) or ["None."])]
     if missed:
         lines += ["", "## Not compared", "", *missed]

@@ -29,6 +29,7 @@ STYLES = {
     "HF + HSDP": "eager",
     "HF + DDP": "ddp",
     "HF + TP (DTensor) + FSDP2": "dtensor",
+    "torchtitan's order + TP + SP": "dtensor-sequence",
     "Megatron-core": "megatron",
 }
 TIMED = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STEP)

@@ -70,3 +70,36 @@ def _megatron(words: list[str]) -> torch.nn.Module:
         share_embeddings_and_output_weights=False,
     )
     return MegatronModel(model)
+
+
+_TITAN = {"hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8, "vocab": 128256, "layers": 4, "sequence": 131072}
+_TITAN_PLAN = {
+    "model.tok_embeddings": "embedding_rowwise",
+    "model.layers.*.attention.w[qkv]": "colwise",
+    "model.layers.*.attention.wo": "rowwise",
+    "model.layers.*.feed_forward.w[13]": "colwise",
+    "model.layers.*.feed_forward.w2": "rowwise",
+    "model.output": "colwise_gather_output",
+}
+
+
+class TitanModel(torch.nn.Module):
+    """The Llama of `recipes/llama_fsdp2.py`, torchtitan's plain modules, with its loss."""
+
+    tp_plan = _TITAN_PLAN
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The mean loss of tokens."""
+        logits = self.model(input_ids)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), input_ids.flatten(0, 1))
+
+
+def titan_llama() -> torch.nn.Module:
+    """A Llama of four layers."""
+    import llama_fsdp2
+
+    return TitanModel(llama_fsdp2.Llama(argparse.Namespace(**_TITAN)))

@@ -50,7 +50,7 @@ def fullest(traces: Sequence[Trace]) -> int:
 
 
 def pace(ranks: Sequence[Rank]) -> list[str]:
-    """Who the others wait for, and who waits most, as a sentence; none where nobody waits for long."""
+    """A note on the straggler and on the rank that waits most; none if no rank waits for long."""
     if len(ranks) < 2:
         return []
     busiest = max(ranks, key=lambda rank: (rank.compute_s + rank.host_bound_s, -rank.rank))
@@ -59,13 +59,13 @@ def pace(ranks: Sequence[Rank]) -> list[str]:
         return []
     work = f"{seconds(busiest.compute_s + busiest.host_bound_s)} of work in a step of {seconds(busiest.step_time_s)}"
     return [
-        f"Rank {busiest.rank} sets the pace with {work}; "
-        f"rank {waiting.rank} waits most for others, {seconds(_waiting_s(waiting))}."
+        f"Rank {busiest.rank} is the straggler with {work}; "
+        f"rank {waiting.rank} waits longest for other ranks, {seconds(_waiting_s(waiting))}."
     ]
 
 
 def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list[str]:
-    """A group that a rank calls and that the one who stands for a member has not, as a sentence; empty: none."""
+    """A note on a group that the representative of one of its members lacks; empty: none."""
     communicators = Communicators(traces, representatives)
     for trace in traces:
         rank, groups = trace.manifest.rank, trace.manifest.groups
@@ -75,14 +75,15 @@ def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list
             found = communicators.unmatched(place) if place else None
             if found:
                 return [
-                    f"Rank {rank} meets rank {found[0]} on {groups[index].name!r}, and rank {found[1]}, which stands "
-                    f"for it, has no such group: it is not waited for. Name ranks {rank} and {found[0]} with --ranks."
+                    f"Ranks {rank} and {found[0]} communicate in group {groups[index].name!r}, but rank {found[1]}, "
+                    f"which represents rank {found[0]}, has no such group: rank {rank} does not wait for it. "
+                    f"Capture both with --ranks {rank},{found[0]}."
                 ]
     return []
 
 
 def _waiting_s(rank: Rank) -> float:
-    """What is neither its own work nor its host's."""
+    """Step time beyond the rank's own compute and host time."""
     return max(rank.step_time_s - rank.compute_s - rank.host_bound_s, 0.0)
 
 

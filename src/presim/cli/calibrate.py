@@ -54,8 +54,13 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     type=click.Choice(("arithmetic", "memory", "nvlink", "network", "host")),
     help="What a single step time changes. Default: what the step depends on most.",
 )
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Of a profile: the step. Default: all that follow.")
-@click.option("--missing", type=click.Choice(("refuse", "same")), default="refuse", help="As of `presim import`.")
+@click.option("--step", type=click.IntRange(0), metavar="N", help="Step of a profile. Default: all that follow.")
+@click.option(
+    "--missing",
+    type=click.Choice(("refuse", "same")),
+    default="refuse",
+    help="Same as in `presim import`.",
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new cluster file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def job(

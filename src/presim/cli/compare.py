@@ -16,7 +16,7 @@ import click
     "variants",
     multiple=True,
     metavar="OPTIONS",
-    help="Also A under other options of `presim simulate`, in one word: --with '--gpu b200'; repeatable.",
+    help="Also simulate A with other options of `presim simulate`, quoted: --with '--gpu b200'; repeatable.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the comparison as JSON; - is standard output.")
 @click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Compare A, the baseline, with B and others.
 
-    Each is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. `--with`
+    Each is a folder that `presim run --save` or `presim compose --save` wrote, or a result that --json wrote. `--with`
     compares a saved job with itself on other hardware or under other assumptions.
     """
     from presim.files import check_writable
@@ -53,6 +53,8 @@ def _options(job: str, words: str) -> Any:
     """Options of `presim simulate`, as its command line has them."""
     import dataclasses
 
+    from click.core import ParameterSource
+
     from presim.cli import simulate
     from presim.errors import InputError
     from presim.options import EvaluationOptions
@@ -67,6 +69,10 @@ def _options(job: str, words: str) -> Any:
             f"--with {words!r} cannot be used: {said.rstrip('.')}; see `presim simulate --help`"
         ) from error
     taken = {field.name for field in dataclasses.fields(EvaluationOptions)}
-    if files := [name for name, value in context.params.items() if name not in {*taken, "directory"} and value]:
-        raise InputError(f"--with {words!r} writes a file ({', '.join(files)}); ask `presim simulate` for it")
+    named = (name for name in context.params if context.get_parameter_source(name) == ParameterSource.COMMANDLINE)
+    if others := [name for name in named if name not in {*taken, "directory"}]:
+        raise InputError(
+            f"--with {words!r} has options that a comparison does not take ({', '.join(others)}); "
+            "use them with `presim simulate`"
+        )
     return EvaluationOptions(**{name: value for name, value in context.params.items() if name in taken})

@@ -77,17 +77,17 @@ def _plan_options(function: Any) -> Any:
     "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; "
     "repeatable, in order.",
 )
-@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only so many blocks, from the first on.")
-@click.option("--cuda-graphs", is_flag=True, default=None, help="Launch by CUDA graphs: no host time between kernels.")
+@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only the first N blocks.")
+@click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
-@click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Split along the sequence between --tp's layers.")
+@click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Sequence parallelism between --tp's layers.")
 @click.option(
     "--vocabulary/--no-vocabulary",
     "vocabulary_parallel",
     default=None,
-    help="Split embedding, output layer and loss by words between --tp's ranks; --sp does.",
+    help="Shard embedding, output layer and loss over the vocabulary; implied by --sp.",
 )
-@click.option("--overlap/--no-overlap", "overlap", default=None, help="Of ddp and zero1: communicate while computing.")
+@click.option("--overlap/--no-overlap", "overlap", default=None, help="Overlap communication and compute (ddp, zero1).")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--like", metavar="DIR", help="Compose what a saved capture ran, on its cluster, and compare both.")
@@ -104,11 +104,11 @@ def command(
     folder: str | None,
     **options: Any,
 ) -> None:
-    """Predict training MODEL by a plan: nothing runs, a model's graph is changed by passes and priced.
+    """Predict the training of MODEL from a parallelism plan, without running a program.
 
-    MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
-    file with the fields of `presim.compose.plan.Plan`; with --like, from the capture where neither says it.
-    There, --json - prints the comparison.
+    MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
+    from a TOML file with the fields of `presim.compose.plan.Plan`. With --like, missing fields come from the capture.
+    With --like, --json - prints the comparison.
     """
     from presim.compose.plan import Plan, read_plan
     from presim.options import EvaluationOptions

@@ -21,16 +21,20 @@ _SHOWN = 8
 @click.option("--input", "prompt", type=click.IntRange(1), default=1024, show_default=True, help="Prompt tokens.")
 @click.option("--output", type=click.IntRange(1), default=256, show_default=True, help="Output tokens.")
 @click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
-@click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="GPUs of a deployment at most.")
+@click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="Most GPUs per deployment.")
 @click.option("--weights", multiple=True, type=click.Choice(("bf16", "fp8", "fp8-block", "fp4")), help="Types to try.")
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write what was found as JSON; - is standard output.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write what starts the best one here.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the launch files.",
+)
 def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
-    """Find the deployment of MODEL with the most tokens a second and GPU within an SLO.
+    """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
-    All plans are judged by their steady state; the best are simulated request by request. --out gets the command, a
-    Compose file and Kubernetes manifests.
+    All plans are ranked by their steady-state throughput; the best are simulated request by request. --out receives
+    the command, a Compose file and Kubernetes manifests.
     """
     from presim.serving.answer import metrics
     from presim.serving.deployments import search

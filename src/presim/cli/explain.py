@@ -14,17 +14,17 @@ from presim.cli.options import cluster_options, engine_options
 @click.argument("directory", metavar="DIR")
 @cluster_options
 @engine_options
-@click.option("--model", metavar="MODEL", help="What was trained, as `presim compose` takes it; composes other plans.")
-@click.option("--plan", "plan_file", metavar="FILE", help="TOML file with what the capture does not say of its plan.")
+@click.option("--model", metavar="MODEL", help="The model, as for `presim compose`; also tries other plans.")
+@click.option("--plan", "plan_file", metavar="FILE", help="TOML file with plan fields that the capture lacks.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(
     directory: str, model: str | None, plan_file: str | None, json_file: str | None, quiet: bool, **options: Any
 ) -> None:
-    """Say what limits the job in DIR, which `presim run --save` made, and what would help.
+    """Show what limits the job in DIR, which `presim run --save` wrote, and what would help.
 
-    Every candidate is simulated. They are listed by what they bring, with the options that show it again. With --model,
-    plans one step away from the captured one are composed, too.
+    Every candidate is simulated. The list is sorted by gain and shows the options that reproduce each result. With
+    --model, plans that differ in one field from the captured plan are simulated, too.
     """
     from presim.cli.progress import progress
     from presim.files import check_writable, write_file

@@ -25,9 +25,9 @@ def command(
     junit_file: str | None,
     quiet: bool,
 ) -> int:
-    """Predict the jobs in BUDGETS.toml and hold them against their limits.
+    """Predict the jobs in BUDGETS.toml and check them against their limits.
 
-    Commands run in the folder of the file. The exit code is 7 where a budget is broken.
+    Commands run in the folder of the file. The exit code is 7 if a job exceeds its budget.
     """
     from presim.cli.progress import progress
     from presim.errors import ExitCode

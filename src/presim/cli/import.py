@@ -12,24 +12,22 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option(
-    "--out", required=True, metavar="DIR", help="Folder to keep the job in, for `presim simulate` and others."
-)
+@click.option("--out", required=True, metavar="DIR", help="Folder for the job, for `presim simulate` and others.")
 @click.option(
     "--step",
     type=click.IntRange(0),
     metavar="N",
-    help="Profiled step to import; all that follow each other unless given.",
+    help="Profiled step to import; default: all consecutive steps.",
 )
 @click.option(
     "--missing",
     type=click.Choice(("refuse", "same")),
     default="refuse",
     show_default=True,
-    help="What to do about ranks without a file: refuse, or take them to do the same as the others.",
+    help="Ranks without a file: refuse, or assume that they do the same as the others.",
 )
 @click.option(
-    "--from", "kind", metavar="SOURCE", help="Kind of file: kineto, chakra, or of a plug-in. Default: found out."
+    "--from", "kind", metavar="SOURCE", help="Kind of file: kineto, chakra, or a plug-in's. Default: detected."
 )
 @cluster_options
 @engine_options

@@ -15,23 +15,28 @@ _SHOWN = 8  # links in the table
 
 @click.command("network")
 @click.argument("file", metavar="FILE")
-@click.option("--collective", "kind", metavar="KIND", help="What is exchanged: all_reduce, all_to_all, send, …")
+@click.option("--collective", "kind", metavar="KIND", help="Collective: all_reduce, all_to_all, send, …")
 @click.option(
-    "--bytes", "size", default="1GiB", metavar="SIZE", show_default=True, help="As nccl-tests counts: 64MiB, 1GB."
+    "--bytes",
+    "size",
+    default="1GiB",
+    metavar="SIZE",
+    show_default=True,
+    help="Size as in nccl-tests, e.g. 64MiB, 1GB.",
 )
-@click.option("--ranks", metavar="RANKS", help="Who takes part, e.g. 0-63 or 0,8,16; default: all.")
+@click.option("--ranks", metavar="RANKS", help="Ranks that take part, e.g. 0-63 or 0,8,16; default: all.")
 @click.option("--together", is_flag=True, help="All groups of the same kind exchange at the same time.")
 @click.option(
     "--resolution",
     type=click.Choice(["link", "flow"]),
     default="flow",
     show_default=True,
-    help="flow: max-min fair flows over time; link: what the busiest link needs for all that crosses it.",
+    help="flow: max-min fair flows over time; link: transfer time of all traffic on the busiest link.",
 )
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def command(file: str, as_json: bool, plot: str | None, **asked: Any) -> None:
-    """Show the network that FILE describes, or how long a collective takes on it and which links are to blame.
+    """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
 
     FILE is a cluster's TOML file with a [network] table, or a topology in the form of ASTRA-sim (.yml), SimAI, NCCL
     (.xml) or `nvidia-smi topo -m`.

@@ -69,7 +69,7 @@ def engine_options(function: _Function) -> _Function:
                 metavar="0|1",
                 show_default=True,
                 callback=lambda context, option, value: bool(value),
-                help="0: the host takes no time, neither for its own work nor for kernel launches.",
+                help="0: ignore CPU overhead, including kernel launches.",
             ),
             click.option(
                 "--prices",
@@ -81,20 +81,20 @@ def engine_options(function: _Function) -> _Function:
                 "--bandwidth",
                 multiple=True,
                 metavar="inter|intra=X",
-                help="What if the network between nodes, or NVLink, had X times its bandwidth; repeatable.",
+                help="What-if: multiply the bandwidth between nodes, or of NVLink, by X; repeatable.",
             ),
             click.option(
                 "--straggler",
                 "stragglers",
                 multiple=True,
                 metavar="nodeN|rankN=X",
-                help="What if the GPUs of a node, or one rank's, ran at X of their speed, e.g. node3=0.8; repeatable.",
+                help="What-if: scale the speed of a node's or a rank's GPUs by X, e.g. node3=0.8; repeatable.",
             ),
             click.option(
                 "--scale-op",
                 multiple=True,
                 metavar="NAME=X",
-                help="What if work of a family (gemm, attention, all_reduce, …) took X times as long; repeatable.",
+                help="What-if: multiply the time of a family (gemm, attention, all_reduce, …) by X; repeatable.",
             ),
         )
     ):

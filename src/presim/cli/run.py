@@ -49,7 +49,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default=600.0,
     metavar="SECONDS",
     show_default=True,
-    help="Stop a script that takes longer to capture.",
+    help="Stop the script if the capture takes longer.",
 )
 @click.option(
     "--sanitize",

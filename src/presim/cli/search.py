@@ -65,19 +65,19 @@ def _plan_options(function: Any) -> Any:
 @click.option("--global-batch", "global_batch", metavar="V[,V…]", help="Samples of a step, over all ranks.")
 @_plan_options
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
-@click.option("--objective", multiple=True, metavar="NAME", help="What is to be best; several: a Pareto front.")
+@click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
 @click.option("--tokens", type=float, metavar="N", help="Tokens to train on, for days, gpu_hours and money.")
-@click.option("--price-per-gpu-hour", type=float, metavar="X", help="What a GPU costs an hour.")
+@click.option("--price-per-gpu-hour", type=float, metavar="X", help="Price of a GPU hour.")
 @click.option("--spare", "spare_gib", type=float, default=0.0, metavar="GIB", help="Memory to keep free.")
-@click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="At most so many GPUs.")
-@click.option("--max-days", type=float, metavar="D", help="At most so many days for --tokens.")
+@click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="Largest number of GPUs.")
+@click.option("--max-days", type=float, metavar="D", help="Longest training on --tokens, days.")
 @click.option(
     "--sampler", type=click.Choice(_SAMPLERS), default="exhaustive", show_default=True, help="How points are chosen."
 )
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Points that a sampler proposes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of samplers.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; default: one for each CPU.")
-@click.option("--budget", callback=_duration, metavar="TIME", help="Give the best so far after so long, e.g. 60s.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU.")
+@click.option("--budget", callback=_duration, metavar="TIME", help="Stop after this time with the best plan so far.")
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
 )

@@ -32,14 +32,14 @@ ENGINE = (
         type=click.Choice(("vllm", "sglang", "trtllm")),
         default="vllm",
         show_default=True,
-        help="Whose kernels compute the experts.",
+        help="Kernel library for the experts.",
     ),
-    click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="As vLLM's."),
-    click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="As vLLM's."),
+    click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="Same as in vLLM."),
+    click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="Same as in vLLM."),
     click.option(
-        "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="As vLLM's."
+        "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Same as in vLLM."
     ),
-    click.option("--max-model-len", type=click.IntRange(1), help="As vLLM's; default: the model's."),
+    click.option("--max-model-len", type=click.IntRange(1), help="Same as in vLLM; default: the model's limit."),
     click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
     click.option(
         "--scheduler-recv-interval",
@@ -49,30 +49,32 @@ ENGINE = (
     ),
     click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
     click.option(
-        "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="As vLLM's."
+        "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."
     ),
     click.option(
         "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
     ),
-    click.option("--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As vLLM's."),
+    click.option(
+        "--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As in vLLM."
+    ),
     click.option(
         "--speculative",
         type=click.Choice(("mtp", "eagle", "draft", "ngram")),
         help="Draft tokens: by the model's own module, an EAGLE head, a smaller model, or from the text.",
     ),
-    click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="For each decode."),
+    click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="Tokens per draft."),
     click.option(
         "--acceptance",
         type=click.FloatRange(0, 1),
         help="Probability that a drafted token is accepted; default: mtp 0.85, eagle and draft 0.7, ngram 0.3.",
     ),
-    click.option("--draft-model", metavar="MODEL", help="Of --speculative draft."),
-    click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="No CUDA graphs."),
+    click.option("--draft-model", metavar="MODEL", help="Draft model for --speculative draft."),
+    click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
 )
 _LOAD = (
     click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second; default: all at once."),
     click.option("--concurrency", type=click.IntRange(0), default=0, help="Requests in flight at most; 0: no limit."),
-    click.option("--requests", type=click.IntRange(1), help="How many; default: 1000, or all of a trace."),
+    click.option("--requests", type=click.IntRange(1), help="Number of requests; default: 1000, or all of a trace."),
     click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
     click.option("--output", default="256", show_default=True, help="Output tokens, likewise."),
     click.option(
@@ -80,37 +82,41 @@ _LOAD = (
         type=click.Choice(("poisson", "gamma", "constant", "burst", "ramp")),
         default="poisson",
         show_default=True,
-        help="How requests come.",
+        help="Arrival process of requests.",
     ),
-    click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="Of gamma arrivals."),
+    click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="For gamma arrivals."),
     click.option("--burst", type=click.IntRange(1), default=8, help="Requests of a burst."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), help="Rate at the end of a ramp."),
     click.option("--shared-prefix", type=click.IntRange(0), default=0, help="Tokens that prompts of a group share."),
     click.option("--groups", type=click.IntRange(1), default=1, help="Groups that share a prefix."),
     click.option("--turns", type=click.IntRange(1), default=1, help="Turns of a conversation."),
     click.option("--think", "think_s", type=click.FloatRange(0), default=0.0, help="Seconds between turns."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything that is drawn."),
-    click.option("--trace", type=click.Path(path_type=Path), help="A public trace of requests, instead of drawn ones."),
-    click.option("--workload", "saved", type=click.Path(path_type=Path), help="A workload that was saved."),
-    click.option("--save-workload", type=click.Path(path_type=Path), help="Save the workload."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."),
+    click.option("--trace", type=click.Path(path_type=Path), help="Public request trace to replay."),
+    click.option("--workload", "saved", type=click.Path(path_type=Path), help="Workload file from --save-workload."),
+    click.option("--save-workload", type=click.Path(path_type=Path), help="Save the workload to a file."),
 )
 _FLEET = (
-    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines."),
-    click.option("--prefill-replicas", type=click.IntRange(0), default=0, help="Engines that only prefill."),
-    click.option("--prefill-tp", type=click.IntRange(1), help="Their tensor-parallel ranks; default: as --tp."),
+    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Number of engines."),
+    click.option("--prefill-replicas", type=click.IntRange(0), default=0, help="Prefill-only engines."),
+    click.option("--prefill-tp", type=click.IntRange(1), help="Their tensor-parallel size; default: --tp."),
     click.option(
         "--router",
         type=click.Choice(("round-robin", "least-loaded", "power-of-two", "prefix", "session")),
         default="round-robin",
         show_default=True,
-        help="Who gets a request.",
+        help="Load-balancing policy between engines.",
     ),
-    click.option("--overheads", type=click.Path(path_type=Path), help="What `presim calibrate` found."),
+    click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
     click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
     click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
     click.option(
-        "--slo-percentile", type=click.FloatRange(0, 100), default=99.0, show_default=True, help="That keeps it."
+        "--slo-percentile",
+        type=click.FloatRange(0, 100),
+        default=99.0,
+        show_default=True,
+        help="Of requests, in percent.",
     ),
 )
 
@@ -136,15 +142,18 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
 @add_options(ENGINE, _LOAD, _FLEET)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
-@click.option("--detailed", is_flag=True, help="With each request's times in the JSON.")
+@click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
 @click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
 @click.option(
-    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, help="Of --listen: simulated over real time."
+    "--speed",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    help="With --listen: speed-up over real time.",
 )
 @click.option(
-    "--engine", type=click.Choice(("fast", "vllm")), default="fast", help="vllm: run its scheduler, too, and compare."
+    "--engine", type=click.Choice(("fast", "vllm")), default="fast", help="vllm: also run its scheduler, and compare."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:

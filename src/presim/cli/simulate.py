@@ -42,7 +42,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default=8,
     metavar="N",
     show_default=True,
-    help="How often jitter is drawn.",
+    help="Number of random draws of --jitter.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="Seed of the draws.")
 @output_options

@@ -27,10 +27,10 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 @click.option(
     "--interval", "interval_s", type=_POSITIVE, metavar="S", help="Work between checkpoints; default: the best."
 )
-@click.option("--restart", "restart_s", type=click.FloatRange(0), metavar="S", help="From a failure to the next step.")
-@click.option("--repair", "repair_s", type=click.FloatRange(0), metavar="S", help="Until a broken node is back.")
-@click.option("--spares", type=click.IntRange(0), metavar="N", help="Nodes that stand by; default: always enough.")
-@click.option("--elastic", is_flag=True, help="Go on without the data-parallel replicas that miss a node.")
+@click.option("--restart", "restart_s", type=click.FloatRange(0), metavar="S", help="Time from failure to next step.")
+@click.option("--repair", "repair_s", type=click.FloatRange(0), metavar="S", help="Time to repair a node.")
+@click.option("--spares", type=click.IntRange(0), metavar="N", help="Spare nodes; default: unlimited.")
+@click.option("--elastic", is_flag=True, help="Continue without data-parallel replicas that lost a node.")
 @click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Relative standard deviation of a rank's steps.")
 @click.option("--runs", type=click.IntRange(1), default=200, show_default=True, help="Trainings to simulate.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -38,7 +38,7 @@ _POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(job: str, json_file: str | None, html: str | None, quiet: bool, **options: Any) -> None:
-    """Say how long a training on a token budget takes, and what it costs.
+    """Predict how long training on a token budget takes, and its cost.
 
     JOB is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. Failures,
     checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.

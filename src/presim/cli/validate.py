@@ -32,9 +32,9 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a summary in Markdown, of all that --out holds.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Cases at a time.")
-@click.option("--limit", metavar="N", type=click.IntRange(0), help="Take the first N cases only.")
-@click.option("--only", metavar="REGEX", help="Take cases whose id, framework, model or GPU matches.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Parallel cases.")
+@click.option("--limit", metavar="N", type=click.IntRange(0), help="Run only the first N cases.")
+@click.option("--only", metavar="REGEX", help="Run only cases whose id, framework, model or GPU matches.")
 @click.option(
     "--recipes",
     metavar="DIR",
@@ -45,9 +45,9 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
     "--captures",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep captures here, and use those that are here whichever version of presim made them.",
+    help="Save captures in this folder and reuse them, even those of another presim version.",
 )
-@click.option("--no-contention", is_flag=True, help="Let kernels and collectives that overlap not slow each other.")
+@click.option("--no-contention", is_flag=True, help="Do not slow down kernels and collectives that overlap.")
 @click.option(
     "--kind",
     type=click.Choice(["runs", "collectives", "operators", "serving"]),
@@ -55,7 +55,7 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
     show_default=True,
     help="What a row is: a run of training or of serving, or one time of a collective or of an operator.",
 )
-@click.option("--again", is_flag=True, help="Predict anew what --out has already: prices or recipes have changed.")
+@click.option("--again", is_flag=True, help="Repeat predictions that --out already has, e.g. after prices changed.")
 def command(
     table: Path,
     out: Path | None,

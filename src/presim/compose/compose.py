@@ -35,6 +35,7 @@ from presim.passes import (
     quantisation,
     registry,
     shared_root,
+    split_loss,
     tensor_parallel,
     zero_bubble,
 )
@@ -82,7 +83,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
     job = _Job(graph, plan, cluster)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     traces = tuple(_with_peaks(job.trace(stage, place)) for stage, place in enumerate(places))
-    notes = [*([_TENSOR_HOSTS] if _style(plan) == "dtensor" else []), *job.notes]
+    notes = [*([_TENSOR_HOSTS] if _style(plan).startswith("dtensor") else []), *job.notes]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
         notes.append(_EVEN_EXPERTS)
     if plan.data_style == "ddp":
@@ -99,7 +100,14 @@ class _Job:
         self.plan, self.cluster = plan, cluster
         self.tables = Tables()
         self.hosts = host_times(_style(plan), plan.cuda_graphs)
-        split = tensor_parallel.apply(graph, plan.tensor, sequence=plan.sequence_parallel, vocabulary=plan.splits_words)
+        split = tensor_parallel.apply(
+            graph,
+            plan.tensor,
+            sequence=plan.sequence_parallel,
+            vocabulary=plan.splits_words,
+            gathers_again=plan.data_style == "zero1",
+        )
+        split = split if plan.data_style == "zero1" else split_loss.apply(split)
         split = context_parallel.apply(split, plan.context, plan.context_style)
         graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
@@ -194,7 +202,7 @@ class _Job:
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
         if plan.pipeline > 1:
             return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas)
-        return Fsdp2(self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        return Fsdp2(self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas, plan.keep_last)
 
     def _sharers(self, place: Layout) -> int:
         """Ranks that share one copy of the parameters."""
@@ -243,7 +251,8 @@ def _with_peaks(trace: Trace) -> Trace:
 def _style(plan: Plan) -> str:
     """Whose launch times: DTensor's where FSDP2 is joined with tensor parallelism, unless the plan says otherwise."""
     own = {"ddp": "ddp", "zero1": "megatron"}
-    return plan.style or own.get(plan.data_style, "dtensor" if plan.tensor > 1 else "eager")
+    split = "dtensor-sequence" if plan.sequence_parallel else "dtensor"
+    return plan.style or own.get(plan.data_style, split if plan.tensor > 1 else "eager")
 
 
 def _backend(plan: Plan, cluster: Cluster) -> str:

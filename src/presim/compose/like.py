@@ -42,7 +42,17 @@ def plan_of(trace: Trace, said: Mapping[str, Any]) -> dict[str, Any]:
         plan["attention"] = backends.pop()
     plan |= {} if "tensor" in said else _degrees(trace, times)
     plan |= {} if "data_style" in said else _data_style(trace, times, launched)
-    return plan | _batch(trace, times, {**plan, **said}, samples)
+    batch_of = _batch(trace, times, {**plan, **said}, samples)
+    micros = samples // int({**plan, **batch_of, **said}.get("micro_batch", samples) or 1)
+    return plan | _kept(trace, times, micros) | batch_of
+
+
+def _kept(trace: Trace, times: _Times, micros: int) -> dict[str, Any]:
+    """Whether FSDP2 gathers the last block once a micro-batch only: one unit less than all but the root twice."""
+    groups = {one.group for one in _of(times, "reduce_scatter", "float32")}
+    scattered = sum(times[one] for one in _of(times, "reduce_scatter", "float32"))
+    gathered = sum(times[one] for one in _of(times, "all_gather") if one.group in groups)
+    return {"keep_last": True} if len(groups) == 1 and gathered == 2 * (scattered - micros) > scattered else {}
 
 
 def _batch(trace: Trace, times: _Times, plan: Mapping[str, Any], samples: int) -> dict[str, Any]:
@@ -70,8 +80,8 @@ def _data_style(trace: Trace, times: _Times, launched: set[str]) -> dict[str, An
         return {"data_style": "ddp"} if any(one.bytes > _LEAST_BYTES for one in sums) else {}
     found: dict[str, Any] = {}
     shards = {groups[one.group] for one in scattered}
-    sums = [groups[one.group] for one in _of(times, "all_reduce", "float32")]
-    if len(shards) == 1 and any(not _inside(group, shard) for group in sums for shard in shards):
+    between = {groups[one.group] for one in _of(times, "all_reduce", "float32")}
+    if len(shards) == 1 and any(not _inside(group, shard) for group in between for shard in shards):
         found = {"data_style": "hsdp", "shard": shards.copy().pop().size}
     gathers = [one for one in _of(times, "all_gather") if groups[one.group] in shards]
     if gathers and sum(times[one] for one in gathers) <= sum(times[one] for one in scattered):

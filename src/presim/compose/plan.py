@@ -33,6 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
     stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
+    keep_last: bool = False  # FSDP2: except of the last block, as torchtitan does
     recompute: Literal["none", "full"] = "none"  # of each repeated block
     optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm

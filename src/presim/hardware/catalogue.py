@@ -76,7 +76,7 @@ def find(kind: type[P], name: str) -> P:
 
 
 def read(kind: type[P], table: Mapping[str, Any], where: str) -> P:
-    """A part from a user's table: complete, or on top of the built-in part that ``base`` names."""
+    """A part from a user's table: complete, or with defaults from the built-in part that ``base`` names."""
     return from_table(kind, _with_base(kind, {"id": Path(where).stem, **table}, where), where)
 
 
@@ -101,7 +101,7 @@ def nearest(name: str, kinds: Iterable[type[Sourced]]) -> list[str]:
 
 
 def kind_of(path: str) -> type[Sourced]:
-    """Which kind of part a user's file describes: the one that knows most of its keys."""
+    """The kind of part that a user's file describes: the one with most of its keys."""
     table = load_toml(Path(path))
     base = table.get("base")
     based = [kind for kind in _FOLDERS if isinstance(base, str) and (base in ids(kind) or base in aliases(kind))]
@@ -122,7 +122,7 @@ def _built_in(kind: type[Sourced], identity: str) -> Sourced:
 
 
 def _with_base(kind: type[Sourced], table: Mapping[str, Any], where: str, depth: int = 0) -> dict[str, Any]:
-    """The table with everything it does not say taken from the table it is based on."""
+    """The table, with missing keys taken from its ``base``."""
     own = {key: value for key, value in table.items() if key != "base"}
     base = table.get("base")
     if base is None:

@@ -14,7 +14,7 @@ from presim.hardware.groups import check_groups, nodes_of, with_groups
 from presim.hardware.schema import Gpu, Sourced
 
 P = TypeVar("P", bound=Sourced)
-_MOST_RANKS = 1 << 20  # what is kept for each rank of the world stays small
+_MOST_RANKS = 1 << 20  # keeps per-rank data small
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
 _TABLES = ("nccl", "collectives", "network")
 _KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES, "groups")
@@ -32,8 +32,8 @@ def choose_cluster(
 ) -> Cluster:
     """The cluster of a file, of names and counts, or of a file with some of it overridden.
 
-    The GPU's default node and the node's default fabric stand in where none is named. Without any count it is
-    one GPU. What a file says of its collectives holds for its own GPU, node and fabric.
+    Defaults: the GPU's default node, the node's default fabric, and one GPU if there is no count. The collectives of
+    a file are used only with the file's own GPU, node and fabric.
     """
     said = {"gpu": gpu, "node": node, "fabric": fabric}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
@@ -56,7 +56,7 @@ def choose_cluster(
     variables = {name: str(value) for name, value in described.get("nccl", {}).items()}
     collectives = described.get("collectives", {})
     if collectives and parts != _parts({"gpu": chosen["gpu"], **described}, where):
-        collectives = {}  # measured on other wires
+        collectives = {}  # the measurements are of another GPU, node or fabric
     network = described.get("network", {})
     whole = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
     if not groups:
@@ -130,7 +130,7 @@ def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
 
 
 def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | None) -> tuple[int, int]:
-    """Nodes and GPUs per node; what is not said follows from the rest."""
+    """Nodes and GPUs per node; missing counts follow from the others."""
     for name, value in (("--nodes", nodes), ("--gpus-per-node", per_node), ("--world-size", world)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise InputError(f"{name} is {value!r}: it must be a whole number of at least 1.")
@@ -169,13 +169,13 @@ def _per_node(node: Node, nodes: int | None, world: int | None) -> int:
 
 
 def _split(world: int, most: int) -> str:
-    """The counts that give exactly this world size with as many GPUs per node as possible."""
+    """Options for exactly this world size, with as many GPUs per node as possible."""
     per_node = max(count for count in range(1, most + 1) if world % count == 0)
     return f"--nodes {world // per_node} --gpus-per-node {per_node}"
 
 
 def _split_nodes(world: int, nodes: int) -> int:
-    """The number of nodes nearest to the one asked for that divides the world size."""
+    """The divisor of the world size that is nearest to ``nodes``."""
     divisors = (count for count in range(1, world + 1) if world % count == 0)
     return min(divisors, key=lambda count: (abs(count - nodes), count))
 

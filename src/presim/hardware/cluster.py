@@ -48,19 +48,19 @@ class Node(Sourced, frozen=True, kw_only=True):
     host_memory_bytes: Annotated[int, figure("host_memory_GiB", GIB, "Memory of the host.", 1)]
 
     def __post_init__(self) -> None:
-        """Refuse links that do not fit the GPUs."""
+        """Check that the links fit the GPUs."""
         square = len(self.links) in (0, self.gpus) and all(len(row) == self.gpus for row in self.links)
         if not square or any(row != column for row, column in zip(self.links, zip(*self.links))):
             raise ValueError(f"links must have a row for each of {self.gpus} GPUs and be the same both ways")
 
     @property
     def domain(self) -> int:
-        """GPUs that reach each other without the network: one host's, or a rack's."""
+        """GPUs that reach each other without the network: those of a host or of a rack."""
         return max(self.domain_gpus, self.gpus)
 
 
 class Fabric(Sourced, frozen=True, kw_only=True):
-    """The network between nodes. How many ports a node has is the node's to say, unless the fabric says it."""
+    """The network between nodes. A fabric may override the node's number of ports."""
 
     kind: Annotated[Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], doc("Technology; ethernet has no RDMA.")]
     notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
@@ -91,10 +91,12 @@ class Cluster(msgspec.Struct, frozen=True):
     node: Node
     fabric: Fabric
     nodes: int
-    gpus_per_node: int  # those used: may be fewer than the node has; as many as its domain where hosts share one
+    gpus_per_node: (
+        int  # GPUs used per node; may be fewer than the node has, or a whole rack if hosts share an NVLink domain
+    )
     nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
-    collectives: dict[str, Any] = {}  # constants of the model of collectives that were fitted to this cluster
-    network: dict[str, Any] = {}  # how nodes are wired (presim.network.describe); empty: not said, nothing is shared
+    collectives: dict[str, Any] = {}  # constants of the collective model, fitted to this cluster
+    network: dict[str, Any] = {}  # network topology (presim.network.describe); empty: unknown, no links are shared
     groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
 
     def group_of(self, rank: int) -> NodeGroup | None:
@@ -164,11 +166,11 @@ class Cluster(msgspec.Struct, frozen=True):
         return self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
 
     def ports_of(self, places: Sequence[int]) -> int:
-        """How many shared ports these GPUs are nearest to; 0 where every GPU has ports of its own, or the node none."""
+        """Number of shared ports nearest to these GPUs; 0 if each GPU has its own ports, or the node has none."""
         return len({self.port(place) for place in places}) if 0 < self.ports_per_gpu < 1 else 0
 
     def port(self, rank: int) -> int:
-        """The port nearest to a rank's GPU, where GPUs share ports; numbered over the cluster.
+        """The port nearest to a rank's GPU, if GPUs share ports; ports are numbered over the cluster.
 
         A node's GPUs are assigned to its ports in order: with eight GPUs and four ports, GPUs 0 and 1 share port 0.
         """

@@ -81,7 +81,7 @@ def from_table(kind: type[P], table: Mapping[str, Any], where: str) -> P:
 
 
 def to_table(part: Sourced) -> dict[str, Any]:
-    """The table that ``from_table`` reads as an equal part."""
+    """The TOML table of a part; ``from_table`` reads it back."""
     table: dict[str, Any] = {}
     for key in keys(type(part)):
         value = getattr(part, key.field)
@@ -94,20 +94,20 @@ def to_table(part: Sourced) -> dict[str, Any]:
 
 
 def outside(key: Key, value: float) -> float:
-    """A figure in the unit of its key."""
+    """The value of a figure in the unit of its TOML key."""
     scaled = value / key.scale
     return int(scaled) if scaled == int(scaled) else float(f"{scaled:.12g}")
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A table on top of the one it is based on. What it overrides loses the base's source."""
+    """A table merged over its base. Overridden figures lose the source of the base."""
     kept = [{**source, "keys": [key for key in source["keys"] if key not in own]} for source in base.get("sources", [])]
     sources = [source for source in kept if source["keys"]] + list(own.get("sources", []))
     return {**base, **own, "sources": sources}
 
 
 def unsourced(part: Sourced) -> list[str]:
-    """Keys of the figures that a part gives and names no source for."""
+    """Keys of figures without a source."""
     backed = {key for source in part.sources for key in source.keys}
     given = [key.key for key in keys(type(part)) if key.figure and getattr(part, key.field)]
     return [key for key in given if key not in backed]

@@ -17,15 +17,15 @@ from presim.calibration import value
 TYPICAL_FACTOR = value("host.server_factor")
 ORDINARY = value("host.ordinary_disturbance")
 REFERENCE_PROBE_NS = round(value("host.reference_probe_ns"))
-_LEAST, _MOST = 0.25, 4.0  # beyond, the probe was disturbed rather than the CPU that different
+_LEAST, _MOST = 0.25, 4.0  # a larger ratio means that the probe was disturbed
 
 
 def host_factor(reference_host: bool, probe_ns: int = 0, server: float = 0.0, *, undisturbed: bool = True) -> float:
-    """What host time is multiplied with to be a server's.
+    """The factor from captured host time to the host time of a GPU server.
 
-    ``reference_host``: it is the reference host's already. Else ``probe_ns`` is the loop's time where it was captured;
-    where that was not taken either, time counts as it is. ``server``: the factor of its node; 0: not known.
-    ``undisturbed``: what disturbs recurring stretches is taken out; else time is as it comes, and has more in it.
+    ``reference_host``: captured time is already in time of the reference host. Otherwise ``probe_ns`` is the time of
+    the probe loop at capture; 0 means unknown, and host time is not converted. ``server``: the node's host factor; 0:
+    unknown. ``undisturbed``: noise has been removed from recurring stretches.
     """
     factor = server or TYPICAL_FACTOR
     if reference_host:

@@ -11,7 +11,7 @@ from presim import calibration
 
 
 class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Power of a class of work over the GPU's limit."""
+    """Power of a class of work as a share of the GPU's limit."""
 
     meaning: str
     share: float

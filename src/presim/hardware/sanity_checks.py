@@ -40,7 +40,7 @@ PEAK_TOLERANCE, BANDWIDTH_TOLERANCE = 0.10, 0.05
 
 
 def implausible(gpu: Gpu) -> list[str]:
-    """What is physically impossible about a GPU's figures, one sentence each."""
+    """Physically impossible figures of a GPU, one sentence each."""
     found = []
     width = gpu.memory_bus_bits / 8 * gpu.memory_clock_hz * 2
     if abs(gpu.memory_bytes_per_s / width - 1) > BANDWIDTH_TOLERANCE:
@@ -63,6 +63,6 @@ def implausible(gpu: Gpu) -> list[str]:
 
 
 def rates(gpu: Gpu) -> dict[str, int]:
-    """Operations per clock of one SM by type; empty for a generation that is not known here."""
+    """Operations per clock of one SM by data type; empty for an unknown generation."""
     known = _RATES.get((gpu.vendor, gpu.compute_major, gpu.compute_minor), {})
     return {**known, "bf16": known["fp16"]} if known else {}

@@ -25,15 +25,15 @@ def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where some figures come from: a document, a reading on a real card, a derivation, or somebody's estimate."""
+    """Source of figures: a document, a measurement, a derivation or an estimate."""
 
     text: str
     keys: tuple[str, ...]  # TOML keys of the figures it backs
-    estimate: bool = False  # nobody published or measured it for this very part
+    estimate: bool = False  # neither published nor measured for this part
 
 
 class Sourced(msgspec.Struct, frozen=True):
-    """What every part of the catalogue has."""
+    """Fields that all parts of the catalogue share."""
 
     id: Annotated[str, doc("Name on the command line, e.g. h100-sxm.")]
     name: Annotated[str, doc("Name in words; of a GPU, as torch.cuda.get_device_name gives it.")]
@@ -94,7 +94,7 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     def peak(self, dtype: str) -> float | None:
         """Dense peak of matrix products in FLOP/s, by PyTorch's name of the type, ``tf32`` or the field's prefix.
 
-        None where the GPU has no unit for the type (bfloat16 on Volta): the caller says what happens instead.
+        None if the GPU has no unit for the type (bfloat16 on Volta); the caller chooses a fallback.
         """
         if dtype in ("float64", "fp64"):
             return self.fp64_tensor_flops or self.fp64_flops or None
@@ -120,6 +120,6 @@ _PCIE = {3: (8, 128 / 130), 4: (16, 128 / 130), 5: (32, 128 / 130), 6: (64, 236 
 
 
 def pcie_bytes_per_s(generation: int, lanes: int) -> float:
-    """What the link carries in one direction before packet headers, bytes/s; generation 3 x16 is 15.75 GB/s."""
+    """Raw bandwidth of a PCIe link in one direction, bytes/s; generation 3 x16 has 15.75 GB/s."""
     transfers, share = _PCIE[min(max(generation, 3), 6)]
     return transfers * 1e9 / 8 * share * lanes

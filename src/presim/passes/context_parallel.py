@@ -14,7 +14,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
-from presim.graph.sizes import Size, divide, lengthen
+from presim.graph.sizes import Size, divide, lengthen, read
 from presim.passes.collectives import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WAIT
 
 _FORWARD = "aten::_scaled_dot_product_cudnn_attention"
@@ -156,8 +156,22 @@ class _Split:
                     f"({shape[_HEADS]} % {self._degree} = {int(shape[_HEADS]) % self._degree}); use all-gather"
                 )
             shape[_HEADS] = heads
-        stride = [self._scaled(size, times, done) for size in self._graph_shape(operand.stride)]
+        steps = self._graph_shape(operand.stride)
+        stride = [self._scaled(size, times, done) for size in steps]
+        if self._by_heads and len(shape) == 4:
+            stride = self._closed(self._graph_shape(operand.shape), steps, stride)
         return msgspec.structs.replace(operand, shape=self._index(shape), stride=self._index(stride))
+
+    def _closed(self, shape: tuple[Size, ...], steps: tuple[Size, ...], stride: list[Size]) -> list[Size]:
+        """Strides of what lies around the heads, of which there are fewer."""
+        traced = self._graph.traced["batch"], self._graph.traced["sequence"]
+        numbers = [read(size)(*traced) for size in steps]
+        end = numbers[_HEADS] * read(shape[_HEADS])(*traced)
+        fewer = [divide(size, self._degree) for size in stride]
+        return [
+            less if less is not None and number and number % end == 0 else size
+            for size, less, number in zip(stride, fewer, numbers)
+        ]
 
     def _scaled(self, size: Size, times: int, done: int) -> Size:
         if done == 1 or lengthen(size, 2) == size:

@@ -1,9 +1,9 @@
 """Tensor parallelism: matrices are split by columns or rows between ranks, and what follows from it.
 
 Which matrices, the model says itself (Hugging Face's ``tp_plan``); the rest is propagated through the operators. A
-storage that is split is known by the **end** of the split dimension in memory, stride x size: every view of it,
-whatever its shape, is split along the dimension that ends there. A product over a split dimension gives partial sums,
-which are all-reduced there and then, as DTensor's ``ColwiseParallel`` and ``RowwiseParallel`` do for each linear
+storage that is split is known by the **end** of the split dimension in memory, stride x size in bytes: every view of
+it, whatever its shape, is split along the dimension that ends there. A product over a split dimension gives partial
+sums, which are all-reduced there and then, as DTensor's ``ColwiseParallel`` and ``RowwiseParallel`` do for each linear
 layer.
 """
 
@@ -20,6 +20,7 @@ from presim.errors import InputError
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.graph.sizes import Size, divide, lengthen, product, read
 from presim.passes.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, WAIT
+from presim.trace.dtypes import dtype_bytes
 
 _COLUMNS, _ROWS = "colwise", "rowwise"
 _WORDS = ("embedding_rowwise", "colwise_gather_output", "colwise_rep")  # styles of embedding and output layer
@@ -29,14 +30,24 @@ _REDUCTIONS = ("aten::sum", "aten::mean", "aten::amax", "aten::linalg_vector_nor
 _ADDITIONS = ("aten::add", "aten::add_")
 _REDUCED = "c10d::allreduce_"  # of the model's own
 _LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # of a loss over split words
+_NORM_BACKWARD = "aten::_fused_rms_norm_backward"
 _HEADS = 1  # dimension of attention's operands
 
 
-def apply(graph: OperatorGraph, degree: int, *, sequence: bool = False, vocabulary: bool = False) -> OperatorGraph:
+def apply(
+    graph: OperatorGraph,
+    degree: int,
+    *,
+    sequence: bool = False,
+    vocabulary: bool = False,
+    gathers_again: bool = False,
+) -> OperatorGraph:
     """The graph of one of ``degree`` ranks; itself for one.
 
     ``sequence``: what lies between split layers is split along the sequence, and S in sizes is a rank's part of it
-    from then on. ``vocabulary``: embedding, output layer and loss are split by words.
+    from then on. ``vocabulary``: embedding, output layer and loss are split by words. ``gathers_again``: inputs of
+    split layers are gathered again for the gradients of weights, and norms' gradients are summed later, as Megatron
+    does; DTensor keeps what was gathered.
 
     Raises:
         InputError: the model plans nothing to be split, a size does not divide, or an operator cannot be split.
@@ -50,7 +61,7 @@ def apply(graph: OperatorGraph, degree: int, *, sequence: bool = False, vocabula
             f"{graph.model} does not say how to split its embedding and output layer (tp_plan); leave out sequence and "
             "vocabulary parallelism"
         )
-    return _Split(graph, degree, sequence, vocabulary).graph()
+    return _Split(graph, degree, sequence, vocabulary, gathers_again).graph()
 
 
 @dataclasses.dataclass
@@ -60,16 +71,12 @@ class _Part:
     segment: Segment
     nodes: list[Node]
     values: list[Value]
-    ends: dict[int, int]  # value -> end of its split dimension, in numbers of the trace
+    ends: dict[int, int]  # value -> end of its split dimension in bytes, in sizes of the trace
     local: set[int] = dataclasses.field(default_factory=set)  # values split along the sequence
     gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # such a value -> all of it
+    first_gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # the same, when it was gathered first
     partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # sums that are still to be reduced
     reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # such a sum -> its part of the sequence
-
-    @property
-    def sums_itself(self) -> bool:
-        """Whether the model was written for split words: it reduces its loss itself (Megatron)."""
-        return any(node.operator == _REDUCED for node in self.segment.nodes) or self.segment.backward
 
     def segment_bytes(self, value: int) -> Size:
         """Bytes of a value as the graph has it, before it is split."""
@@ -77,9 +84,14 @@ class _Part:
 
 
 class _Split:
-    def __init__(self, graph: OperatorGraph, degree: int, sequence: bool, vocabulary: bool) -> None:
+    def __init__(
+        self, graph: OperatorGraph, degree: int, sequence: bool, vocabulary: bool, gathers_again: bool
+    ) -> None:
         self._graph, self._degree, self._vocabulary = graph, degree, vocabulary
+        self._gathers_again = gathers_again
         self._times = degree if sequence else 1  # how many parts a sequence has
+        # a model that was written for split words reduces its loss itself (Megatron)
+        self._sums_itself = any(node.operator == _REDUCED for segment in graph.segments for node in segment.nodes)
         traced = graph.traced["batch"], graph.traced["sequence"]
         self._numbers = [tuple(read(size)(*traced) for size in shape) for shape in graph.shapes]
         self._shapes: dict[tuple[Size, ...], int] = {shape: index for index, shape in enumerate(graph.shapes)}
@@ -133,6 +145,10 @@ class _Split:
                 self._reduce(part, rewritten, waiting)
             else:
                 part.nodes.append(rewritten)
+                if local and node.operator == _NORM_BACKWARD and not self._gathers_again:
+                    for out in rewritten.outputs[1:]:  # the weight's gradient sums over the sequence
+                        part.nodes.append(Node(ALL_REDUCE, node.scope, (out,), (), attributes={"group": "tensor"}))
+                        waiting.add(out.value)
             self._loss(part, node, waiting)
         for sum_ in list(part.partial):
             self._scatter(part, part.partial.pop(sum_), part.segment.nodes[-1], waiting)
@@ -158,7 +174,7 @@ class _Split:
 
     def _end_of_parameter(self, segment: Segment, name: str) -> int:
         parameter = next((one for one in self._graph.parameters if one.name == name and self._owns(one, segment)), None)
-        return self._end_of(parameter) if parameter else 0
+        return self._end_of(parameter) * dtype_bytes(parameter.dtype) if parameter else 0
 
     def _owns(self, parameter: Parameter, segment: Segment) -> bool:
         if parameter.segment < 0:
@@ -194,7 +210,9 @@ class _Split:
             return self._product(part, node, dims)
         if node.operator == "aten::embedding":
             return True
-        if node.operator == "aten::nll_loss_forward" or (part.sums_itself and node.operator in _LOOKED_UP):
+        if node.operator == "aten::nll_loss_forward" or (
+            self._sums_itself and not part.segment.name and node.operator in _LOOKED_UP
+        ):
             return False
         if node.operator == "aten::cat":
             self._joined(part, node, dims)
@@ -217,7 +235,7 @@ class _Split:
 
     def _dim(self, part: _Part, operand: Operand, is_part: bool = False) -> int | None:
         """The split dimension of a tensor; ``is_part``: it may be a part of each row of what is split."""
-        end = part.ends.get(operand.value, 0)
+        end = self._end(part, operand)
         if not end:
             return None
         shape, stride = self._numbers[operand.shape], self._numbers[operand.stride]
@@ -227,7 +245,12 @@ class _Split:
         return found[0] if found else None
 
     def _mark(self, part: _Part, operand: Operand, dim: int) -> None:
-        part.ends[operand.value] = self._numbers[operand.shape][dim] * self._numbers[operand.stride][dim]
+        end = self._numbers[operand.shape][dim] * self._numbers[operand.stride][dim]
+        part.ends[operand.value] = end * dtype_bytes(operand.dtype)
+
+    def _end(self, part: _Part, operand: Operand) -> int:
+        """In numbers of the tensor's type: a view may have another than its storage, as complex numbers have."""
+        return part.ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
 
     def _product(self, part: _Part, node: Node, dims: Sequence[int | None]) -> bool:
         (a, b), out = dims[-2:] if len(dims) < 3 else dims[1:3], node.outputs[0]
@@ -300,17 +323,34 @@ class _Split:
             return node
         for operand in node.inputs:
             if operand.value in part.local and operand.value not in part.gathered:
+                if (kept := self._kept(part, operand.value)) is not None:
+                    part.values.append(kept)
+                    part.gathered[operand.value] = len(part.values) - 1
+                    continue
                 self._wait(part, msgspec.structs.replace(node, inputs=(operand,)), waiting)
                 whole = lengthen(part.segment_bytes(operand.value), self._times)
                 part.values.append(Value(Origin.OWN, whole))
                 new = len(part.values) - 1
-                part.gathered[operand.value] = new
                 given = self._local(part, operand, node, True)
                 made = self._local(part, msgspec.structs.replace(operand, value=new), node, False)
                 attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
                 part.nodes.append(Node(ALL_GATHER, node.scope, (given,), (made,), attributes=attributes))
                 waiting.add(new)
+                if not self._gathers_again:
+                    self._wait(part, msgspec.structs.replace(node, inputs=(made,)), waiting)
+                    new = self._rejoined(part, made, node.scope).value
+                part.gathered[operand.value] = part.first_gathered[operand.value] = new
         return self._renamed(node, part.gathered)
+
+    def _kept(self, part: _Part, index: int) -> Value | None:
+        """What the forward pass has gathered in the place of a value of its own, where it is kept."""
+        value = part.values[index]
+        if self._gathers_again or not part.segment.backward or value.origin is not Origin.SEGMENT:
+            return None
+        there = self._parts[value.segment].first_gathered.get(value.index)
+        if there is None or self._parts[value.segment].segment.backward:
+            return None
+        return msgspec.structs.replace(value, index=there, bytes=self._parts[value.segment].values[there].bytes)
 
     def _localise(self, part: _Part, node: Node, partial: bool) -> bool:
         """Whether a node works on a part of the sequence; its outputs are parts as well, where they have one."""
@@ -341,8 +381,19 @@ class _Split:
         whole = self._local(part, operand, node, False)
         own = self._local(part, msgspec.structs.replace(operand, value=new), node, True)
         attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
+        if not self._gathers_again:
+            whole = self._rejoined(part, whole, node.scope)
         part.nodes.append(Node(REDUCE_SCATTER, node.scope, (whole,), (own,), attributes=attributes))
         waiting.add(new)
+
+    def _rejoined(self, part: _Part, operand: Operand, scope: str) -> Operand:
+        """Functional collectives communicate along the first dimension; a copy joins parts along the sequence."""
+        size = part.values[operand.value].bytes
+        is_whole = operand.value >= len(part.segment.values)  # others grow when the segment is done
+        part.values.append(Value(Origin.OWN, size if is_whole else lengthen(size, self._times)))
+        joined = msgspec.structs.replace(operand, value=len(part.values) - 1)
+        part.nodes.append(Node("aten::cat", scope, (operand,), (joined,)))
+        return joined
 
     def _renamed(self, node: Node, names: dict[int, int]) -> Node:
         if not any(one.value in names for one in (*node.inputs, *node.outputs)):
@@ -379,7 +430,7 @@ class _Split:
 
     def _local(self, part: _Part, operand: Operand, node: Node, is_part: bool) -> Operand:
         """A tensor as one rank has it; ``is_part``: of the sequence."""
-        dim, end = self._dim(part, operand, node.operator not in _PRODUCTS), part.ends.get(operand.value, 0)
+        dim, end = self._dim(part, operand, node.operator not in _PRODUCTS), self._end(part, operand)
         if dim is None and (is_part or self._times == 1):
             return operand
         shape, stride = list(self._graph.shapes[operand.shape]), list(self._graph.shapes[operand.stride])

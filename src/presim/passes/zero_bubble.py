@@ -20,12 +20,14 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
         places.append((place, place + 1 if is_split else place))
     found: list[Segment] = []
     numbers: list[dict[int, int]] = []  # of each segment: old -> new number of its values, in the input part
+    summed: dict[tuple[int, int], tuple[int, int]] = {}  # sums that were in place -> where they are now
     for index, segment in enumerate(graph.segments):
         first, second = places[index]
         if first == second:
             found.append(segment)
             numbers.append({number: number for number in range(len(segment.values))})
             continue
+        segment = _without_overwriting(_following(segment, summed), _used_elsewhere(graph, index), index, summed)
         chosen = _needed(segment, _used_elsewhere(graph, index))
         inputs = [node for place, node in enumerate(segment.nodes) if place in chosen]
         weights = [node for place, node in enumerate(segment.nodes) if place not in chosen]
@@ -36,7 +38,7 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
             for old in made
             if segment.values[old].origin is Origin.OWN
         }
-        rest, _ = _part(segment, [*weights, _retained(graph, segment)], beside, segment.gradients)
+        rest, _ = _part(segment, [*weights, _retained(graph, segment, inputs, weights)], beside, segment.gradients)
         found += [part, msgspec.structs.replace(rest, weights=True)]
         numbers.append(moved)
 
@@ -64,12 +66,57 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
     return msgspec.structs.replace(graph, segments=moved_segments, parameters=parameters)
 
 
-def _retained(graph: OperatorGraph, segment: Segment) -> Node:
-    """No work, but the last use of all that the forward pass saved."""
+def _following(segment: Segment, summed: dict[tuple[int, int], tuple[int, int]]) -> Segment:
+    """The segment with sums where they are now."""
+    values = []
+    for value in segment.values:
+        there, index = summed.get((value.segment, value.index), (value.segment, value.index))
+        values.append(msgspec.structs.replace(value, segment=there, index=index))
+    return msgspec.structs.replace(segment, values=tuple(values))
+
+
+def _without_overwriting(
+    segment: Segment, wanted: set[int], index: int, summed: dict[tuple[int, int], tuple[int, int]]
+) -> Segment:
+    """Sums that would overwrite what gradients of weights need later go to a storage of their own."""
+    chosen = _needed(segment, wanted)
+    nodes, values = list(segment.nodes), list(segment.values)
+    for place in range(len(nodes) - 1, -1, -1):
+        node = nodes[place]
+        if node.operator != "aten::add_" or place not in chosen:
+            continue
+        target = node.inputs[node.written[0]].value
+        late = [other for at, other in enumerate(nodes[:place]) if at not in chosen and not other.view]
+        if not any(one.value == target for other in late for one in other.inputs):
+            continue
+        if values[target].segment >= 0:
+            summed.setdefault((values[target].segment, values[target].index), (index, target))  # the last sum
+        values.append(values[target])
+        values[target] = Value(Origin.OWN, values[target].bytes)
+        for at in range(place):
+            nodes[at] = _renamed(nodes[at], target, len(values) - 1)
+        first, *others = node.inputs
+        inputs = (msgspec.structs.replace(first, value=len(values) - 1), *others)
+        nodes[place] = msgspec.structs.replace(node, operator="aten::add", inputs=inputs, written=())
+    return msgspec.structs.replace(segment, nodes=tuple(nodes), values=tuple(values))
+
+
+def _renamed(node: Node, old: int, new: int) -> Node:
+    def of(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(msgspec.structs.replace(one, value=new) if one.value == old else one for one in operands)
+
+    return msgspec.structs.replace(node, inputs=of(node.inputs), outputs=of(node.outputs))
+
+
+def _retained(graph: OperatorGraph, segment: Segment, inputs: list[Node], weights: list[Node]) -> Node:
+    """No work, but the last use of what the forward pass saved before the last weight: the loss is given back."""
+    wanted = {operand.value for node in weights for operand in node.inputs}
+    before = next((place for place, node in enumerate(inputs) if _touched(node) & wanted), -1)
+    later = wanted | {operand.value for node in inputs[before + 1 :] for operand in node.inputs}
     saved = [
         index
         for index, value in enumerate(segment.values)
-        if value.segment >= 0 and not graph.segments[value.segment].backward
+        if value.segment >= 0 and not graph.segments[value.segment].backward and (segment.name or index in later)
     ]
     return Node("aten::alias", "", tuple(Operand(index, 0, "", 0) for index in saved), (), view=True)
 

@@ -24,7 +24,7 @@ def default_manifest() -> Manifest:
 
 
 class TraceBuilder:
-    """Appends entries one after the other; tables are filled as values are first seen."""
+    """Appends entries to a trace and fills its tables."""
 
     def __init__(self, manifest: Manifest | None = None) -> None:
         self.manifest = manifest or default_manifest()
@@ -99,26 +99,26 @@ class TraceBuilder:
         scope: str = "",
         phase: Phase = Phase.OTHER,
     ) -> None:
-        """The allocator hands out a block of ``size`` bytes."""
+        """Allocate a block of ``size`` bytes."""
         index = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
         self._add(Kind.ALLOC, host_ns=host_ns, phase=phase, object_=address, value=size, scope=index)
         if category is not Category.OTHER:
             self.retag(address, category)
 
     def retag(self, address: int, category: Category) -> None:
-        """The live block at the address belongs to another category from here on."""
+        """Move the live block at the address to another category."""
         self._add(Kind.RETAG, object_=address, value=int(category))
 
     def free(self, address: int, size: int, *, host_ns: int = 0) -> None:
-        """A block comes back to the allocator."""
+        """Free a block."""
         self._add(Kind.FREE, host_ns=host_ns, object_=address, value=size)
 
     def segment(self, address: int, size: int, *, freed: bool = False) -> None:
-        """The allocator takes memory from the device, or gives it back."""
+        """Add a segment to the allocator, or release it to the device."""
         self._add(Kind.SEGMENT_FREE if freed else Kind.SEGMENT_ALLOC, object_=address, value=size)
 
     def step(self, *, host_ns: int = 0) -> None:
-        """An optimizer step ends here."""
+        """Mark the end of an optimizer step."""
         self._add(Kind.STEP, host_ns=host_ns, object_=self._steps)
         self._steps += 1
 

@@ -21,13 +21,13 @@ from presim.trace.schema import Kind, Phase, Trace
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_WINDOW = 2048  # known stretches whose pace is that of the time that they lie in
-_LEAST = 64  # fewer say nothing
+_WINDOW = 2048  # known stretches per window; a window has one slowdown
+_LEAST = 64  # fewer are too few for an estimate
 _WELL_KNOWN = 0.5  # share of host time from which on a pace below 1 is taken whole for the machine's
 _FOUND_NS = 500_000  # after so long a stretch the host has found again what others took (shim/core/pace.h)
 _FASTEST = 0.5  # less than this of the reference is what observing took too much off, not a faster machine
-_MODULES = 2  # the last parts of a module's path that tell it from others
-_WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries between which an operator runs no Python
+_MODULES = 2  # trailing parts of a module's path that identify it
+_WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries with no Python code between them in an operator
 
 
 def key(before: int, operator_before: str, kind: int, operator: str, phase: int, module: str = "") -> str:
@@ -71,7 +71,7 @@ class CaptureSpeed:
 
     @property
     def slowdown(self) -> float:
-        """Host time over that of the machine alone; 1 where too little is known."""
+        """Host time over host time on an idle machine; 1 if too little is known."""
         if len(self._ratios) < _LEAST:
             return 1.0
         pace = _middle(self._ratios, self._references)

@@ -12,7 +12,7 @@ from presim.trace.signatures import Collective
 def check(trace: Trace) -> None:
     """Raise `InputError` where a column points outside its table, or an entry contradicts its signature.
 
-    Compiled code indexes with these columns without looking, so nothing that was read may skip this.
+    Compiled code uses these columns as indices without bounds checks, so every trace that is read must pass.
     """
     columns = {name: column.astype(np.int64) for name, column in trace.columns.items()}
     kinds = columns["kind"]

@@ -33,10 +33,10 @@ Ints = NDArray[np.int64]
 class Place:
     """A captured rank's place in a communicator."""
 
-    communicator: int  # the same number for all that are one
+    communicator: int  # communicator number, shared by all its members
     rank: int
     ranks: Ints  # global ranks, by position
-    voices: Ints  # by position: the captured rank that stands for it; negative: nobody does
+    voices: Ints  # by position: the captured rank that represents it; negative: none
 
 
 class Communicators:
@@ -51,7 +51,7 @@ class Communicators:
         self._seats: dict[int, dict[int, int]] = {}  # communicator -> captured rank -> its position
         for node in nodes:
             self._places[node.rank].append(self._place(node))
-        for node in known:  # who belongs to it and never calls has a seat as well: it is waited for
+        for node in known:  # a member that never calls is included, because the others wait for it
             seats = self._seats[self._numbers[node.key]]
             for captured in set(node.voices[node.ranks == node.voices].tolist()):
                 seats.setdefault(captured, int(np.flatnonzero(node.ranks == captured)[0]))
@@ -64,7 +64,7 @@ class Communicators:
         return Place(number, node.rank, node.ranks, node.voices)
 
     def places(self, rank: int) -> list[Place | None]:
-        """By group of a captured rank's manifest; None where its members are not known."""
+        """The places of a captured rank by group of its manifest; None for a group with unknown members."""
         return self._places[rank]
 
     def members(self, communicator: int) -> tuple[int, ...]:
@@ -72,18 +72,18 @@ class Communicators:
         return tuple(sorted(self._seats[communicator]))
 
     def own_seat(self, place: Place) -> int:
-        """Where the place's own rank sits."""
+        """The position of the place's own rank."""
         return self._seats[place.communicator][place.rank]
 
     def seat(self, place: Place, position: int) -> int | None:
-        """Where the captured rank sits that stands for a position; None: nobody does, or the place's own rank."""
+        """The position of the captured rank that represents a position; None: nobody, or the place's own rank."""
         voice = int(place.voices[position])
         if voice < 0 or voice == place.rank:
             return None
         return self._seats[place.communicator].get(voice)
 
     def unmatched(self, place: Place) -> tuple[int, int] | None:
-        """A member and the captured rank that stands for it, where that one has no such communicator; else None."""
+        """A member whose representative lacks this communicator, with that representative; else None."""
         seats = self._seats[place.communicator]
         for voice in np.unique(place.voices[place.voices >= 0]).tolist():
             if voice != place.rank and voice not in seats:
@@ -91,7 +91,7 @@ class Communicators:
         return None
 
     def seated(self, communicator: int, *positions: int) -> tuple[int, ...]:
-        """The captured ranks at some positions."""
+        """The captured ranks at the given positions."""
         return tuple(sorted(rank for rank, seat in self._seats[communicator].items() if seat in positions))
 
 
@@ -104,7 +104,7 @@ class _Node:
         self.ranks = np.array(group.ranks, np.int64)
         self.voices = representatives.of(self.ranks)
         self.alike = self.voices.tobytes()  # equal where the members are represented alike
-        self.label: Hashable = 0  # tells communicators of the same members apart
+        self.label: Hashable = 0  # distinguishes communicators with the same members
         own = np.flatnonzero(self.ranks == self.rank)
         self.is_member = bool(len(own))
         self.position = int(own[0]) if len(own) else -1
@@ -133,7 +133,7 @@ def _label(nodes: Sequence[_Node]) -> None:
 
 
 def _unite(nodes: Sequence[_Node]) -> dict[tuple[bytes, Hashable], int]:
-    """A number for each key; keys of counterparts have the same."""
+    """A number for each key; counterparts share a number."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(node.key for node in nodes))}
     parent = list(range(len(numbers)))
 

@@ -25,7 +25,7 @@ MESSAGES = ("send", "recv", "send_recv")  # between two ranks of a group
 
 
 class Splits(msgspec.Struct, frozen=True):
-    """How an all-to-all is dealt out, where the parts differ; bytes, by rank of the group."""
+    """The parts of an uneven all-to-all: bytes by rank of the group."""
 
     own: int  # the rank whose parts these are
     sent: tuple[int, ...]
@@ -33,20 +33,20 @@ class Splits(msgspec.Struct, frozen=True):
 
     @property
     def leaving(self) -> int:
-        """Bytes for others."""
+        """Bytes sent to other ranks."""
         return sum(self.sent) - self.sent[self.own]
 
     @property
     def arriving(self) -> int:
-        """Bytes from others."""
+        """Bytes received from other ranks."""
         return sum(self.received) - self.received[self.own]
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """How a library deals tokens out to experts: a dispatch, and the combine that brings results back.
+    """A library's token exchange with experts: a dispatch, or the combine that returns results.
 
-    Each token goes once to every host that has an expert it chose, and there once to every such rank; in low latency to
-    every such expert.
+    Each token is sent once to every host with a chosen expert, and there once to every such rank. Low-latency kernels
+    send it to every chosen expert.
     """
 
     library: str  # deepep, deepep-low-latency, their first release (deepep-2025-02), deepep-v2, hybridep
@@ -54,9 +54,9 @@ class Routed(msgspec.Struct, frozen=True):
     token_bytes: int
     chosen: int  # experts of each token
     experts: int  # of all ranks together
-    sms: int  # multiprocessors that the exchange keeps busy
+    sms: int  # SMs that the exchange occupies
     spread: tuple[float, ...] = ()  # to how many places a token goes, of 1, 2, 4, ... ranks each; empty: chosen evenly
-    window: int = 0  # tokens that are written before the rank that gets them is told; 0: not said
+    window: int = 0  # tokens written before the receiver is notified; 0: unknown
 
 
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):

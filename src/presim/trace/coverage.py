@@ -8,7 +8,7 @@ from presim.trace import spans
 
 
 class RankCoverage(msgspec.Struct, frozen=True):
-    """What was looked at besides the captured ranks."""
+    """The ranks that were compared with captured ranks, and how."""
 
     rule: str = ""  # how the ranks to run were chosen, as a clause for a reader; empty: not known (older jobs)
     compared: str = ""  # ranks that ran and did the same as the captured rank that stands for them (presim.trace.spans)

@@ -29,10 +29,10 @@ _DTYPE_BYTES = {
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element; 1 for a type not known here (raw bytes)."""
+    """Bytes of one element; 1 for an unknown type (raw bytes)."""
     return _DTYPE_BYTES.get(dtype, 1)
 
 
 def is_dtype(name: str) -> bool:
-    """Whether it is a type known here."""
+    """Whether the name is a known data type."""
     return name in _DTYPE_BYTES

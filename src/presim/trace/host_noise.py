@@ -22,13 +22,13 @@ from presim.trace.schema import WAITS, Trace
 
 Ints = NDArray[np.int64]
 
-_LEAST_TIMES = 8  # what recurs less often is taken as it came: it may do something else each time
-_UNDISTURBED = 0.1  # the share of its times within which a stretch was not disturbed
-_MOST = 1.5  # of the longest of those: more is a disturbance (docs/decisions/host-factor.md)
-_KEPT = 128  # times of a stretch that `HostNoise` remembers, the latest
-_SO_FAR = 2  # what has come up so often recurs: it will come up in every further step
+_LEAST_TIMES = 8  # rarer stretches are unchanged: they may do different work each time
+_UNDISTURBED = 0.1  # share of times that are assumed to be undisturbed
+_MOST = 1.5  # multiple of the longest undisturbed time; the rest is noise (docs/decisions/host-factor.md)
+_KEPT = 128  # latest times of a stretch that `HostNoise` keeps
+_SO_FAR = 2  # a stretch that occurred this often is expected in every step
 _MORE = 16  # it looks at them anew when there is one more for each so many
-_STRETCHES = 1 << 15  # that it knows: 16 MiB of times
+_STRETCHES = 1 << 15  # stretches in memory: 16 MiB of times
 _TABLES = ("signature", "operator", "scope")  # columns with places in tables of their trace
 
 
@@ -59,9 +59,9 @@ def without_host_noise(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
-    """Of each time [n] what its stretch needs, ns, where that has so many times at ``least``.
+    """Each time [n] without noise, ns, for stretches with at ``least`` so many times.
 
-    ``stretch`` [n]: which one, counted from 0.
+    ``stretch`` [n]: index of the stretch.
     """
     counts = np.bincount(stretch)
     first = np.cumsum(counts) - counts
@@ -84,7 +84,7 @@ def waited_for(kind: Ints, signature: Ints, earlier: int = -1) -> Ints:
 
 
 class HostNoise:
-    """What stretches need by their times so far, for the ranks of a job together."""
+    """Noise-free times of stretches, updated while entries arrive, over all ranks of a job."""
 
     def __init__(self) -> None:
         self._whats: dict[Hashable, int] = {}
@@ -95,7 +95,7 @@ class HostNoise:
         self._due = np.full(64, _SO_FAR, np.int64)  # at which count they are looked at
 
     def entry(self, kind: int, phase: int, signature: Hashable, operator: str | None, scope: str | None) -> int:
-        """A number for what stands at an end of a stretch."""
+        """A number for the entry at an end of a stretch."""
         what = (kind, phase, signature, operator, None if scope is None else _module(scope))
         return self._whats.setdefault(what, len(self._whats))
 

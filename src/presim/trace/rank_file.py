@@ -27,7 +27,7 @@ class _Tables(Header, frozen=True):
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write the file, whatever was there before."""
+    """Write the file, replacing an older one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -53,7 +53,7 @@ def parse(data: bytes, path: Path) -> Trace:
     """The trace in the bytes of one rank's file; ``path`` is for messages.
 
     Raises:
-        InputError: they are no such file, or not a whole one.
+        InputError: the bytes are not a rank file, or incomplete.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -81,7 +81,7 @@ def _columns(table: pyarrow.Table, path: Path) -> dict[str, NDArray[np.generic]]
     columns: dict[str, NDArray[np.generic]] = {}
     for name, dtype in COLUMNS.items():
         column = table.column(name).to_numpy() if name in table.column_names else None
-        if name == "site" and column is None:  # a trace from before lines were kept
+        if name == "site" and column is None:  # an older trace without source lines
             column = np.full(len(table), -1, dtype)
         if column is None or column.dtype != np.dtype(dtype):
             raise InputError(f"{path} has no column {name!r} of type {np.dtype(dtype)}; capture the trace again")

@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 
 class Representatives:
-    """The captured ranks of a job, each with the ranks that do as it does.
+    """The captured ranks of a job, each with the ranks that it represents.
 
     ``stands_for``: captured rank -> the other ranks it stands for. A rank may be in none: nothing is known of it.
     """
@@ -35,7 +35,7 @@ class Representatives:
             raise InputError(f"ranks {first} and {second} both stand for rank {rank}; capture the job again")
 
     def of(self, ranks: Sequence[int] | Ints) -> Ints:
-        """The captured rank that stands for each of these; ``-1 - rank`` where none does."""
+        """The captured rank that represents each rank; ``-1 - rank`` if there is none."""
         wanted = np.asarray(ranks, np.int64)
         if not len(self._ranks):
             return -1 - wanted
@@ -44,12 +44,12 @@ class Representatives:
         return result
 
     def count(self, rank: int) -> int:
-        """How many ranks a captured rank stands for, itself included."""
+        """Number of ranks that a captured rank represents, itself included."""
         return 1 + len(self.others.get(rank, ()))
 
     @property
     def represented(self) -> int:
-        """Ranks of the world that are captured or stood for."""
+        """Number of ranks of the world that are captured or represented."""
         return len(self._ranks)
 
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def distinct(places: int, experts: int, chosen: int) -> float:
-    """The expected number of places that hold one of a token's experts.
+    """The expected number of places with at least one of a token's experts.
 
-    ``chosen`` of ``experts`` are drawn without putting them back, all alike; each place holds the same number of them.
+    ``chosen`` of ``experts`` are drawn uniformly without replacement; each place holds the same number of experts.
 
     >>> round(distinct(8, 64, 8), 2)
     5.43

@@ -44,14 +44,14 @@ COLUMNS: dict[str, type] = {
 }
 
 
-FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that did not come to its end
-COMPILING = "torch.compile"  # scope of what a compiler asks of the device
+FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that failed
+COMPILING = "torch.compile"  # scope of device work by a compiler
 
 
 class Kind(enum.IntEnum):
-    """What an entry asks for; ``object`` and ``value`` mean what each member says."""
+    """Kind of an entry; each member documents ``object`` and ``value``."""
 
-    # Of these four, value 1: came with the launch of a CUDA graph that an earlier entry stands for; 0: asked by itself.
+    # value of the next four: 1: replayed by the launch of a CUDA graph in an earlier entry; 0: a call of its own.
     WORK = 0  # device work on `stream`
     COLLECTIVE = 1  # device work that waits for the other ranks; object: serial of the launch group
     EVENT_RECORD = 2  # object: serial of this recording
@@ -65,14 +65,14 @@ class Kind(enum.IntEnum):
     SEGMENT_FREE = 10  # and gives it back
     RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
     STEP = 12  # an optimizer step has ended; object: its number, from 0
-    HOST_WAIT = 13  # the host slept; value: ns beyond the CPU time that passed meanwhile
+    HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
 
 
 WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)  # of the host for the device
 
 
 class Phase(enum.IntEnum):
-    """What part of a step the program is in."""
+    """Part of a step."""
 
     OTHER = 0
     FORWARD = 1
@@ -96,7 +96,7 @@ class Category(enum.IntEnum):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A process group (one communicator): who takes part, in the order of its own ranks."""
+    """A process group (one communicator) with its members in rank order."""
 
     name: str  # as the framework calls it, e.g. "dp", or "group 3"
     ranks: tuple[int, ...]  # global ranks; empty where unknown
@@ -104,7 +104,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """A place where the script read values of the device, and who gave them."""
+    """A line where the script read device values, and the policy that supplied them."""
 
     line: str  # ``file.py:12``
     what: str  # item, copy to host, nonzero, …
@@ -113,14 +113,14 @@ class ReadBack(msgspec.Struct, frozen=True):
 
 
 class ClusterTables(msgspec.Struct, frozen=True):
-    """What the file of the emulated cluster said of its collectives, as `presim.hardware.Cluster` has it."""
+    """Collective tables of the cluster file, as in `presim.hardware.Cluster`."""
 
     nccl: dict[str, str] = {}
     collectives: dict[str, Any] = {}
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a profiler measured of a trace's work, and on what hardware (ids in the catalogue)."""
+    """Times that a profiler measured, and the hardware (catalogue ids)."""
 
     durations_ns: tuple[int, ...]  # by index into the trace's signatures
     gpu: str
@@ -148,21 +148,23 @@ class Manifest(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
     versions: dict[str, str] = {}
     stream_priorities: dict[int, int] = {}  # stream index -> CUDA priority (lower is more urgent)
-    unmodelled_calls: dict[str, int] = {}  # library functions called that have no semantics in the emulation
+    unmodelled_calls: dict[
+        str, int
+    ] = {}  # library functions that were called and that the emulation does not implement
     notes: tuple[str, ...] = ()  # what a reader of the result should know, as sentences
     exit: str = "ok"  # ok, stopped (after --steps), raised, out_of_memory, killed
-    error: str = ""  # the script's own last words where it raised
-    memory_capacity_bytes: int = 0  # what the device could give to the program
-    device_total_bytes: int = 0  # what the driver reports as the device's memory
+    error: str = ""  # the error message if the script raised
+    memory_capacity_bytes: int = 0  # memory available to the program
+    device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
     reference_host: bool = False  # host_ns is the reference host's (hardware/host.py), else CPU time where captured
-    neighbours: float = 0.0  # share of that machine's CPUs that other processes used meanwhile
+    neighbours: float = 0.0  # share of the machine's CPUs that other processes used during the capture
     host_probe_ns: int = 0  # of older captures: CPU time of a fixed piece of Python where captured; 0: not taken
     read_backs: tuple[ReadBack, ...] = ()
-    misuse: tuple[str, ...] = ()  # what CUDA would punish, as sentences with the line of the script
+    misuse: tuple[str, ...] = ()  # CUDA errors, such as races, as sentences with the line of the script
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen
     allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
@@ -174,7 +176,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """One rank's entries with the tables they point into."""
+    """The entries of one rank, and the tables that they index."""
 
     manifest: Manifest
     signatures: tuple[Signature, ...]
@@ -196,7 +198,7 @@ class Trace:
         return self.columns[name]
 
     def mask(self, *kinds: Kind) -> NDArray[np.bool_]:
-        """Which entries are of one of these kinds."""
+        """Mask of the entries of these kinds."""
         table = np.zeros(256, np.bool_)  # four times as fast as np.isin
         table[list(map(int, kinds))] = True
         found: NDArray[np.bool_] = table[self.columns["kind"]]
@@ -205,7 +207,7 @@ class Trace:
     def steps(self) -> list[slice]:
         """The entries of each optimizer step, in order: each ends with its `Kind.STEP` entry.
 
-        What comes after the last step is in none of them. A trace without steps has an empty list.
+        Entries after the last step belong to none. The list is empty if the trace has no steps.
         """
         ends = np.flatnonzero(self.columns["kind"] == Kind.STEP) + 1
         starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends

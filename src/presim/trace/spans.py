@@ -30,14 +30,14 @@ def to_spans(ranks: Sequence[int]) -> list[range]:
         while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
             end += 1
         if end - at == 2 and step > 1:
-            end -= 1  # two alone are no span
+            end -= 1  # two numbers alone form no span
         spans.append(range(ranks[at], ranks[end - 1] + 1, step if end - at > 1 else 1))
         at = end
     return spans
 
 
 def from_text(text: str) -> list[int]:
-    """What `to_text` wrote.
+    """The ranks that `to_text` wrote.
 
     >>> from_text("0:3:1,99")
     [0, 1, 2, 99]
@@ -50,7 +50,7 @@ def from_text(text: str) -> list[int]:
 
 
 def count(spans: Iterable[range]) -> int:
-    """Ranks in some spans."""
+    """Number of ranks in spans."""
     return sum(map(len, spans))
 
 

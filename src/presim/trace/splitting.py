@@ -61,7 +61,7 @@ def as_rank(trace: Trace, rank: int) -> Trace:
 
 
 def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Group:
-    """The group of the same kind that the new rank is in."""
+    """The new rank's group of the same kind."""
     if old not in group.ranks or new in group.ranks:
         return group
     whole = _grid_around(group, [one for one in all_groups if new not in one.ranks])
@@ -78,7 +78,9 @@ def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Gro
 
 def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:
     """The smallest group that holds all members and forms a grid: two stages of a pipeline are part of the pipeline."""
-    around = [one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks)]
+    around = [
+        one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks) is not None
+    ]
     return min(around, key=lambda one: len(one.ranks), default=None)
 
 

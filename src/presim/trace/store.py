@@ -34,7 +34,7 @@ JOB_FILE = "job.json"
 
 
 class JobManifest(msgspec.Struct, frozen=True):
-    """What holds for the job as a whole."""
+    """Facts about the whole job."""
 
     world_size: int
     gpu: str  # catalogue id of the emulated GPU
@@ -112,9 +112,9 @@ def save(
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
-    """Raise now what `save` would raise later: before a capture of minutes rather than after it."""
+    """Raise the errors that `save` would raise, before a long capture."""
     if not os.fspath(directory):
-        raise InputError("the name of the directory that the trace is to be saved to is empty; choose one")
+        raise InputError("the name of the directory for the trace is empty; choose one")
     folder = Path(directory)
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -123,13 +123,13 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
 
 
 def owns(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
-    """Whether a file is one of those that a job in ``directory`` is kept in."""
+    """Whether a file belongs to the job in ``directory``."""
     folder, name = os.path.split(os.path.realpath(path))
     return folder == os.path.realpath(directory) and (name == JOB_FILE or name.endswith(".parquet"))
 
 
 def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = None) -> Job:
-    """Read a job, or only some of its ranks; whatever is wrong with it is an `InputError` of one sentence."""
+    """Read a job, or some of its ranks; a bad file raises an `InputError` of one sentence."""
     folder = Path(directory)
     body = _read_job(folder)
     known = {file.rank for file in body.files}
@@ -178,7 +178,7 @@ def _write_job(body: _Body, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """An empty file of its own in ``folder``, gone afterwards unless it was renamed."""
+    """A temporary file in ``folder``, deleted afterwards unless it was renamed."""
     handle, name = tempfile.mkstemp(prefix=".presim-", dir=folder)
     os.close(handle)
     path = Path(name)
@@ -201,7 +201,7 @@ def _read_job(folder: Path) -> _Body:
     path = folder / JOB_FILE
     if folder.is_file():
         raise InputError(
-            f"{folder} is a file, and a trace is a folder; of a result `presim report {folder}` makes a report"
+            f"{folder} is a file, but a trace is a folder; if it is a result, show it with `presim report {folder}`"
         )
     if not path.is_file():
         raise InputError(
@@ -215,17 +215,17 @@ def _read_job(folder: Path) -> _Body:
 
 
 def _with_coverage(manifest: JobManifest) -> JobManifest:
-    """Of a job from before `RankCoverage`, whose sampled ranks ran for one step."""
+    """The manifest of a job older than `RankCoverage`: its compared ranks ran one step."""
     if not manifest.checked:
         return manifest
     return msgspec.structs.replace(manifest, coverage=RankCoverage(compared=manifest.checked), checked="")
 
 
 def _digest_of_job(data: bytes) -> str:
-    """Of what stands there, not of what was read: a file from before a field was added is whole."""
+    """The digest of the file's own fields, so that files without newer fields stay valid."""
     try:
         return digest(msgspec.json.encode(msgspec.json.decode(data)["job"], order="sorted"))
-    except UnicodeDecodeError:  # in the name of a field, which a reader that does not know it passes over
+    except UnicodeDecodeError:  # in the name of an unknown field, which the decoder skips
         return ""
 
 

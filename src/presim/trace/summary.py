@@ -10,7 +10,7 @@ from presim.trace.signatures import Collective, Signature, family
 
 
 class SignatureCount(msgspec.Struct, frozen=True):
-    """A signature and how often the program asked for it."""
+    """A signature and the number of its launches."""
 
     family: str
     count: int
@@ -18,7 +18,7 @@ class SignatureCount(msgspec.Struct, frozen=True):
 
 
 class StreamCount(msgspec.Struct, frozen=True):
-    """What was put on one stream."""
+    """Counts for one stream."""
 
     stream: int
     priority: int  # CUDA's: lower is more urgent
@@ -35,7 +35,7 @@ class CollectiveCount(msgspec.Struct, frozen=True):
     kind: str
     dtype: str
     count: int
-    bytes: int  # in all, as `Collective.bytes` counts
+    bytes: int  # total, counted as in `Collective.bytes`
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Summary(msgspec.Struct, frozen=True):
     exit: str
     entries: int
     steps: int
-    host_ns: int  # CPU time of the process in all
+    host_ns: int  # total CPU time of the process
     kinds: dict[str, int]
     phases: dict[str, int]  # device work by phase of the program
     streams: tuple[StreamCount, ...]

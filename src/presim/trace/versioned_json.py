@@ -15,7 +15,7 @@ VERSION = 1
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What every file begins with."""
+    """Fields at the start of every file."""
 
     magic: str
     version: int
@@ -25,7 +25,7 @@ _Read = TypeVar("_Read", bound=Header)
 
 
 def decode(data: bytes, type_: type[_Read], path: Path) -> _Read:
-    """JSON to a struct with magic and version, which are looked at before the rest."""
+    """Decode JSON to a struct; check magic and version first."""
     try:
         header = msgspec.json.decode(data, type=Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -52,10 +52,10 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """A hash that shows damage."""
+    """A hash that detects damage."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, for the middle of a sentence."""
+    """First line of an error, for use within a sentence."""
     return str(error).partition("\n")[0].strip() or type(error).__name__

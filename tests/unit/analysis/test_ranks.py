@@ -60,7 +60,7 @@ def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:
 def test_who_is_waited_for_is_named() -> None:
     found = pace([line(0, 0.6), line(1, 0.9), line(2, 0.7)])
     assert found == [
-        "Rank 1 sets the pace with 900 ms of work in a step of 1.00 s; rank 0 waits most for others, 400 ms."
+        "Rank 1 is the straggler with 900 ms of work in a step of 1.00 s; rank 0 waits longest for other ranks, 400 ms."
     ]
 
 
@@ -82,6 +82,8 @@ def test_a_member_whose_representative_has_no_such_group_is_named() -> None:
     everyone = (0, 1, 2, 3)
     who = Representatives([0, 3], {3: [1, 2]})
     (sentence,) = unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], who)
-    assert sentence.startswith("Rank 0 meets rank 1 on 'g1', and rank 3, which stands for it, has no such group")
+    assert sentence.startswith(
+        "Ranks 0 and 1 communicate in group 'g1', but rank 3, which represents rank 1, has no such group"
+    )
     assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone, (2, 3))], who) == []
     assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], Representatives([0, 3])) == []

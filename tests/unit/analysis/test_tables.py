@@ -82,7 +82,7 @@ def test_a_failed_script_has_a_result_without_a_step_time() -> None:
     assert result.exit == "out_of_memory"
     assert result.step_time_s is None
     assert result.throughput.tokens_per_s is None
-    assert result.notes == ["No step was completed: the figures cover the run until it failed."]
+    assert result.notes == ["No step was completed: the figures cover the run up to the failure."]
 
 
 def test_an_empty_trace_has_a_result() -> None:
@@ -102,8 +102,8 @@ def test_unknown_kernels_are_confessed() -> None:
     result = result_of(build.trace())
     (sentence,) = result.not_modelled
     assert re.fullmatch(
-        r"The time of kernels known only by name is a guess: \S+ [mu]?s, 50\.0% of the step, most of it mystery; it "
-        r"may be ten times as long\.",
+        r"The time of kernels known only by name is a guess: \S+ [mu]?s, 50\.0% of the step, most of it mystery\. "
+        r"The true time may be ten times as long\.",
         sentence.replace("µs", "us").replace("ns", "us"),
     ), sentence
 
@@ -118,13 +118,13 @@ def test_a_step_that_does_more_than_another_is_told(megabytes: tuple[int, ...], 
         build.step()
     told = [one for one in result_of(build.trace()).notes if "which the figures describe" in one]
     expected = (
-        "Step 3, which the figures describe, takes 8.81 ms, step 1 967 us: one of them does what not every step does, "
-        "such as an evaluation or a checkpoint. More steps (--steps 6) tell which is usual."
+        "Step 3, which the figures describe, takes 8.81 ms, step 1 967 us. One of them does extra work, such as "
+        "an evaluation or a checkpoint. Capture more steps (--steps 6) to see which is typical."
     )
     assert told == ([expected] if note else [])
 
 
-GRAPHS = ", in CUDA graphs as the longest that was allowed when they were recorded"
+GRAPHS = ", in CUDA graphs as long as the limit at graph capture"
 
 
 @pytest.mark.parametrize(("replayed", "more"), [(False, ""), (True, GRAPHS)])
@@ -134,7 +134,7 @@ def test_lengths_of_cached_sequences_are_the_longest_s(replayed: bool, more: str
     build.work(decode, operator="_vllm_fa3_C::fwd", replayed=replayed)
     build.step()
     assert result_of(build.trace()).not_modelled == [
-        f"Attention over cached keys takes every sequence to be as long as the longest of its batch{more}."
+        f"Attention over the KV cache assumes that every sequence is as long as the longest of its batch{more}."
     ]
 
 

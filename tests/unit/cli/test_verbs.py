@@ -262,7 +262,7 @@ def test_a_result_is_no_trace(verb: str, tmp_path: Path, capsysbinary: pytest.Ca
     path.write_text("{}")
     code, out, err = called(capsysbinary, verb, path)
     assert (code, out) == (2, "")
-    assert err.endswith(f"is a file, and a trace is a folder; of a result `presim report {path}` makes a report\n")
+    assert err.endswith(f"is a file, but a trace is a folder; if it is a result, show it with `presim report {path}`\n")
 
 
 def test_ranks_of_one_job_are_simulated_together(tmp_path: Path) -> None:

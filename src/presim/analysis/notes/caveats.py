@@ -16,15 +16,15 @@ from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
 _UNUSUAL = 1.5  # times as long as another step
-_BUSY = 0.25  # of all CPUs: with less, captures of one program differ as much without
-_SLOWED = 1.2  # times as long: what less is divided out changes little
-_OVER_CACHE = "_vllm_fa"  # how the operators of vLLM's FlashAttention begin
-# Of a rank that is simulated without those that it exchanges with.
-PEERS_READY = "The model assumes that peers of send and recv are ready at once: pipeline bubbles are not counted."
+_BUSY = 0.25  # of all CPUs; a smaller share changes host time less than captures differ anyway
+_SLOWED = 1.2  # times as long; a correction below this is too small to report
+_OVER_CACHE = "_vllm_fa"  # prefix of the operators of vLLM's FlashAttention
+# For a rank that is simulated without its peers.
+PEERS_READY = "The model assumes that peers of send and recv are ready at once: pipeline bubbles are not included."
 
 
 def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, contention: bool) -> list[str]:
-    """What happens on a cluster and is in none of the figures; ``contention``: whether that of overlapping work is."""
+    """Effects on a real cluster that no figure includes; ``contention``: the simulation slows overlapping work."""
     return [
         *_unmodelled_calls(priced.trace),
         *priced.notes,
@@ -50,7 +50,7 @@ def _guesses(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]
     share = percent(total / max(step.duration_ns, 1))
     return [
         f"The time of kernels known only by name is a guess: {seconds(total / 1e9)}, {share} of the step, most of it "
-        f"{max(guessed)[1]}; it may be ten times as long."
+        f"{max(guessed)[1]}. The true time may be ten times as long."
     ]
 
 
@@ -63,8 +63,8 @@ def _overlap(breakdown: Breakdown) -> list[str]:
     if hidden <= 0:
         return []
     return [
-        f"Compute and communication slow each other while they overlap ({seconds(hidden / 1e9)} of the step); "
-        "each is priced as if it ran alone."
+        f"Compute and communication overlap for {seconds(hidden / 1e9)} of the step; the prediction does not include "
+        "the slowdown that they cause each other."
     ]
 
 
@@ -76,32 +76,34 @@ def _other_ranks(trace: Trace) -> list[str]:
 
 
 def _lengths(trace: Trace) -> list[str]:
-    """vLLM's attention over cached keys: a call names the longest sequence, the others are the device's values."""
+    """A note on vLLM's attention over a KV cache: a call gives only the longest sequence length to the host."""
     calls = [index for index, name in enumerate(trace.operators) if name.startswith(_OVER_CACHE)]
     chosen = np.isin(trace.column("operator"), calls) & trace.mask(Kind.WORK)
     if not chosen.any():
         return []
     in_graphs = bool((trace.column("value")[chosen] == 1).any())
-    replayed = ", in CUDA graphs as the longest that was allowed when they were recorded" * in_graphs
-    return [f"Attention over cached keys takes every sequence to be as long as the longest of its batch{replayed}."]
+    replayed = ", in CUDA graphs as long as the limit at graph capture" * in_graphs
+    return [
+        f"Attention over the KV cache assumes that every sequence is as long as the longest of its batch{replayed}."
+    ]
 
 
 def host_note(breakdown: Breakdown, step: Step, factor: float, source: str) -> list[str]:
-    """What the host's time was multiplied with, where the device waits for it and it matters."""
+    """A note on the host factor, if the device waits for the host for a relevant part of the step."""
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
     if factor == 1 or not _is_worth_a_note(waits, step):
         return []
     return [
-        f"The device waits {seconds(waits / 1e9)} for the host. Captured host time is multiplied by {factor:g}, "
-        f"{source}; --host-factor changes it."
+        f"The device waits {seconds(waits / 1e9)} for the host. Captured host time is scaled by {factor:g}, "
+        f"{source}; --host-factor changes the factor."
     ]
 
 
 def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | None) -> list[str]:
-    """That the machine was slow while host time was measured, where the device waits for it.
+    """A note that the machine was busy during the capture, if the device waits for the host.
 
-    ``share``: of the machine's CPUs, that others used. ``slowdown``: what host time was divided by for that; None where
-    too little of it is known to tell, so that it stands as it came.
+    ``share``: share of the machine's CPUs that other processes used. ``slowdown``: the measured slowdown by which host
+    time was divided; None if it could not be measured, so that host time is uncorrected.
     """
     waits = breakdown.spent_ns[Instant.HOST_BOUND]
     if not _is_worth_a_note(waits, step):
@@ -110,14 +112,14 @@ def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | 
     others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and "
     if slowdown is None and is_busy:
         return [
-            f"{others}host time may be too long because of them: on an idle machine the device may wait for less than "
-            f"{seconds(waits / 1e9)}."
+            f"{others}captured host time may be too long: after a capture on an idle machine, the device may wait less "
+            f"than {seconds(waits / 1e9)} for the host."
         ]
     if slowdown is None or slowdown < _SLOWED:
         return []
     return [
         f"{others if is_busy else 'While the script was captured, '}known host work took "
-        f"{slowdown:.2g} times as long as on an idle machine; host time is divided by that."
+        f"{slowdown:.2g} times as long as on an idle machine; host time is divided by this factor."
     ]
 
 
@@ -126,24 +128,24 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
 
 
 def _unusual(steps: Steps) -> list[str]:
-    """That another step was far shorter, even the first, which is rarely so in training alone."""
+    """A note that another step was much shorter than the one shown."""
     durations = [step.duration_ns for step in steps.steps]
     shown, shortest = steps.steady_index, durations.index(min(durations))
     if durations[shown] <= _UNUSUAL * durations[shortest]:
         return []
     return [
         f"Step {shown + 1}, which the figures describe, takes {seconds(durations[shown] / 1e9)}, step {shortest + 1} "
-        f"{seconds(durations[shortest] / 1e9)}: one of them does what not every step does, such as an evaluation or a "
-        f"checkpoint. More steps (--steps {len(durations) + 3}) tell which is usual."
+        f"{seconds(durations[shortest] / 1e9)}. One of them does extra work, such as an evaluation or a checkpoint. "
+        f"Capture more steps (--steps {len(durations) + 3}) to see which is typical."
     ]
 
 
-_NO_STEP = "No step was completed: the figures cover the run until it failed."
-_ONE_STEP = "No optimizer step was seen: the whole run counts as one step."
+_NO_STEP = "No step was completed: the figures cover the run up to the failure."
+_ONE_STEP = "The script called no optimizer step: the whole run counts as one step."
 
 
 def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
-    """What shaped the figures and may surprise."""
+    """Notes on the capture that explain unexpected figures."""
     notes = list(trace.manifest.notes)
     failed = trace.manifest.exit in FAILED
     if not steps.counted:
@@ -151,11 +153,11 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
     elif steps.sets_up:
         shown = steps.steady_index + 1
         notes.append(
-            f"Step {shown} is not steady: {steps.sets_up} in it. Capture more steps (--steps {shown + 2}) to see a "
-            "steady one."
+            f"Step {shown} is not a steady step: {steps.sets_up} in it. Capture more steps "
+            f"(--steps {shown + 2}) to get a steady step."
         )
     elif not steps.is_steady:
-        notes.append("Only one step was captured: it stands for the steady step and includes warm-up.")
+        notes.append("Only one step was captured, so the figures include warm-up. Capture more with --steps 3.")
     else:
         notes += _unusual(steps)
     ranks = data_parallel_ranks(trace)
@@ -164,7 +166,7 @@ def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> li
     counted = trace.manifest.allocator.get("peak_allocated_bytes", 0)
     if counted > memory.peak_allocated_bytes:
         missing = gib(counted - memory.peak_allocated_bytes)
-        notes.append(f"PyTorch itself counted a peak of {gib(counted)} allocated: the trace lacks {missing}.")
+        notes.append(f"PyTorch counted a peak of {gib(counted)} allocated: {missing} are missing in the trace.")
     if flops.dtype and not flops.peak_per_s:
         notes.append(f"No MFU: the GPU's dense {flops.dtype} peak is not known.")
     return notes

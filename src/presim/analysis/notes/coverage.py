@@ -28,9 +28,9 @@ def coverage_figures(world_size: int, representatives: Representatives, found: R
 def coverage_sentences(
     world_size: int, coverage: Coverage, *, stopped: bool = False, composed: bool = False
 ) -> list[str]:
-    """The same for a reader; nothing for a world of one rank. ``stopped``: after the steps that were asked for.
+    """The coverage in sentences; none for a single rank. ``stopped``: the script was stopped after ``--steps``.
 
-    Ranks of a ``composed`` job are the same by its plan, so nothing is assumed.
+    Ranks of a ``composed`` job do the same by its plan, so nothing is assumed.
     """
     if world_size == 1 or coverage.captured == world_size:
         return []
@@ -43,23 +43,23 @@ def coverage_sentences(
     if coverage.assumed:
         parts.append(f"{coverage.assumed} not run and assumed to be the same")
     if coverage.unknown:
-        parts.append(f"{coverage.unknown} not run, of which nothing is known")
+        parts.append(f"{coverage.unknown} not run and not represented by any captured rank")
     rule = f" ({coverage.rule})" if coverage.rule else ""
     found = [f"{world_size} ranks: {', '.join(parts)}{rule}."]
     if coverage.undecided:
-        found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may do as either.")
+        found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may match either.")
     if coverage.assumed:
         found.append(_if_wrong(coverage))
     if coverage.compared and stopped:
         found.append(
-            f"The script was stopped after step {coverage.steps}: what ranks do later was not compared, a barrier too "
-            "many for example. --steps 0 runs it to its end."
+            f"The script was stopped after step {coverage.steps}, so later differences between ranks, such as an extra "
+            "barrier, were not compared. --steps 0 runs the script to its end."
         )
     return found
 
 
 def _if_wrong(coverage: Coverage) -> str:
-    """What a difference elsewhere would mean."""
+    """The consequences if an assumed rank does something else."""
     reads = [read for read in coverage.rank_reads if not read.endswith("(LOCAL_RANK)")]
     why = f" The program reads its rank at {reads[0]}{' and elsewhere' if len(reads) > 1 else ''}." if reads else ""
     return (

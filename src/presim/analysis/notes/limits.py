@@ -14,20 +14,20 @@ from presim.trace.schema import Phase
 from presim.trace.signatures import Collective, family
 from presim.units import gib, percent, seconds
 
-SMALLEST_SHARE = 0.01  # what accounts for less of the step is not worth a sentence
+SMALLEST_SHARE = 0.01  # smaller shares of the step are not reported
 
 _BOUND_NAMES = {"compute": "compute", "memory": "memory_bandwidth", "latency": "latency"}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Bound:
-    """Critical compute time with one bound, and the families it falls to, ns."""
+    """Critical compute time with one bound, by signature family, ns."""
 
     total: float
     families: dict[str, float]
 
     def leading(self) -> str:
-        """The families that hold most of it, with their shares."""
+        """The three largest families, with their shares."""
         ranked = sorted(self.families.items(), key=lambda item: (-item[1], item[0]))[:3]
         return ", ".join(f"{name} {percent(value / self.total)}" for name, value in ranked)
 
@@ -40,9 +40,9 @@ def find_limits(
     flops: Flops,
     headroom_bytes: int,
 ) -> list[Limit]:
-    """What the step's time is spent on and what would lessen it, largest first.
+    """What the step time is spent on and what would reduce it, largest first.
 
-    ``headroom_bytes``: memory that is free at the peak, which some advice would spend.
+    ``headroom_bytes``: free memory at the peak, for advice that costs memory.
     """
     step_ns = max(step.duration_ns, 1)
     found = [
@@ -68,21 +68,21 @@ def _limit(name: str, nanoseconds: float, step_ns: int, statement: str, advice: 
 def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flops: Flops) -> list[Limit]:
     texts = {
         "compute": (
-            "The matrix units are the limit for {figures}",
+            "The tensor cores limit {figures}",
             "Only fewer or cheaper FLOPs help: less recomputation, FP8 where the model allows it, or more GPUs.",
         ),
         "memory": (
-            "Memory bandwidth is the limit for {figures}",
-            "Fusing kernels saves most of this (torch.compile, fused optimizers, norms and losses).",
+            "Memory bandwidth limits {figures}",
+            "Fused kernels save most of this (torch.compile, fused optimizers, norms and losses).",
         ),
         "latency": (
             "Kernels too small to fill the GPU take {figures}",
-            "Larger micro-batches or fusing kernels would shrink this.",
+            "Larger micro-batches or fused kernels would reduce this.",
         ),
     }
     limits = []
     for bound, total in sorted(_bounds(priced, breakdown).items()):
-        statement, advice = texts.get(bound, ("Kernels of unknown limit take {figures}", ""))
+        statement, advice = texts.get(bound, ("Kernels with an unknown bottleneck take {figures}", ""))
         pace = _pace(flops, total.total) if bound == "compute" else ""
         name = _BOUND_NAMES.get(bound, "unknown")
         limits.append(_limit(name, total.total, step_ns, f"{statement}{pace}: {total.leading()}.", advice))
@@ -90,7 +90,7 @@ def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flop
 
 
 def _pace(flops: Flops, nanoseconds: float) -> str:
-    """How fast the products run beside the peak."""
+    """The FLOP rate of the compute-bound time, and its share of the peak."""
     if not flops.peak_per_s:
         return ""
     rate = flops.executed / (nanoseconds / 1e9)
@@ -124,25 +124,25 @@ def _communication(breakdown: Breakdown, step_ns: int, collectives: list[Collect
     )
     remedy = "prefetch further ahead, larger buckets, more micro-batches per exchange, or a smaller group within a node"
     if waiting > moving:
-        remedy = "deal the work out more evenly over the ranks, or in more micro-batches"
-    advice = f"Hidden entirely, the step would take {seconds((step_ns - exposed) / 1e9)}: {remedy}."
+        remedy = "balance the work between ranks, or use more micro-batches"
+    advice = f"If all communication were hidden, the step would take {seconds((step_ns - exposed) / 1e9)}: {remedy}."
     return _limit("communication", exposed, step_ns, statement, advice)
 
 
 def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
-    statement = "Work that overlaps slows each other: {figures} more than alone (part of the figures above)."
+    statement = "Overlapping kernels and collectives slow each other down by {figures} (part of the figures above)."
     advice = (
-        "Fewer channels (NCCL_MAX_NCHANNELS) leave more of the GPU to compute where communication is hidden anyway; "
-        "--no-contention shows the step without it."
+        "Fewer NCCL channels (NCCL_MAX_NCHANNELS) leave more of the GPU to compute while communication is hidden; "
+        "--no-contention shows the step without contention."
     )
     return _limit("contention", breakdown.contention_ns - breakdown.ports_ns, step_ns, statement, advice)
 
 
 def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
-    statement = "Groups share network ports of a node: {figures} more than with a port to each (part of the above)."
+    statement = "Process groups that share the network ports of a node add {figures} (part of the figures above)."
     advice = (
-        "More ports on a node, fewer groups that leave it at the same time, or a hierarchy: reduce within the node "
-        "first, and send each byte over the network once."
+        "More ports per node, fewer groups that use the network at the same time, or hierarchical collectives, which "
+        "reduce within the node first."
     )
     return _limit("ports", breakdown.ports_ns, step_ns, statement, advice)
 
@@ -166,6 +166,6 @@ def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int, head
     again = priced.trace.columns["phase"] == Phase.RECOMPUTE
     spent = float(breakdown.critical_ns[again].sum())
     statement = "Recomputing activations takes {figures} (part of the figures above)."
-    room = f"{gib(headroom_bytes)} of memory are free for it" if headroom_bytes > 0 else "no memory is free for it"
+    room = f"{gib(headroom_bytes)} of memory are free" if headroom_bytes > 0 else "no memory is free"
     advice = f"Keeping more activations could save up to {seconds(spent / 1e9)}; {room}."
     return _limit("recomputation", spent, step_ns, statement, advice)

@@ -17,7 +17,7 @@ from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Signature, family
 
 CONTENTION_UNCERTAINTY = value("interval.contention")
-HOST_UNCERTAINTY = value("interval.host_bound")  # of a second in which the device waits for the host
+HOST_UNCERTAINTY = value("interval.host_bound")  # relative, of the time in which the device waits for the host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +51,18 @@ class Doubts:
     """What makes a step time uncertain, ns."""
 
     step: float
-    prices: float  # their stated uncertainty: added within a class, in quadrature between classes
-    contention: float  # without that of shared ports: how they share is certain, and the prices' doubt covers the rest
+    prices: float  # stated uncertainty: added within a class, in quadrature between classes
+    contention: float  # without shared ports: sharing is exact, and the uncertainty of prices covers the rest
     host_bound: float  # the device waits for the host
     host: float  # CPU time that the host spends on the step, whether the device waits for it or not
-    experts: bool = False  # tokens go to the experts of other ranks
-    shared: float = 0.0  # what all prices of this hardware may be wrong by together, without guesses
-    guess_shorter: float = 0.0  # what guesses may be too long by, together
-    guess_longer: float = 0.0  # and too short
+    experts: bool = False  # tokens are sent to experts on other ranks
+    shared: float = 0.0  # error that all prices of this hardware share, without guesses
+    guess_shorter: float = 0.0  # by how much guesses may be too long, in total
+    guess_longer: float = 0.0  # by how much they may be too short
 
     @classmethod
     def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
-        """Those of one step."""
+        """The uncertainties of one step."""
         by_class: dict[str, float] = {}
         shared = shorter = longer = 0.0
         critical = critical_by_signature(priced, breakdown)
@@ -90,24 +90,24 @@ class Doubts:
 
 
 def reaches_experts(trace: Trace) -> bool:
-    """Whether tokens go to experts of other ranks: by a library, in parts that differ, or in a group named for them."""
+    """Whether tokens are sent to experts on other ranks: by a library, an uneven all-to-all, or an expert group."""
     named = {index for index, group in enumerate(trace.manifest.groups) if _OF_EXPERTS.search(group.name.lower())}
     calls = (signature for signature in trace.signatures if isinstance(signature, Collective))
     return any(call.routed or call.splits or (call.kind == "all_to_all" and call.group in named) for call in calls)
 
 
 def host_ns(trace: Trace, entries: slice, factor: float, calls: CallCosts) -> float:
-    """CPU time that the host spends on some entries; ``factor``: on the target over where it was captured."""
+    """CPU time of the host for some entries; ``factor``: target host time over captured host time."""
     return float(trace.columns["host_ns"][entries].sum()) * factor + float(calls.of(trace)[entries].sum())
 
 
 def signature_class(signature: Signature) -> str:
-    """The class within which pricing errors are taken to be the same."""
+    """The class whose prices are assumed to have the same relative error."""
     return signature.kind if isinstance(signature, Collective) else family(signature)
 
 
 def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Provenance:
-    """Share of the step time by origin of its prices; idle time rests on none."""
+    """Share of the step time by origin of its prices; idle time has no origin."""
     sums: dict[str, tuple[float, float, set[str]]] = {}
     for price, spent in zip(priced.prices, critical_by_signature(priced, breakdown)):
         if spent:
@@ -124,7 +124,7 @@ def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Prove
 
 
 def critical_by_signature(priced: PricedTrace, breakdown: Breakdown) -> list[float]:
-    """The step time that rests on each signature of the table, ns."""
+    """Critical time of each signature of the table, ns."""
     signature = priced.trace.columns["signature"].astype(np.int64)
     known = signature >= 0
     sums = np.bincount(signature[known], weights=breakdown.critical_ns[known], minlength=len(priced.prices))

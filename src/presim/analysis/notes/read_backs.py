@@ -12,7 +12,7 @@ _NAMED = 2  # places in a note
 
 
 def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
-    """Of all captured ranks, the most frequent first; those that read the same at the same line are one entry."""
+    """Read-backs of all captured ranks, most frequent first; ranks that read at the same line share an entry."""
     times: dict[tuple[str, str, str], dict[int, int]] = defaultdict(dict)
     for manifest in manifests:
         for read in manifest.read_backs:
@@ -23,7 +23,7 @@ def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Ascending numbers in few words.
+    """Ascending numbers as ranges.
 
     >>> ranges([0, 1, 2, 8, 10, 11])
     '0-2, 8, 10, 11'
@@ -38,7 +38,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
-    """Values that were read and not computed, as a sentence; ``captured``: all ranks of the job, as `ranges`."""
+    """A note on values that policies supplied; ``captured``: all ranks of the job, as `ranges`."""
     answered: dict[str, list[ReadBack]] = defaultdict(list)
     for read in reads:
         if read.answer != "computed":
@@ -49,11 +49,11 @@ def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
     named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads, captured)})" for name, reads in ordered]
     are_all = all(len({read.line for read in reads}) <= _NAMED for reads in answered.values())
     rest = "" if are_all else ", read_backs in the JSON result has all places"
-    return [f"Policies answered for values that the script read: {', '.join(named)}; --values chooses{rest}."]
+    return [f"Policies supplied values that the script read: {', '.join(named)}; --values changes them{rest}."]
 
 
 def _places(reads: list[ReadBack], captured: str) -> str:
-    """The first lines, and how many more there are; whose, where only some ranks read there."""
+    """The first lines and the number of others; with the ranks, if only some ranks read there."""
     lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]
     more = len(lines) - _NAMED
     places = ", ".join(lines[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -28,7 +28,7 @@ class _First:
 
 
 def connecting(trace: Trace, timeline: Timeline, first: Step) -> Connecting | None:
-    """What is set up until the end of the first step; None where no communicator of more than one rank is used."""
+    """NCCL set-up until the end of the first step; None if no communicator has more than one rank."""
     uses = [use for use in _first_uses(trace, timeline) if use.at_ns < max(first.end_ns, 1)]
     if not uses:
         return None
@@ -68,19 +68,19 @@ def _ranks(signature: Collective, groups: Sequence[Group], trace: Trace) -> int:
 
 
 def _link(signature: Collective) -> str:
-    """What is connected at once: rings and trees, all pairs, or one peer."""
+    """The connections that a collective needs: rings and trees, all pairs, or one peer."""
     if signature.kind in _PAIRS:
         return f"peer {signature.peer}"
     return "pairs" if signature.kind in ("all_to_all", "gather", "scatter") or signature.routed else "rings"
 
 
 def connecting_note(found: Connecting | None) -> list[str]:
-    """By name what the first step has and no other."""
+    """A note on the NCCL set-up, which only the first step includes."""
     if found is None:
         return []
     many = "a communicator" if found.communicators == 1 else f"{found.communicators} communicators"
     return [
-        f"NCCL makes and connects {many} at the first use, {seconds(found.before_s)} before the first step and "
-        f"{seconds(found.in_first_step_s)} in it (together {seconds(found.low_s)} to {seconds(found.high_s)}): counted "
-        "in the set-up and the first step's time, in no other figure."
+        f"NCCL creates and connects {many} at the first use: {seconds(found.before_s)} before the first step and "
+        f"{seconds(found.in_first_step_s)} in it (together {seconds(found.low_s)} to {seconds(found.high_s)}). Only "
+        "the set-up time and the time of the first step include this."
     ]

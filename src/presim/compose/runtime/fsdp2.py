@@ -36,8 +36,13 @@ class Fsdp2:
         tables: Tables,
         hosts: HostTimes,
         replicas: tuple[int, int] = (1, -1),
+        keep_last: bool = False,
     ) -> None:
-        """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in."""
+        """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in.
+
+        ``keep_last``: parameters of the last block stay between its passes.
+        """
+        self._keep_last = keep_last
         self._graph, self._ranks, self._reshard = graph, ranks, reshard
         self._tables, self._hosts = tables, hosts
         self._units = {unit.name: unit for unit in units}
@@ -52,14 +57,15 @@ class Fsdp2:
         if root in self._units:
             actions += [*entries.gather(root, Phase.FORWARD), entries.finish(root, Phase.FORWARD, None)]
             self._gathered = root
-        for run in runs:
-            name = unit_of(self._graph, run)
+        names = [unit_of(self._graph, run) for run in runs]
+        kept = [name for name in names if name in self._units and name != root][-1:] if self._keep_last else []
+        for run, name in zip(runs, names):
             sharded = name != root and name in self._units
             if sharded:
                 actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, self._gathered)]
                 self._gathered = name
             actions.append(run)
-            if sharded and self._reshard:
+            if sharded and self._reshard and name not in kept:
                 actions.append(entries.release(name, Phase.FORWARD))
         return actions
 
@@ -69,7 +75,7 @@ class Fsdp2:
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
         order = [name for name in order if name != root] if self._reshard else []
         actions = entries.turn(self._gathered)
-        again = order if self._reshard else []  # what forward has freed
+        again = order[int(self._keep_last) :] if self._reshard else []  # what forward has freed
         actions += entries.gather(again[0], Phase.BACKWARD) if again else []
         made = gradient_keys(self._graph, runs)
         open_unit: Name | None = None  # whose gradients are being made

@@ -22,6 +22,7 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
 
 _BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: with the rank before, the rank after, and the group's, see rows.STREAMS
+_PRODUCTS = ("aten::mm", "aten::addmm")
 Again = Callable[[tuple[Run, ...]], Sequence[Action]]
 
 
@@ -62,6 +63,7 @@ class Pipeline:
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
                 actions += self._used(step) if step.kind == BACKWARD else []
+                actions += self._freed(self._outputs(step.stage), step.micro)
             elif step.kind == WEIGHT:
                 again = self._again(recomputed(self.backward_runs(step.stage)))
                 actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
@@ -103,7 +105,18 @@ class Pipeline:
         for stage in range(self._place, len(self._stages), self._ranks):
             for one in (*self._came(stage, False), *self._came(stage, True), *self._sent(stage)):
                 found |= {one.key(micro) for micro in range(micros)}
+        for stage in range(self._place, len(self._stages), self._ranks):
+            found |= {one.key(micro) for one in self._outputs(stage) for micro in range(micros)}
         return frozenset(found)
+
+    def _outputs(self, stage: int) -> tuple[Crossing, ...]:
+        """Logits: PyTorch keeps what the last stage's module returns until the micro-batch's backward pass."""
+        if self._ranks == 1 or not self._has_buffers or stage < len(self._stages) - 1:
+            return ()
+        segment, block = self._stages[stage].forward[-1]
+        nodes = self._graph.segments[segment].nodes
+        products = [node.outputs[0].value for node in nodes if node.operator in _PRODUCTS]
+        return (Crossing(segment, block, products[-1]),) if products else ()
 
     def setup(self, micros: int) -> list[Do]:
         """The buffers that messages are received into."""
@@ -144,17 +157,18 @@ class Pipeline:
             if backward or self._crosses(step.stage, backward):
                 leaving = self._leaving(step.stage, backward)
                 freed += [one for one in self._came(step.stage, backward) if one not in leaving]
-        freed = [one for one in freed if one not in self._buffers]
-        return [self._free(freed, step.micro)] if freed else []
+        return self._freed([one for one in freed if one not in self._buffers], step.micro)
 
-    def _free(self, freed: Sequence[Crossing], micro: int) -> Do:
+    def _freed(self, freed: Sequence[Crossing], micro: int) -> list[Action]:
+        if not freed:
+            return []
         kind = ("free", tuple(self._size(one) for one in freed))
         if kind not in self._templates:
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
             for index, one in enumerate(freed):
                 rows.free(str(index), rounded(self._size(one)))
             self._templates[kind] = rows.template()
-        return Do(self._templates[kind], tuple(one.key(micro) for one in freed))
+        return [Do(self._templates[kind], tuple(one.key(micro) for one in freed))]
 
     def _begin(self, step: Step) -> list[Action]:
         """Send, receive, or both at once."""

@@ -14,9 +14,9 @@ def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
     assert (figures.captured, figures.compared, figures.assumed, figures.unknown) == (2, 2, 3, 1)
     assert (figures.undecided, figures.failed, figures.steps) == (1, 1, 3)
     assert coverage_sentences(8, figures) == [
-        "8 ranks: 2 captured, 2 compared over 3 steps and the same, 3 not run and assumed to be the same, 1 not run, "
-        "of which nothing is known (some ran).",
-        "1 of the assumed ranks lie between ranks that differ and may do as either.",
+        "8 ranks: 2 captured, 2 compared over 3 steps and the same, 3 not run and assumed to be the same, 1 not run "
+        "and not represented by any captured rank (some ran).",
+        "1 of the assumed ranks lie between ranks that differ and may match either.",
         "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "
         "and one that calls other collectives makes the job hang: --check N compares more ranks. The program reads "
         "its rank at a.py:1 (RANK).",
@@ -38,8 +38,8 @@ def test_what_comes_after_the_last_captured_step_was_not_compared() -> None:
     figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)
     assert coverage_sentences(4, figures, stopped=True) == [
         "4 ranks: 1 captured, 3 compared over 3 steps and the same (every rank ran).",
-        "The script was stopped after step 3: what ranks do later was not compared, a barrier too many for example. "
-        "--steps 0 runs it to its end.",
+        "The script was stopped after step 3, so later differences between ranks, such as an extra barrier, were not "
+        "compared. --steps 0 runs the script to its end.",
     ]
 
 

@@ -26,8 +26,8 @@ def test_ranks_that_read_the_same_are_one_entry_and_the_others_are_named() -> No
     ]
     (note,) = policies_note(found, ranges(range(4)))
     assert note == (
-        "Policies answered for values that the script read: loss 4x (a.py:2; rank 3), finite 3x (a.py:1); "
-        "--values chooses."
+        "Policies supplied values that the script read: loss 4x (a.py:2; rank 3), finite 3x (a.py:1); "
+        "--values changes them."
     )
 
 
@@ -36,12 +36,13 @@ def test_a_few_places_are_named_and_the_others_counted() -> None:
     zeros = [ReadBack(f"/a/{name}.py:{line}", "item", "zero", 2) for name in "bc" for line in (1, 2)]
     (note,) = told(*zeros, ReadBack("/d/c.py:1", "item", "zero", 1), ReadBack("/a/e.py:1", "item", "computed", 5))
     assert note == (
-        "Policies answered for values that the script read: zero 9x (b.py:1, b.py:2 and 3 more); --values chooses, "
+        "Policies supplied values that the script read: zero 9x (b.py:1, b.py:2 and 3 more); "
+        "--values changes them, "
         "read_backs in the JSON result has all places."
     )
 
 
 def test_nothing_is_said_of_more_where_all_are_named() -> None:
     (note,) = told(ReadBack("a.py:1", "item", "loss", 2), ReadBack("a.py:2", "nonzero", "loss", 1))
-    assert note == "Policies answered for values that the script read: loss 3x (a.py:1, a.py:2); --values chooses."
+    assert note == ("Policies supplied values that the script read: loss 3x (a.py:1, a.py:2); --values changes them.")
     assert told(ReadBack("a.py:1", "item", "computed", 2)) == []

@@ -39,15 +39,15 @@ def test_the_first_note_says_what_was_drawn(result: Result) -> None:
     many = over_draws(with_host(result, 0.0), "zipf:1.0:3", TIMES)
     assert many.notes == [
         "Over 5 draws of experts (routing=zipf:1.0:3 and the next seeds) the step takes 1.04 s to 1.36 s (10th to 90th "
-        "percentile), 1.20 s in the median; the other figures are of the first draw.",
+        "percentile), with a median of 1.20 s; the other figures describe the first draw.",
         *result.notes,
     ]
     assert many.step_time_s == result.step_time_s
 
 
 def test_host_times_of_several_captures_are_named_where_the_device_waits(result: Result) -> None:
-    assert "host times of its own capture" in over_draws(with_host(result, 0.5), "uniform:0", TIMES).notes[0]
-    assert "host times" not in over_draws(with_host(result, 0.001), "uniform:0", TIMES).notes[0]
+    assert "Host times also differ" in over_draws(with_host(result, 0.5), "uniform:0", TIMES).notes[0]
+    assert "ost times" not in over_draws(with_host(result, 0.001), "uniform:0", TIMES).notes[0]
 
 
 def world(routing: str, rank: int = 0) -> Manifest:
@@ -66,8 +66,8 @@ def exchanging(routing: str, rank: int = 0) -> Trace:
 @pytest.mark.parametrize("routing", ["zipf:1.0", "uniform", "file:loads"])
 def test_ranks_that_did_not_run_may_be_busier(routing: str) -> None:
     assert unseen_ranks([exchanging(routing)]) == [
-        f"Experts are drawn by routing={routing}, and 1 of 2 ranks ran: another rank may have more popular experts, "
-        "for which all wait (--ranks all)."
+        f"Experts are drawn by routing={routing}, and 1 of 2 ranks ran: another rank may have more popular experts "
+        "and slow down all others. --ranks all includes every rank."
     ]
 
 

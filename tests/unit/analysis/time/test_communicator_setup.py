@@ -66,4 +66,4 @@ def test_one_rank_alone_connects_to_nobody() -> None:
 
 def test_the_note_names_what_sets_up() -> None:
     (note,) = connecting_note(found([call("all_reduce")]))
-    assert note.startswith("NCCL makes and connects a communicator at the first use")
+    assert note.startswith("NCCL creates and connects a communicator at the first use")

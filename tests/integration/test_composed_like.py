@@ -1,0 +1,28 @@
+"""`presim compose --like` reads a plan from its capture and composes the same work: a sample of the whole table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from presim.options import EvaluationOptions, RunOptions
+from presim.verbs.compose import compose_like
+from presim.verbs.run import run_and_evaluate
+from support.models import LLAMA
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+RECIPE = Path(__file__).parents[2] / "validation" / "recipes" / "hf_fsdp2.py"
+
+
+@pytest.mark.parametrize("words", ["--style ddp --accumulate 2", "--shard 2 --accumulate 2 --keep"])
+def test_a_plan_is_read_from_its_capture(words: str, tmp_path: Path) -> None:
+    """Equal products, attention and collectives; allocated memory within 1 %. A small model waits for its host."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA | {"num_hidden_layers": 2}))
+    options = RunOptions(gpu="h100-sxm", world_size=4, steps=3, save=str(tmp_path / "job"))
+    run_and_evaluate([str(RECIPE), str(config), "--sequence", "512", *words.split()], options, stdout=2)
+    agreement = compose_like(str(config), tmp_path / "job", {}, EvaluationOptions())[1]
+    assert agreement.differences == ()
+    assert abs(agreement.error("peak allocated")) < 0.01

@@ -1,0 +1,55 @@
+"""Graphs that passes have changed run on gloo ranks, node by node, and give eager PyTorch's loss and gradients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from presim.capture.setup.shim import SHIM_DIRECTORY
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+CASES = (
+    "one rank",
+    "tensor of four",
+    "vocabulary",
+    "sequence",
+    "sequence, gathered again",
+    "context, all-gather",
+    "context, ulysses",
+    "two parts of the backward pass",
+    "recomputed",
+)
+ROUNDING = 1e-5  # of float32 sums in another order, relative to the largest gradient of a parameter
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    """Of all cases; one process imports PyTorch and traces the model for them all."""
+    folder = tmp_path_factory.mktemp("executed")
+    tests = Path(__file__).parents[1]
+    environment = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "LD_LIBRARY_PATH": str(SHIM_DIRECTORY / "lib"),
+        "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent / "src")]),
+        "TRANSFORMERS_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", "support.executing.programs", str(folder), *CASES]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return {one.pop("case"): one for one in found}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pass_gives_eager_s_loss_and_gradients(case: str, errors: dict[str, dict[str, float]]) -> None:
+    """Of every parameter."""
+    found = errors[case]
+    assert found["missing"] == 0
+    assert found["loss"] < ROUNDING
+    assert found["gradients"] < ROUNDING

@@ -1,0 +1,1 @@
+"""Executes operator graphs on CPU tensors, so that passes can be held against eager PyTorch."""

@@ -1,0 +1,167 @@
+"""A small Llama's step by the graph of a plan on gloo ranks, and by eager PyTorch: ``python -m … FOLDER CASE...``.
+
+Prints, as JSON, for each case the largest difference of the loss and of gradients, relative to the largest gradient.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from presim.compose.runtime import recompute
+from presim.compose.schedule import training_step, value_key
+from presim.graph.schema import OperatorGraph
+from presim.passes import context_parallel, shared_root, tensor_parallel, zero_bubble
+from support.executing import recording
+from support.executing.interpreter import Rank, names, part_of
+
+BATCH, SEQUENCE, WORDS = 2, 16, 96
+CONFIG = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": WORDS,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "use_cache": False,
+    "attn_implementation": "sdpa",
+}
+CASES: dict[str, dict[str, Any]] = {
+    "one rank": {},
+    "tensor": {"tensor": 2},
+    "tensor of four": {"tensor": 4},
+    "vocabulary": {"tensor": 2, "vocabulary": True},
+    "sequence": {"tensor": 2, "sequence": True, "vocabulary": True},
+    "sequence, gathered again": {"tensor": 2, "sequence": True, "vocabulary": True, "again": True},
+    "context, all-gather": {"context": 2, "style": "all-gather"},
+    "context, ulysses": {"context": 2, "style": "ulysses"},
+    "two parts of the backward pass": {"tensor": 2, "split": True},
+    "recomputed": {"tensor": 2, "recompute": True},
+}
+
+
+def eager(tokens: torch.Tensor, shifted: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, dict[str, Any]]:
+    """Parameters and buffers, loss and gradients."""
+    torch.manual_seed(1)
+    model = LlamaForCausalLM(LlamaConfig(**CONFIG))
+    loss = model(input_ids=tokens, labels=tokens, shift_labels=shifted).loss
+    loss.backward()
+    held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: one.detach() for name, one in held.items()}, loss.detach(), dict(model.named_parameters())
+
+
+def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
+    """The graph of one rank."""
+    sequence, vocabulary = case.get("sequence", False), case.get("vocabulary", False)
+    again = case.get("again", False)
+    graph = tensor_parallel.apply(
+        graph, case.get("tensor", 1), sequence=sequence, vocabulary=vocabulary, gathers_again=again
+    )
+    graph = context_parallel.apply(graph, case.get("context", 1), case.get("style", ""))
+    return zero_bubble.apply(shared_root.apply(graph)) if case.get("split") else graph
+
+
+def positions_of(case: dict[str, Any], place: int) -> torch.Tensor | None:
+    """Of a rank's tokens: from the beginning and the end with all-gather, neighbours with Ulysses."""
+    parts = case.get("context", 1)
+    if parts == 1:
+        return None
+    if case["style"] == "ulysses":
+        return torch.arange(SEQUENCE).chunk(parts)[place]
+    pieces = torch.arange(SEQUENCE).chunk(2 * parts)
+    return torch.cat((pieces[place], pieces[2 * parts - 1 - place]))
+
+
+def execute(
+    graph: OperatorGraph, case: dict[str, Any], tokens: torch.Tensor, shifted: torch.Tensor
+) -> dict[str, float]:
+    """One rank runs the graph; its loss and gradients beside eager ones."""
+    whole, loss, trained = eager(tokens, shifted)
+    ranks, place = dist.get_world_size(), dist.get_rank()
+    known = names(graph)
+    parameters = {
+        name: part_of(one, known[name].shape if name in known else one.shape, place) for name, one in whole.items()
+    }
+    parameters["words"] = torch.empty(WORDS)
+    positions = positions_of(case, place)
+    own = tokens if positions is None else tokens[:, positions]
+    labels = shifted if positions is None else shifted[:, positions]
+    local = SEQUENCE // (ranks if case.get("sequence") or positions is not None else 1)
+    rank = Rank(graph, (BATCH, local), parameters, {"input_ids": own, "labels": own}, labels, positions=positions)
+    runs = training_step(graph)
+    runs = recompute.apply(runs, graph) if case.get("recompute") else runs
+    with torch.no_grad():
+        for run in runs:
+            rank.run(run)  # type: ignore[arg-type]
+    found: dict[str, torch.Tensor] = {}
+    for run in runs:
+        segment = graph.segments[run.segment]  # type: ignore[union-attr]
+        for name, index in segment.gradients.items():
+            key = value_key(graph, run, index)  # type: ignore[arg-type]
+            full = f"{segment.name[:-2]}.{segment.first + run.block}{name}" if name[:1] == "." else name  # type: ignore[union-attr]
+            if key is not None:
+                found[full] = rank.storages[key]
+    errors = {"loss": _loss_error(rank, graph, loss, positions is not None), "gradients": 0.0, "missing": 0.0}
+    for name, one in trained.items():
+        gradient = found.get(name)
+        if gradient is None or one.grad is None:
+            errors["missing"] += 1
+            continue
+        gradient = gradient.clone()
+        if positions is not None:  # as data parallelism over the same ranks does
+            dist.all_reduce(gradient)
+            gradient /= ranks
+        expected = part_of(one.grad, known[name].shape, place)
+        difference = (gradient.reshape(expected.shape) - expected).abs().max() / one.grad.abs().max()
+        errors["gradients"] = max(errors["gradients"], float(difference))
+    return errors
+
+
+def _loss_error(rank: Rank, graph: OperatorGraph, loss: torch.Tensor, is_mean: bool) -> float:
+    found = rank.loss.clone()
+    if is_mean:
+        dist.all_reduce(found)
+        found /= rank.ranks
+    return float((found - loss).abs() / loss.abs())
+
+
+def work(place: int, ranks: int, folder: str, name: str, graph: OperatorGraph) -> None:
+    """What a process does."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/{name.replace(' ', '-')}", rank=place, world_size=ranks
+    )
+    torch.manual_seed(0)
+    tokens = torch.randint(WORDS, (BATCH, SEQUENCE))
+    shifted = torch.randint(WORDS, (BATCH, SEQUENCE))
+    errors = execute(plan_of(graph, CASES[name]), CASES[name], tokens, shifted)
+    worst = torch.tensor(list(errors.values()), dtype=torch.float64)
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    if place == 0:
+        with open(os.path.join(folder, "errors.jsonl"), "a") as file:
+            file.write(json.dumps({"case": name, **dict(zip(errors, worst.tolist()))}) + "\n")
+    dist.destroy_process_group()
+
+
+def main(folder: str, *chosen: str) -> None:
+    """Run cases one after the other; processes are forks, which know the recording."""
+    torch.set_num_threads(1)
+    graph = recording.graph_of(lambda: LlamaForCausalLM(LlamaConfig(**CONFIG)))
+    for name in chosen or CASES:
+        ranks = max(CASES[name].get("tensor", 1), CASES[name].get("context", 1))
+        mp.start_processes(work, (ranks, folder, name, graph), nprocs=ranks, start_method="fork")
+    with open(os.path.join(folder, "errors.jsonl")) as file:
+        sys.stdout.write(file.read())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,65 @@
+"""A recording whose calls know what else they were called with: numbers, flags, offsets of views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from presim.graph import export, segments
+from presim.graph.schema import OperatorGraph
+from presim.graph.sizes import choose_witnesses
+
+
+class Tensor:
+    """Where a call had its so manieth tensor."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"T{self.place}"
+
+
+CALLS: list[tuple[Any, Any, Any]] = []  # function, arguments and named arguments, tensors replaced
+_KNOWN: dict[str, int] = {}
+
+
+class Recorder(export.Recorder):
+    """Adds ``call``, an index into `CALLS`, and ``offsets`` of inputs and outputs to each call's attributes."""
+
+    def _take_down(self, function: Any, args: Any, kwargs: Any, inputs: Any, outputs: Any) -> None:
+        super()._take_down(function, args, kwargs, inputs, outputs)
+        places = iter(range(len(inputs)))
+        plain = tree_map(lambda leaf: Tensor(next(places)) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
+        number = _KNOWN.setdefault(f"{function} {plain}", len(CALLS))
+        if number == len(CALLS):
+            CALLS.append((function, *plain))
+        offsets = [tensor.storage_offset() for tensor in (*inputs, *outputs)]
+        call = self.calls[-1]
+        attributes = {**call.attributes, "call": number, "offsets": offsets}
+        self.calls[-1] = msgspec.structs.replace(call, attributes=attributes)
+
+
+def graph_of(make: Any) -> OperatorGraph:
+    """The graph of a model, which `make` builds on the meta device."""
+    export.Recorder = Recorder  # type: ignore[misc]
+    with torch.device("meta"):
+        model = make()
+    model.train()
+    repeats = export.shorten(model)
+    witnesses = choose_witnesses({size for tensor in model.parameters() for size in tensor.shape})[0]
+    recording = export.record(model, witnesses.batch, witnesses.sequence, repeats, "small")
+    return segments.build(recording)
+
+
+def filled(number: int, tensors: list[torch.Tensor]) -> tuple[Any, Any, Any]:
+    """A call's function and arguments with tensors in their places."""
+    function, args, kwargs = CALLS[number]
+    fill = lambda leaf: tensors[leaf.place] if isinstance(leaf, Tensor) else leaf  # noqa: E731
+    args, kwargs = tree_map(fill, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    assert not any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs)))
+    kwargs = {name: torch.device("cpu") if name == "device" else value for name, value in kwargs.items()}
+    return function, args, kwargs
