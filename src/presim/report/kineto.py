@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -109,7 +110,8 @@ def encode(
         "cupti_version": 24,
         "cuda_runtime_version": 12080,
         "cuda_driver_version": 12080,
-        "distributedInfo": _distributed(manifest),
+        # As PyTorch prints it, with blanks: Holistic Trace Analysis looks for the rank by a pattern.
+        "distributedInfo": msgspec.Raw(json.dumps(_distributed(manifest)).encode()),
         "record_shapes": 1,
         "with_stack": 0,
         "traceName": f"presim rank {manifest.rank}",

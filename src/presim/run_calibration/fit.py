@@ -192,7 +192,8 @@ def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kin
     found: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
     for (part, signature), measured_times in times.items():
         whole = float(sum(duration * count for duration, count in measured_times))
-        each = float(statistics.median(np.repeat(*zip(*measured_times)).tolist()))
+        durations, often = zip(*measured_times)
+        each = float(np.median(np.repeat(np.array(durations), np.array(often))))
         found[part].append(_Kind(signature, each, whole))
     return {part: kinds for part, kinds in found.items() if part in _present(cluster)}
 

@@ -49,7 +49,7 @@ def check_job(job: Job) -> None:
     assert all(note.endswith(".") for note in job.notes), f"notes are sentences; got {list(job.notes)}"
     for trace in job.traces:
         check(trace)
-        assert (trace.columns["host_ns"] >= 0).all(), "host time is not negative"
+        assert (trace.columns["host_ns"].astype(np.int64) >= 0).all(), "host time is not negative"
     with tempfile.TemporaryDirectory() as folder:
         job.save(folder)
         again = Job.load(folder)

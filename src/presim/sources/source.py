@@ -21,7 +21,10 @@ GROUP = "presim.sources"
 class Source(Protocol):
     """Delivers one job; implementations pass `presim.sources.conformance`."""
 
-    name: str  # in messages and in the notes of results
+    @property
+    def name(self) -> str:
+        """In messages."""
+        ...
 
     def job(self) -> Job:
         """The job. Same input, same job.

@@ -78,7 +78,9 @@ def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Gro
 
 def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:
     """The smallest group that holds all members and forms a grid: two stages of a pipeline are part of the pipeline."""
-    around = [one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks)]
+    around = [
+        one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks) is not None
+    ]
     return min(around, key=lambda one: len(one.ranks), default=None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,8 @@ def test_collectives_carry_the_fields_of_pytorch(tmp_path: Path) -> None:
 def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = (exported(tmp_path / name, simulated()) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_tools_find_the_rank_by_the_pattern_that_pytorch_prints(tmp_path: Path) -> None:
+    text = gzip.decompress(exported(tmp_path, simulated())[1].read_bytes())[:1000]
+    assert re.search(rb'"rank":\s+1,', text)

@@ -58,3 +58,7 @@ def test_messages_go_to_the_same_distance() -> None:
 def test_a_group_that_is_no_grid_is_named() -> None:
     with pytest.raises(InputError, match=r"the group 'g0' of 3 ranks forms no grid; capture rank 5 as well"):
         as_rank(trace(groups=((0, 1, 3),)), 5)
+
+
+def test_a_group_of_one_rank_goes_with_it() -> None:
+    assert as_rank(trace(groups=(WORLD, (0,))), 5).manifest.groups[1].ranks == (5,)

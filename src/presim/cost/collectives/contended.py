@@ -17,7 +17,7 @@ from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, run
-from presim.network.topology import Topology
+from presim.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
 from presim.trace.schema import Group
@@ -125,18 +125,37 @@ def _longer_s(
     own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
     alone = run(free, [Exchange(kind, _SENT, together[own])])
     assert alone.shared is not None, "test_contended: at flow level"
-    return max(0.0, _together_s(key, held, kind, together)[own] - alone.shared.seconds) / _SENT
+    return max(0.0, _together(key, held, kind, together)[0][own] - alone.shared.seconds) / _SENT
 
 
 @functools.lru_cache(maxsize=256)
-def _together_s(key: bytes, held: _Held, kind: str, together: tuple[tuple[int, ...], ...]) -> tuple[float, ...]:
-    """When each of the exchanges is over that start together."""
+def _together(
+    key: bytes, held: _Held, kind: str, together: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[float, ...], Floats]:
+    """When each of the exchanges is over that start together, and what each link carried."""
     topology, _ = _topologies(key, held)
     crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
     assert crowded.shared is not None, "test_contended: at flow level"
     ends = np.zeros(len(together))
     np.maximum.at(ends, crowded.flows.owner, crowded.shared.end_s)
-    return tuple(ends.tolist())
+    return tuple(ends.tolist()), crowded.shared.link_bytes
+
+
+def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
+    """A cluster's key and the topology of its ``[network]``, which is made once."""
+    key = _key(cluster)
+    return key, _topologies(key, _Held(cluster))[0]
+
+
+def link_bytes(collective: Collective, group: Group, cluster: Cluster) -> Floats | None:
+    """What each link carries while all groups of a kind exchange; None where none is simulated."""
+    together = _sisters_of(collective, group, cluster)
+    if not together:
+        return None
+    kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    carried = _together(_key(cluster), _Held(cluster), kind, together)[1]
+    result: Floats = carried * (collective.even.bytes * times / _SENT)
+    return result
 
 
 def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
@@ -148,7 +167,7 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
     if not together:
         return {}
     kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
-    return dict(zip(together, _together_s(_key(cluster), _Held(cluster), kind, together)))
+    return dict(zip(together, _together(_key(cluster), _Held(cluster), kind, together)[0]))
 
 
 def _sisters_of(collective: Collective, group: Group, cluster: Cluster) -> tuple[tuple[int, ...], ...]:

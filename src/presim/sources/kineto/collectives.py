@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from presim.sources.kineto.events import Event, Profile, own
@@ -116,8 +115,9 @@ def _ranks(said: object, world_size: int) -> tuple[int, ...]:
     """
     if isinstance(said, str) and "..." not in said:
         return tuple(rank for rank in map(int, re.findall(r"\d+", said)) if rank < world_size)
-    good = isinstance(said, Sequence) and not isinstance(said, str) and all(isinstance(each, int) for each in said)
-    return tuple(said) if good else ()
+    if not isinstance(said, list) or not all(isinstance(each, int) for each in said):
+        return ()
+    return tuple(said)
 
 
 def _size(said: dict[str, Any], key: str, default: int = 0) -> int:

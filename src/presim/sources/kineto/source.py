@@ -47,7 +47,7 @@ class Kineto:
         missing = sorted(set(range(world_size)) - set(profiles) - {rank for ranks in speak.values() for rank in ranks})
         _check_complete(missing, world_size, self.request.missing)
         cluster = _recorded_on(first, world_size, self.request)
-        numbers = None if self.request.step is None else (self.request.step,)
+        numbers: tuple[int, ...] | None = None if self.request.step is None else (self.request.step,)
         ranks: list[_Rank] = []
         for rank, profile in sorted(profiles.items()):
             window = choose(profile, numbers)

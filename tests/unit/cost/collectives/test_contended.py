@@ -59,6 +59,6 @@ def test_the_result_says_which_were_simulated() -> None:
     build.work(Collective("all_to_all", 1 << 28, "bfloat16", 0))
     build.work(Collective("all_to_all", 1 << 28, "bfloat16", 1))
     notes = price_trace(build.trace(), cluster(leaf_nodes=1, oversubscription=4.0)).said
-    assert notes[-1].startswith(
+    assert notes[0].startswith(
         "The network is described: 1 of 2 collectives share links and are simulated flow by flow"
     )
