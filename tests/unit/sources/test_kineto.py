@@ -58,6 +58,16 @@ def test_what_pytorch_itself_records_suffices_to_replay_the_step_within_two_perc
     assert any("found by the times" in note for note in job.notes) is not waits
 
 
+def test_the_replay_of_a_profile_has_no_doubt_about_other_hosts(tmp_path: Path) -> None:
+    job = imported(exported(tmp_path, simulated()))
+    doubts = [
+        next(share.uncertainty for share in evaluate(job, cluster).provenance.by_origin if share.name == "host")
+        for cluster in (CLUSTER, choose_cluster(gpu="b200", world_size=2))
+    ]
+    assert doubts[0] == pytest.approx(0.02)
+    assert doubts[1] > 0.3
+
+
 def test_one_step_is_repeated(tmp_path: Path) -> None:
     original = simulated()
     job = imported(exported(tmp_path, original), step=1)

@@ -20,6 +20,9 @@ CONTENTION_UNCERTAINTY = value("interval.contention")
 HOST_UNCERTAINTY = value("interval.host_bound")  # relative, of the time in which the device waits for the host
 
 
+_REPLAYED = 0.02  # as the kernels of a profile (presim.cost.profiled)
+
+
 @dataclasses.dataclass(frozen=True)
 class Spread:
     """How uncertainties become an interval (docs/decisions/intervals.md); `presim.calibration` says what each means."""
@@ -59,6 +62,7 @@ class Doubts:
     shared: float = 0.0  # error that all prices of this hardware share, without guesses
     guess_shorter: float = 0.0  # by how much guesses may be too long, in total
     guess_longer: float = 0.0  # by how much they may be too short
+    host_doubt: float = HOST_UNCERTAINTY  # relative, of host_bound
 
     @classmethod
     def of(cls, priced: PricedTrace, breakdown: Breakdown, step_ns: int, host_ns: float) -> Doubts:
@@ -77,16 +81,26 @@ class Doubts:
         host_bound = breakdown.spent_ns[Instant.HOST_BOUND]
         experts = reaches_experts(priced.trace)
         contention = breakdown.contention_ns - breakdown.ports_ns
-        return cls(step_ns, prices, contention, host_bound, host_ns, experts, shared, shorter, longer)
+        doubt = host_doubt(priced)
+        return cls(step_ns, prices, contention, host_bound, host_ns, experts, shared, shorter, longer, doubt)
 
     def interval(self, spread: Spread = SPREAD) -> tuple[float, float]:
         """The 80 % interval of the step time, ns."""
         contention = CONTENTION_UNCERTAINTY * self.contention
         loads = spread.experts * self.step if self.experts else 0.0
         around = math.hypot(spread.together * self.prices, self.shared, contention, spread.clusters * self.step, loads)
-        shorter = math.hypot(around, HOST_UNCERTAINTY * self.host_bound, self.guess_shorter)
-        longer = math.hypot(around, max(0.0, spread.host_slower * self.host - self.step), self.guess_longer)
+        shorter = math.hypot(around, self.host_doubt * self.host_bound, self.guess_shorter)
+        slower = spread.host_slower if self.host_doubt == HOST_UNCERTAINTY else 1 + self.host_doubt
+        longer = math.hypot(around, max(0.0, slower * self.host - self.step), self.guess_longer)
         return max(self.step - shorter, 0.0), self.step + longer
+
+
+def host_doubt(priced: PricedTrace) -> float:
+    """Relative uncertainty of the time in which the device waits for the host; the replay of a profile measured it."""
+    replayed = priced.trace.manifest.measured is not None and all(
+        price.origin == Origin.MEASURED for price in priced.prices
+    )
+    return _REPLAYED if replayed else HOST_UNCERTAINTY
 
 
 def reaches_experts(trace: Trace) -> bool:
@@ -115,7 +129,7 @@ def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Prove
             seconds, doubt, names = sums.get(name, (0.0, 0.0, set()))
             sums[name] = (seconds + spent, doubt + spent * price.uncertainty, names | {price.estimator})
     if host := float(breakdown.spent_ns[Instant.HOST_BOUND]):
-        sums["host"] = (host, host * HOST_UNCERTAINTY, {"capture"})
+        sums["host"] = (host, host * host_doubt(priced), {"capture"})
     shares = [
         Share(name, sorted(names), spent / 1e9, spent / max(step_ns, 1), doubt / spent)
         for name, (spent, doubt, names) in sums.items()

@@ -92,7 +92,10 @@ class Expression:
 def _value(node: ast.AST, values: Mapping[str, Value]) -> Any:
     match node:
         case ast.BinOp(op=op):
-            return _BINARY[type(op)](_value(node.left, values), _value(node.right, values))
+            left, right = _value(node.left, values), _value(node.right, values)
+            if isinstance(left, str) or isinstance(right, str):  # a word times a number, or a format, could fill memory
+                raise TypeError("words cannot be computed with")
+            return _BINARY[type(op)](left, right)
         case ast.Compare():
             sides = [_value(side, values) for side in (node.left, *node.comparators)]
             return all(_COMPARED[type(op)](*pair) for op, pair in zip(node.ops, itertools.pairwise(sides)))

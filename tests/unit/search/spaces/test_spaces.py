@@ -49,6 +49,8 @@ def test_what_could_run_or_grow_is_refused(text: str) -> None:
 def test_a_constraint_of_words_and_numbers_ends_in_a_sentence() -> None:
     with pytest.raises(InputError, match="cannot be computed"):
         Expression("a % 2 == 0 and a < 'x'").holds({"a": 2})
+    with pytest.raises(InputError, match="words cannot be computed with"):
+        Expression("'%99d' % a == 'x' * a").holds({"a": 2})
 
 
 @pytest.mark.parametrize("name", ["accelerate", "deepspeed", "megatron", "torchtitan"])
