@@ -30,7 +30,7 @@ class CallCosts:
             raise ValueError(f"host times are not negative; got {self}")
 
     def of(self, trace: Trace) -> NDArray[np.int64]:
-        """For each entry [entry] of a trace; none where it is no call, or a CUDA graph replays it."""
+        """CPU time of each entry's library call; 0 for other entries and for replays of CUDA graphs."""
         by_kind = np.zeros(len(Kind), np.int64)
         by_kind[[Kind.EVENT_RECORD, Kind.STREAM_WAIT]] = self.event
         by_kind[Kind.COLLECTIVE] = self.collective
@@ -49,4 +49,4 @@ class CallCosts:
 
 _CALLS = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT)
 TYPICAL_CALLS = CallCosts()
-NO_CALLS = CallCosts(launch=0, product=0, transfer=0, collective=0, event=0)  # a host that launches nothing
+NO_CALLS = CallCosts(launch=0, product=0, transfer=0, collective=0, event=0)  # no launches on the host

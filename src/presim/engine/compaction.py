@@ -37,12 +37,12 @@ class Past:
         return sum(self._gone)
 
     def place(self, op: int) -> int:
-        """Where an op stands in the columns; negative: it is forgotten."""
+        """Index of an op in the columns; negative if it was dropped."""
         ranks = len(self._gone)
         return op - self._gone[op % ranks] * ranks
 
     def end_ns(self, recording: int) -> int:
-        """When a forgotten recording ended."""
+        """End of a dropped recording."""
         numbers, ends = self._recordings[recording % len(self._gone)]
         return ends[bisect.bisect_left(numbers, recording)]
 

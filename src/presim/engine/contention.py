@@ -35,7 +35,9 @@ class Classes:
         """
         slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
         parts = [(one.shared_out, one.shared_in) for one in self._numbers]
-        takes = np.floor(np.array(parts) * state.SCALE).astype(np.int64)  # down: parts of one port add up to no more
+        takes = np.floor(np.array(parts) * state.SCALE).astype(
+            np.int64
+        )  # rounded down, so that the shares of a port do not exceed it
         count = len(self._numbers) if wanted and (growing or slows.any() or takes.any()) else 0
         tables = {"slows": slows.reshape(-1), "takes": takes.reshape(-1)}
         return {

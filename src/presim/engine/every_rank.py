@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Factors:
-    """What the times of each rank [rank] are multiplied with."""
+    """Factors on the times of each rank [rank]."""
 
     hosts: Floats  # CPU time
     gpus: Floats  # kernels
@@ -36,7 +36,7 @@ class Outcome:
     """One draw."""
 
     step_ns: int  # from the end of the step before, on the last rank, to its own end on the last rank
-    busiest: int  # place of the rank with the most time beside collectives, which others wait for; -1: several
+    busiest: int  # index of the straggler: the rank with the most time outside collectives; -1: several
 
 
 def window_of(trace: Trace, steady: int) -> Trace:
@@ -51,7 +51,7 @@ def window_of(trace: Trace, steady: int) -> Trace:
 def outcomes(
     priced: Sequence[PricedTrace], crosses: Sequence[Sequence[bool]], draws: Iterable[Factors], options: Options
 ) -> Iterator[Outcome]:
-    """What each draw makes of a job of all ranks, whose traces are those of `window_of`.
+    """Simulate each draw of a job of all ranks; the traces come from `window_of`.
 
     Args:
         priced: one for each rank of the world, in order.
@@ -105,7 +105,7 @@ def _step_ns(program: JobProgram, end: Ints, first_steps: Sequence[int]) -> int:
 
 
 def _busiest(program: JobProgram, columns: dict[str, Ints]) -> int:
-    """Whose kernels or whose host take longest: either may be what the others wait for; -1: several ranks'."""
+    """The rank with the longest kernel or host time, for which others may wait; -1: several ranks."""
     is_run = columns["code"] == loop.RUN
     first = program.first[:-1]
     work = np.add.reduceat(np.where(is_run, columns["duration"], 0), first)

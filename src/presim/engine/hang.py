@@ -41,7 +41,7 @@ def _call(trace: Trace, signature: Collective) -> str:
 
 
 def _place(trace: Trace, entry: int) -> str:
-    """Line of the script, module and part of the step, where they are known."""
+    """Line of the script, module and phase of the step, as far as they are known."""
     site, scope, phase = (int(trace.columns[name][entry]) for name in ("site", "scope", "phase"))
     place = f" at {trace.sites[site]}" if site >= 0 else ""
     place += f" in {trace.scopes[scope]}" if scope >= 0 else ""
@@ -57,7 +57,7 @@ def _group(trace: Trace, signature: Collective) -> str:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Ranks in few words: ``0, 4, 8``, ``0 to 1023``, ``0 to 1016 in steps of 8``."""
+    """Ranks as short text: ``0, 4, 8``, ``0 to 1023``, ``0 to 1016 in steps of 8``."""
     if len(ranks) > 2:
         step = ranks[1] - ranks[0]
         if step > 0 and all(after - before == step for before, after in itertools.pairwise(ranks)):
@@ -81,7 +81,7 @@ def unequal_parts(sender: tuple[Trace, int], sent: int, receiver: tuple[Trace, i
 
 
 def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, Trace]] = ()) -> HangError:
-    """The error for entries that began to wait and never went on.
+    """The error for entries that wait forever.
 
     ``absent``: of those, which wait for a rank that never calls what they wait in; the rest wait for these in turn.
     """

@@ -23,7 +23,7 @@ class Options:
     launch_latency_ns: int = 3_000  # from a launch to its earliest start on the device
     sync_latency_ns: int = 3_000  # from an end on the device to the host that waits for it
     queue_depth: int = 1024  # launches a stream holds before the next one blocks the host
-    contention: bool = True  # what runs at the same time slows each other, as the prices' demands say
+    contention: bool = True  # overlapping work slows each other according to its resource demands
 
     def __post_init__(self) -> None:
         times = (self.launch_latency_ns, self.sync_latency_ns)
@@ -31,14 +31,14 @@ class Options:
             raise ValueError(f"host times are not negative and a queue holds at least one launch; got {self}")
 
     def host_factor_of(self, manifest: Manifest) -> float:
-        """What host time of a trace is multiplied with."""
+        """The factor on host time of a trace."""
         if self.host_factor is not None:
             return self.host_factor
         return host_factor(manifest.reference_host, manifest.host_probe_ns)
 
     @classmethod
     def of(cls, *, host_factor: float | None = None, host_time: bool = True, contention: bool = True) -> Options:
-        """Without ``host_time`` the host takes none at all: neither its CPU time nor its launches."""
+        """Options; without ``host_time`` neither CPU time nor launches take time."""
         if host_time:
             return cls(host_factor=host_factor, contention=contention)
         return cls(host_factor=0.0, calls=NO_CALLS, contention=contention)

@@ -22,11 +22,11 @@ from presim.trace.schema import Trace
 # has spent as much, so it never takes more than twice what the better choice would have. docs/decisions/engine-loop.md
 LOADING_OPS = 100_000
 _Record = TypeVar("_Record", loop.Program, loop.State)
-_SWITCH = "PRESIM_ENGINE"  # compiled, or interpreted; the answer is the same
+_SWITCH = "PRESIM_ENGINE"  # compiled or interpreted, with the same result
 
 
 def simulate(priced: PricedTrace, *, options: Options | None = None, compiled: bool | None = None) -> Timeline:
-    """One rank's timeline; ranks that are not there are taken to be as fast as this one."""
+    """Timeline of one rank; missing ranks are assumed to be as fast as this one."""
     return simulate_job([priced], options=options, compiled=compiled)[priced.trace.manifest.rank]
 
 
@@ -70,7 +70,7 @@ def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[st
 
 
 class _Rent:
-    """How many ops this process has interpreted; which loop runs is a question of speed alone."""
+    """Number of ops that this process has interpreted; it decides which loop runs."""
 
     ops = 0
 

@@ -16,8 +16,8 @@ class Timeline:
     ``start_ns``, ``end_ns``: of device work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host
     synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
     the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
-    ``slowed_ns``: how much longer device work took than it would have with nothing beside it.
-    ``ports_ns``: the part of that which is due to other groups' traffic on the same network ports.
+    ``slowed_ns``: slowdown of device work by overlapping work.
+    ``ports_ns``: the part of it caused by other groups on the same network ports.
 
     Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
     one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
@@ -37,5 +37,5 @@ class Timeline:
 
     @property
     def makespan_ns(self) -> int:
-        """When the last entry ends."""
+        """End of the last entry."""
         return int(self.end_ns.max()) if len(self.end_ns) else 0

@@ -12,7 +12,7 @@ from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
 from presim.result import Result
 
-_WORTH = 0.02  # of the step: what takes less is no candidate
+_WORTH = 0.02  # of the step; smaller parts give no candidate
 _POINTWISE = ("elementwise", "normalization", "reduction", "softmax", "copy", "index", "optimizer")
 _NARROW = {"bfloat16": "float8_e4m3fn", "float16": "float8_e4m3fn"}
 
@@ -29,7 +29,7 @@ class Candidate:
 
 
 def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
-    """What a saved job could be simulated with, where the part concerned is worth it."""
+    """Changes to simulate for a saved job, for parts with a relevant share of the step."""
     time, step_s = result.time, result.step_time_s or 1.0
     if time.host_bound_s + time.idle_s > _WORTH * step_s:
         change = dataclasses.replace(options, host_time=False)
@@ -47,7 +47,7 @@ def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iter
 
 
 def result_host_factor(options: EvaluationOptions, cluster: Cluster) -> float:
-    """The factor of host time that is in force."""
+    """The host factor in use."""
     from presim.hardware.host import TYPICAL_FACTOR
 
     return options.host_factor or cluster.node.host_factor or TYPICAL_FACTOR
@@ -91,14 +91,14 @@ def _kernels(result: Result, cluster: Cluster, options: EvaluationOptions) -> It
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """A plan that differs in one thing."""
+    """A plan that differs in one field."""
 
     what: str
     plan: Plan
 
 
 def of_plan(plan: Plan, cluster: Cluster) -> Iterator[Neighbour]:
-    """Plans one step away; whether they can be is for `presim.compose.compose` to say."""
+    """Plans that differ in one field; `presim.compose.compose` decides whether they are valid."""
     fields: list[tuple[str, dict[str, object]]] = []
     for name, words in (
         ("micro_batch", "micro-batch"),

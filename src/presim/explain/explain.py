@@ -93,7 +93,7 @@ def _plans(planned: Planned, cluster: Cluster, progress: Progress) -> tuple[floa
 
 
 def gain(before: Result, after: Result, what: str, how: str, kind: str, options: str) -> Gain:
-    """What a change brings."""
+    """The gain of a change."""
     old, new = before.step_time_s or 0.0, after.step_time_s or 0.0
     ends = sorted(
         (old - new) * (end or old) / old if old else 0.0 for end in (before.step_time_low_s, before.step_time_high_s)
@@ -115,7 +115,7 @@ def gain(before: Result, after: Result, what: str, how: str, kind: str, options:
 
 
 def _best_first(gains: list[Gain]) -> list[Gain]:
-    """What does not fit comes last."""
+    """Sort by gain; candidates that do not fit come last."""
 
     def order(item: Gain) -> tuple[bool, float]:
         ratio = item.throughput_ratio

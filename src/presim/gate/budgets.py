@@ -12,11 +12,11 @@ from presim.errors import InputError
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job and what it may take. A limit that is not said is not checked."""
+    """One job and its limits. Missing limits are not checked."""
 
     name: str
-    run: tuple[str, ...] = ()  # words of `presim run`: options, then the script or launch command
-    simulate: tuple[str, ...] = ()  # words of `presim simulate`, instead: a saved job, then options
+    run: tuple[str, ...] = ()  # arguments of `presim run`: options, then the script or launch command
+    simulate: tuple[str, ...] = ()  # arguments of `presim simulate` instead: a saved job, then options
     step_time_s: float | None = None  # at most
     memory_GiB: float | None = None  # at most, on the fullest rank: reserved, and what libraries and the driver hold
     exposed_communication_s: float | None = None  # at most
@@ -27,7 +27,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The verb with its words."""
+        """The verb with its arguments."""
         return ("run", *self.run) if self.run else ("simulate", *self.simulate)
 
 

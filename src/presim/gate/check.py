@@ -25,7 +25,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One job held against its budget."""
+    """One job compared with its budget."""
 
     name: Annotated[str, doc("The job.")]
     passed: Annotated[bool, doc("Whether it ran and keeps every limit.")]
@@ -116,7 +116,7 @@ def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[
             continue
         if not before or after is None:
             sentence = f"{words} has no baseline to be compared with"
-            found.append(Check(limit, baseline is None, None, bound, sentence))  # a first run makes the baseline
+            found.append(Check(limit, baseline is None, None, bound, sentence))  # the first run creates the baseline
             continue
         change = after / before - 1
         relation = "within" if change <= bound else "above"

@@ -27,7 +27,7 @@ def gate(
     keep: Path | None = None,
     progress: Progress = lambda text: None,
 ) -> Gate:
-    """Run all jobs in ``folder`` and hold them against their budgets.
+    """Run all jobs in ``folder`` and compare them with their budgets.
 
     ``baseline``: a folder with results of an earlier call; ``keep``: where the results go, for the next one.
 

@@ -23,10 +23,10 @@ _HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
 
 @dataclasses.dataclass(frozen=True)
 class _Pending:
-    """A question on its way through the simulation."""
+    """A question that is not answered yet."""
 
     question: Question
-    op: int  # the host has to come past it
+    op: int  # the op that the host has to pass
 
 
 class Clock:
@@ -108,7 +108,7 @@ class Clock:
 
     @property
     def set_aside_ranks(self) -> list[int]:
-        """Those that are taken to ask for nothing for now."""
+        """Ranks that are assumed to issue nothing for now."""
         return sorted(self._set_aside)
 
     @property
@@ -118,7 +118,7 @@ class Clock:
 
     @property
     def waited_for(self) -> list[int]:
-        """Those that keep others waiting."""
+        """Ranks for which others wait."""
         return [rank for rank in self.not_asking if rank not in self._set_aside]
 
     @property
@@ -148,7 +148,7 @@ class Clock:
         self._engine.close(self._feeds[rank].index)
 
     def take_back(self, rank: int) -> None:
-        """It can go on."""
+        """Undo `set_aside`: the rank can continue."""
         if rank in self._set_aside:
             self._set_aside.discard(rank)
             self._engine.open(self._feeds[rank].index)

@@ -25,7 +25,7 @@ class Status(enum.IntEnum):
 
     YES = 0
     NOT_YET = 1
-    NOBODY = 2  # nobody can say
+    NOBODY = 2  # unknown
 
 
 class Question(NamedTuple):
@@ -44,12 +44,12 @@ class Question(NamedTuple):
         return cls(Ask(ask), *rest)
 
     def pack(self) -> bytes:
-        """As the emulated device sends it."""
+        """Encode for the message that the emulated device sends."""
         return _QUESTION.pack(*self)
 
 
 class Answer(NamedTuple):
-    """What the simulation says."""
+    """The answer of the simulation."""
 
     status: Status
     host_ns: int = 0  # where the host stands at the question's `cpu_ns`; of a SYNC: when its wait is over
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
         return cls(Status(status), *rest)
 
     def pack(self) -> bytes:
-        """As the emulated device reads it."""
+        """Encode for the message that the emulated device reads."""
         return _ANSWER.pack(*self)
 
 

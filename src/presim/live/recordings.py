@@ -17,7 +17,7 @@ class Recordings:
         self._ops[serial] = op
 
     def get(self, serial: int) -> int | None:
-        """The op; None: no such recording is known."""
+        """The op of a recording; None if unknown."""
         op = self._ops[serial] if 0 <= serial < len(self._ops) else -1
         return op if op >= 0 else None
 

@@ -95,7 +95,7 @@ class LiveServer:
         return {"PRESIM_LIVE": f"{pace!r} {' '.join(map(str, costs))}"} if self._live else {}
 
     def check(self) -> None:
-        """Raise what went wrong while a question was answered."""
+        """Raise an error that occurred while answering a question."""
         if self._error is not None:
             raise self._error
 
@@ -227,6 +227,6 @@ class LiveServer:
             self._connections[rank].send(answer.pack())
 
     def _give_up(self) -> None:
-        """Leave nobody waiting; the launcher ends the job."""
+        """Release all waiting ranks; the launcher ends the job."""
         for rank in self._connections:
             self._send(rank, Answer(Status.NOBODY))

@@ -38,7 +38,7 @@ class Outcome:
 
 
 def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolution = "flow") -> Outcome:
-    """Let exchanges run beside each other."""
+    """Simulate concurrent exchanges."""
     pairs = [_pairs(one, topology) for one in exchanges]
     begins, ends, sizes = (np.concatenate([part[at] for part in pairs]) for at in range(3))
     owner = np.repeat(np.arange(len(pairs)), [len(part[0]) for part in pairs])
@@ -59,7 +59,7 @@ def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolutio
 
 
 def flows_of(kind: str, ranks: int) -> int:
-    """How many flows a collective is at most."""
+    """Upper bound on the flows of a collective."""
     return ranks * (ranks - 1) if kind == "all_to_all" else ranks * 8
 
 

@@ -13,14 +13,14 @@ _NIC = re.compile(r"(node\d+)\.nic(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What fails."""
+    """A failed or degraded part of the network."""
 
     ends: tuple[str, ...]  # the two ends of a link; one name: all links of that switch or NIC
-    share: float  # of the bandwidth that is lost; 1: all of it
+    share: float  # lost share of the bandwidth; 1: all of it
 
     @property
     def words(self) -> str:
-        """For a reader."""
+        """Description of the failure."""
         what = f"the link {' - '.join(self.ends)}" if len(self.ends) > 1 else self.ends[0]
         return f"{what} fails" if self.share == 1 else f"{what} loses {self.share:.3g} of its bandwidth"
 
@@ -32,7 +32,7 @@ def failure_of(text: str) -> Failure:
     'the link leaf0 - spine0 loses 0.125 of its bandwidth'
 
     Raises:
-        InputError: the text is none of these.
+        InputError: the text has another form.
     """
     names, _, number = text.partition("=")
     ends = tuple(name.strip() for name in names.split("-"))

@@ -20,7 +20,7 @@ _SAME_MOMENT = 1e-12  # relative: ends this near to each other are one event
 
 @dataclasses.dataclass(frozen=True)
 class Flows:
-    """What is to be sent: one element for each flow."""
+    """Flows to send, one element per flow."""
 
     paths: Ints  # [flow, hop] links; -1 beyond the end
     bytes: Floats
@@ -30,7 +30,7 @@ class Flows:
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """What came of it."""
+    """Result of a simulation."""
 
     end_s: Floats  # by flow
     link_bytes: Floats  # by link
@@ -39,11 +39,11 @@ class Shared:
 
     @property
     def seconds(self) -> float:
-        """When the last flow has ended."""
+        """End of the last flow."""
         return float(self.end_s.max(initial=0.0))
 
     def utilisation(self, topology: Topology) -> Floats:
-        """Part of its bandwidth that each link carried on average."""
+        """Average utilisation of each link."""
         result: Floats = self.link_bytes / (topology.bandwidth_Bps * max(self.seconds, 1e-30))
         return result
 
@@ -65,7 +65,7 @@ class _Quotient:
 
 
 def simulate(topology: Topology, flows: Flows) -> Shared:
-    """Let all flows run; latencies are not counted here."""
+    """Simulate all flows, without latencies."""
     quotient = _classes(topology, flows)
     end_s, events = _run(quotient)
     used = flows.paths >= 0
@@ -76,7 +76,7 @@ def simulate(topology: Topology, flows: Flows) -> Shared:
 
 
 def busiest_seconds(topology: Topology, flows: Flows) -> float:
-    """The link-level answer: as long as the busiest link needs for all that crosses it."""
+    """Transfer time of all traffic on the busiest link."""
     used = flows.paths >= 0
     carried = np.bincount(
         flows.paths[used], np.broadcast_to(flows.bytes[:, None], flows.paths.shape)[used], minlength=topology.links

@@ -18,7 +18,7 @@ def open_network(path: str | Path) -> Topology:
     """The topology in a file, by its name and content.
 
     Raises:
-        InputError: it cannot be read, or is in no form that is known.
+        InputError: the file cannot be read, or its format is unknown.
     """
     file = Path(path)
     if file.suffix == ".toml":
