@@ -50,7 +50,7 @@ class Views:
         own = host_factor(manifest.reference_host, manifest.host_probe_ns, server, undisturbed=undisturbed)
         if not chosen.host_factor or own == chosen.host_factor:
             return trace
-        host_ns = np.rint(trace.columns["host_ns"] * (own / chosen.host_factor)).astype(np.int64)
+        host_ns = np.rint(trace.columns["host_ns"].astype(np.float64) * (own / chosen.host_factor)).astype(np.int64)
         return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
 
 

@@ -14,7 +14,7 @@ _ROWS = 40  # of lists that do not add up to a whole
 
 
 def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
-    """From the first of several labelled results to each of the others.
+    """Compare the first of several labelled results with each of the others.
 
     Raises:
         InputError: fewer than two results, or two of one label.
@@ -128,7 +128,7 @@ def _overlapping(before: Result, after: Result) -> bool | None:
 
 
 def settings(before: Result, after: Result) -> list[str]:
-    """What two jobs differ by, as ``name: before -> after``."""
+    """Settings in which two jobs differ, as ``name: before -> after``."""
     return [f"{name}: {old} -> {new}" for name, old, new in _named(before, after) if old != new]
 
 

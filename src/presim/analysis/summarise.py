@@ -32,7 +32,7 @@ from presim.trace.schema import FAILED, Manifest, Trace
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The facts about the cluster that the figures are held against."""
+    """Facts about the cluster that a result needs."""
 
     gpu: str  # catalogue id
     gpu_name: str
@@ -40,12 +40,12 @@ class Device:
     gpus_per_node: int
     memory_bytes: int
     context_bytes: int
-    context_source: str  # where that figure comes from
+    context_source: str  # source of that figure
     peak_flops: dict[str, float]  # dense peak per second by dtype
-    contention: bool = True  # whether the simulation let overlapping work slow each other
-    host_factor: float = 1.0  # what captured host time was multiplied with
-    host: str = ""  # where that comes from, in words
-    slowdown: float | None = None  # what it was divided by for what else the machine did; None: not known
+    contention: bool = True  # whether the simulation includes contention
+    host_factor: float = 1.0  # factor on captured host time
+    host: str = ""  # source of that factor, as a clause
+    slowdown: float | None = None  # slowdown by other processes during the capture, divided out; None: unknown
     calls: CallCosts = NO_CALLS  # CPU time of library calls beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
     power_w: float = 0.0  # limit of one GPU; 0: not known
@@ -53,7 +53,7 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """What all analyses start from: one rank, where its steady step's time went, what all captured ranks read."""
+    """Input of all analyses: one rank, the breakdown of its steady step, and read-backs of all captured ranks."""
 
     priced: PricedTrace
     timeline: Timeline
@@ -78,7 +78,7 @@ class _Run:
 
 
 def looked_at(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[Steps, Breakdown]:
-    """A rank's steps, and where the time of the steady one goes."""
+    """The steps of a rank, and the breakdown of its steady step."""
     steps = find_steps(trace, timeline)
     return steps, break_down(trace, timeline, steps.steady, launch_latency_ns=launch_latency_ns)
 
@@ -145,7 +145,7 @@ def _interval_s(run: _Run) -> tuple[float, float]:
 
 
 def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None) -> list[str]:
-    """What a reader should know, in the order in which it is shown."""
+    """Notes of the result, in display order."""
     step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
     return [
         *policies_note(run.reads, ranges(sorted(each.rank for each in run.manifests))),
@@ -161,7 +161,7 @@ def _with_peak(flops: Flops, device: Device) -> Flops:
 
 
 def _step_time_s(steps: Steps, manifest: Manifest) -> float | None:
-    """The steady step's time; None where nothing ran, or the script failed before its first step was over."""
+    """Time of the steady step; None if nothing ran, or the script failed in its first step."""
     failed = manifest.exit in FAILED
     if not steps.steady.duration_ns or (failed and not steps.counted):
         return None

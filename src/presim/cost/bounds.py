@@ -39,13 +39,13 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
 
 
 def _peak(dtype: str, gpu: Gpu) -> float:
-    """FLOP/s of a type, or of what its work runs on where it has no unit; infinite where nothing is known."""
+    """FLOP/s of a data type, or of the type that replaces it on this GPU; infinite if unknown."""
     peak = gpu.peak(dtype) or gpu.peak("float16") or 0.0
     return max(peak, gpu.peak("float32") or 0.0) or float("inf")
 
 
 def _flops(signature: Gemm | GroupedGemm | SparseProduct | Attention | Convolution) -> float:
-    """FLOPs that nothing can avoid; a strided convolution's data gradient skips what the stride skips."""
+    """FLOPs that any algorithm needs; convolution data gradients count half, because strided ones skip positions."""
     if isinstance(signature, Convolution) and signature.direction == "backward_data":
         return signature.flops / 2
     return float(signature.flops)

@@ -44,7 +44,7 @@ class Chain:
 
     estimators: Sequence[Estimator]
     collective_models: Sequence[CollectiveModel]
-    device: Device  # for the guess where nobody answers
+    device: Device  # for guesses, if no estimator covers a signature
 
     @classmethod
     def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None, prices: Sequence[Path] = ()) -> Chain:
@@ -77,7 +77,7 @@ class Chain:
     ) -> tuple[list[Price], list[int]]:
         """One price per signature, on the slowest GPU; a guess where nobody covers it, whose places come with it.
 
-        A trace that is whole and one that still grows (`presim.live.feed`) are both priced here, so that they agree.
+        Whole traces and growing ones (`presim.live.feed`) are both priced here, so their prices agree.
         """
         prices = self.price(signatures, groups, cluster)
         factor = slowdown(cluster.world_size)
@@ -100,7 +100,7 @@ class Chain:
 
 
 def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
-    """The price, or what the datasheets of the GPU and its wires allow at least for the work that is known."""
+    """The price, but no less than the minimum time by the datasheets of the GPU and its links."""
     if isinstance(signature, Collective):
         least = least_ns(signature, groups[signature.group].ranks, cluster)
     else:
@@ -109,7 +109,7 @@ def _possible(signature: Signature, price: Price, groups: Sequence[Group], clust
 
 
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, prices: Sequence[Path] = ()) -> PricedTrace:
-    """Price every signature of a trace's table for a cluster; what nobody covers is guessed and listed.
+    """Price every signature of a trace for a cluster; signatures without an estimator are guessed and listed.
 
     ``prices``: folders with tables and models that go before those of presim, where no chain is given.
     """
@@ -145,14 +145,14 @@ def demands_of(
     cluster: Cluster,
     nccl: Mapping[str, str],
 ) -> tuple[Demand, ...]:
-    """What each signature asks of its GPU while it runs."""
+    """Resource demand of each signature while it runs."""
     return tuple(demand(signature, price, groups, cluster, nccl) for signature, price in zip(signatures, prices))
 
 
 def shared_ports(cluster: Cluster) -> tuple[int, ...]:
-    """By rank of the world, the port that its GPU shares with others; none where no GPUs do, or nothing leaves.
+    """The shared port of each rank; none if no GPUs share ports, or nothing leaves the nodes.
 
-    GPUs with ports of their own share the uplinks of their leaf switch, where these are described and oversubscribed.
+    GPUs with ports of their own share the uplinks of their leaf switch if these are described and oversubscribed.
     """
     if cluster.world_size <= cluster.domain_size:
         return ()

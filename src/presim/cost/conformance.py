@@ -21,7 +21,7 @@ _ROUNDING_NS = 1
 
 
 def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list[Price | None]:
-    """One well-formed answer per signature, the same again, and whatever else is asked beside it."""
+    """Check for one well-formed price per signature that does not depend on repetition or on other signatures."""
     asked = list(signatures)
     prices = estimator.price(asked)
     assert len(prices) == len(asked), f"{estimator.name}: {len(prices)} answers to {len(asked)} signatures"
@@ -36,7 +36,7 @@ def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list
 
 
 def check_price(price: Price, what: str) -> None:
-    """A price is a positive whole number of ns with an origin, a name and an honest doubt."""
+    """Check that a price is a positive whole number of ns with an origin, a name and an uncertainty."""
     assert type(price.duration_ns) is int, f"{what}: duration is no int but {type(price.duration_ns).__name__}"
     assert price.duration_ns > 0, f"{what}: takes {price.duration_ns} ns"
     assert isinstance(price.origin, Origin), f"{what}: origin {price.origin!r}"
@@ -45,7 +45,7 @@ def check_price(price: Price, what: str) -> None:
 
 
 def check_order(estimator: Estimator, smaller: Signature, larger: Signature, *, exact: bool = True) -> None:
-    """More of the same work takes no less time.
+    """Check that more of the same work takes no less time.
 
     Not ``exact``: as far as the two prices claim to know. Real kernels are not monotone (a shape that fills its last
     wave takes no longer than a smaller one that does not), so prices that follow measurements are not either.
@@ -59,7 +59,7 @@ def check_order(estimator: Estimator, smaller: Signature, larger: Signature, *, 
 
 
 def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None:
-    """Never faster than the datasheet: peak of the type, and memory bandwidth for what the L2 cache cannot hold."""
+    """Check that no price beats the datasheet: peak FLOP/s, and memory bandwidth beyond the L2 cache."""
     (price,) = estimator.price([signature])
     if price is not None:
         least = datasheet_ns(signature, gpu)
@@ -68,7 +68,7 @@ def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None
 
 
 def check_collective_bound(price: Price, collective: Collective, group: Group, cluster: Cluster) -> None:
-    """Never faster than the wires: one GPU's links within a node, the ports of a node between nodes."""
+    """Check that no price beats the links of a GPU within a node, or the ports of a node."""
     least = wires_ns(collective, group, cluster)
     assert price.duration_ns + _ROUNDING_NS >= least, f"{collective} takes {price.duration_ns} ns, wires {least:.0f} ns"
 

@@ -19,7 +19,7 @@ GROUP = "presim.estimators"
 
 
 def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
-    """The estimators that are asked for operator prices, in this order: measured, plug-ins, learned, analytic.
+    """The estimators of operator prices, in order of priority: measured, plug-ins, learned, analytic.
 
     A plug-in registers a function of a GPU in the entry-point group ``presim.estimators``; it returns an `Estimator`,
     or None for a GPU that it does not know.
@@ -38,7 +38,7 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
 
 
 def holds_prices(folder: Path) -> bool:
-    """Whether a folder is there and has tables or models."""
+    """Whether a folder exists and has tables or models."""
     return bool(table.find(folder) or models_in(folder))
 
 
@@ -58,7 +58,7 @@ def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
 
 
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
-    """What a result should say about the tables it rests on."""
+    """Notes for a result about the tables that it uses."""
     read = tables(tuple(folders), gpu.id)
     said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:

@@ -23,7 +23,7 @@ _CALIBRATED = round(value("gpu.calibrated_ranks"))
 
 
 def slowdown(ranks: int) -> float:
-    """How much longer the slowest of so many GPUs takes than the slowest of eight.
+    """Time on the slowest of ``count`` GPUs over time on the slowest of eight.
 
     The expected largest of n normal deviates, after Blom (1958): the normal quantile of (n - 3/8) / (n + 1/4).
     """
@@ -31,7 +31,7 @@ def slowdown(ranks: int) -> float:
 
 
 def on_slowest_gpu(signature: Signature, price: Price, factor: float) -> Price:
-    """The price on the slowest GPU: arithmetic goes with its clocks, memory and links do not."""
+    """The price on the slowest GPU: only arithmetic depends on its clocks, not memory or links."""
     if factor == 1 or not isinstance(signature, (Gemm, GroupedGemm, Attention, Convolution)):
         return price
     return msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))

@@ -12,15 +12,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-_MOST = 3.0  # what one neighbour adds at most
+_MOST = 3.0  # largest slowdown by one neighbour
 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """Shares of one GPU, and of ports that it shares with others, that work takes while it runs alone, 0 to 1."""
+    """Resource demand of work that runs alone, as shares (0 to 1) of its GPU and of shared network ports."""
 
-    channels: float = 0.0  # SMs that it holds against others
-    arithmetic: float = 0.0  # how much of its time is bound by the SMs it has
+    channels: float = 0.0  # SMs that others cannot use
+    arithmetic: float = 0.0  # share of its time that is limited by its SMs
     memory: float = 0.0  # bandwidth of the GPU's memory
     link_out: float = 0.0  # bandwidth towards other GPUs of the node, one direction each
     link_in: float = 0.0
@@ -56,5 +56,5 @@ def table(demands: Sequence[Demand]) -> list[list[float]]:
 
 
 def _excess(mine: float, other: float) -> float:
-    """By how much two users ask for more than there is."""
+    """Combined demand of two users beyond the capacity."""
     return max(0.0, mine + other - 1) if mine and other else 0.0

@@ -16,13 +16,13 @@ from presim.trace.signatures import Signature
 
 
 class Origin(enum.IntEnum):
-    """Where a price came from, best first."""
+    """Origin of a price, best first."""
 
     MEASURED = 0
     INTERPOLATED = 1
     LEARNED = 2
     ANALYTIC = 3
-    GUESSED = 4  # nobody covers the work
+    GUESSED = 4  # no estimator covers the work
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -37,14 +37,14 @@ class Price(msgspec.Struct, frozen=True):
     duration_ns: int
     origin: Origin
     uncertainty: float
-    estimator: str  # name of the estimator that answered
-    bound: str = ""  # what limits it: compute, memory, latency, network, link (to the host or a peer); empty: not known
+    estimator: str  # name of the estimator
+    bound: str = ""  # bottleneck: compute, memory, latency, network, link (to the host or a peer); empty: unknown
     shared: float = 0.0
     longer: float = 0.0
 
 
 class Estimator(Protocol):
-    """Answers for the signatures it covers; implementations pass ``tests/conformance/test_estimators.py``."""
+    """Prices the signatures it covers; implementations pass ``tests/conformance/test_estimators.py``."""
 
     name: str
 
@@ -60,12 +60,12 @@ class PricedTrace:
     trace: Trace
     prices: tuple[Price, ...]
     uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
-    demands: tuple[Demand, ...] = ()  # what each signature asks of its GPU while it runs; none: nothing slows anything
-    notes: tuple[str, ...] = ()  # what the prices leave out, as sentences
+    demands: tuple[Demand, ...] = ()  # resource demand of each signature; none: no contention
+    notes: tuple[str, ...] = ()  # effects that the prices leave out, as sentences
     said: tuple[str, ...] = ()  # what a reader should know of how prices were made, as sentences
-    ports: tuple[int, ...] = ()  # by rank of the world: the port its GPU shares; none: every GPU has ports of its own
+    ports: tuple[int, ...] = ()  # shared port by rank of the world; none: every GPU has its own ports
 
     def durations_ns(self) -> NDArray[np.int64]:
-        """Duration of each entry, 0 for entries that are no device work."""
+        """Duration of each entry; 0 for entries other than device work."""
         table = np.array([price.duration_ns for price in self.prices] + [0], np.int64)
         return table[self.trace.columns["signature"].astype(np.int64)]

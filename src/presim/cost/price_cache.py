@@ -6,11 +6,11 @@ from presim.cost.chain import Chain
 from presim.cost.price import Estimator, Price
 from presim.trace.signatures import Signature
 
-_MOST = 200_000  # signatures; more are priced again
+_MOST = 200_000  # largest number of cached signatures
 
 
 class Remembering:
-    """An estimator that asks another one only for what it was not asked before."""
+    """An estimator that caches the prices of another one."""
 
     def __init__(self, estimator: Estimator) -> None:
         self.name = estimator.name
@@ -18,7 +18,7 @@ class Remembering:
         self._known: dict[Signature, Price | None] = {}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
-        """The other one's prices."""
+        """Prices from the cache, or from the wrapped estimator."""
         unknown = [signature for signature in dict.fromkeys(signatures) if signature not in self._known]
         if unknown:
             if len(self._known) > _MOST:
@@ -29,5 +29,5 @@ class Remembering:
 
 
 def remembering(chain: Chain) -> Chain:
-    """The chain, with estimators that remember."""
+    """The chain with caching estimators."""
     return Chain([Remembering(estimator) for estimator in chain.estimators], chain.collective_models, chain.device)

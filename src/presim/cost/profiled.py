@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 NAME = "profile"
 SCALED = "profile, scaled by predictions"
 BY_RATE = "profile, scaled by datasheet rates"
-UNCERTAINTY = 0.02  # the same kernel in another step of the same run
-SCALED_UNCERTAINTY = 0.15  # at least; a ratio of two predictions of one model misses less than either
-RATE_UNCERTAINTY = 0.5  # another GPU may run another kernel altogether
+UNCERTAINTY = 0.02  # spread of a kernel between steps of one run
+SCALED_UNCERTAINTY = 0.15  # at least; the ratio of two predictions has a smaller error than either
+RATE_UNCERTAINTY = 0.5  # another GPU may run a different kernel
 _PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|wgmma|conv|sgrad|dgrad|wgrad|flash|fmha|sdpa", re.IGNORECASE)
 _TYPES = (("fp8", r"e4m3|e5m2|fp8"), ("bf16", r"bf16|bfloat"), ("fp16", r"f16|half|_h_|16816"), ("tf32", r"tf32|1688"))
 _FORGOTTEN = "Overlapping kernels slow each other as they did in the profile: that is part of the measured times."
@@ -37,10 +37,10 @@ _FORGOTTEN = "Overlapping kernels slow each other as they did in the profile: th
 def as_measured(
     trace: Trace, cluster: Cluster, chain: Chain, predicted: Sequence[Price], uncovered: Sequence[int]
 ) -> PricedTrace:
-    """The trace of a profile, priced; ``predicted``: what the chain says of its signatures on the cluster.
+    """The priced trace of a profile; ``predicted``: prices of its signatures on the cluster by the chain.
 
     Raises:
-        InputError: the profile is damaged, or was recorded on hardware that is not known any more.
+        InputError: the profile is damaged, or was recorded on hardware that the catalogue lacks.
     """
     measured = trace.manifest.measured
     assert measured is not None  # the caller looked
@@ -90,7 +90,7 @@ def _same_wires(origin: Cluster, cluster: Cluster) -> bool:
 
 
 def _predictions(trace: Trace, chain: Chain, origin: Cluster, cluster: Cluster) -> Sequence[Price]:
-    """What the models say of the work on the hardware of the profile."""
+    """Predicted prices on the hardware of the profile."""
     from presim.cost.chain import Chain as Models
 
     there = chain if origin == cluster else Models.default(origin, trace.manifest.nccl)
@@ -133,7 +133,7 @@ def _price(
 
 
 def _ratio_of_rates(signature: Signature, before: Device, after: Device) -> tuple[float, str]:
-    """By which factor a kernel of which the name is known takes longer, and what it is taken to be bound by."""
+    """Time ratio of a kernel known by name, and its assumed bottleneck."""
     name = getattr(signature, "name", "")
     if _PRODUCT.search(name):
         precision = next((kind for kind, text in _TYPES if re.search(text, name, re.IGNORECASE)), "fp32")

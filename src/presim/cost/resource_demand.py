@@ -35,7 +35,7 @@ from presim.trace.signatures import (
 _STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class
 MEMORY_REACHED = 0.9  # of the datasheet's bandwidth; copies of all GPU generations reach about as much
 _WIRES_REACHED = 0.8  # the same of links and ports, for large messages
-_ARITHMETIC = {"compute": 1.0, "": 0.5}  # by what bounds a kernel; the others do with the SMs that are left
+_ARITHMETIC = {"compute": 1.0, "": 0.5}  # compute-bound share by bottleneck; other kernels do not depend on their SMs
 
 # Accesses of memory for each byte that a rank sends: received data is written, and read again to be sent on; a
 # reduction reads an operand too. "At least 2x, with user data 3x": NCCL's maintainer, NVIDIA/nccl issue 1428.
@@ -52,7 +52,7 @@ def demand(
     cluster: Cluster,
     environment: Mapping[str, str] | None = None,
 ) -> Demand:
-    """What the work takes of its GPU, and of ports its GPU shares, while it runs alone; figures rounded to 1/64.
+    """Resource demand of work that runs alone, rounded to 1/64.
 
     ``environment``: NCCL's variables as the script had them.
     """
@@ -105,7 +105,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
 
 
 def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links) -> float:
-    """The part of a shared port that one rank takes, when its group sends so much from each node.
+    """The share of a port that one rank uses.
 
     ``reached``: what large messages reach of a port's bandwidth, as in the prices: k equal groups then take k times
     as long as one. The group's ranks share its ports equally.
@@ -117,7 +117,7 @@ def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links)
 
 
 def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster, seconds: float) -> Demand:
-    """Of a library for experts: what leaves a rank is read once, and written where it arrives."""
+    """Demand of an expert exchange: sent data is read once and written at the receiver."""
     bytes_ = moved(routed, layout)
     link = bytes_.near / (links.link_Bps * _WIRES_REACHED * seconds)
     port = bytes_.far / (links.network_Bps * _WIRES_REACHED * seconds)
@@ -136,7 +136,7 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
 
 
 def _sent(collective: Collective, layout: Layout) -> float:
-    """Bytes that one rank passes on."""
+    """Bytes that one rank sends."""
     whole = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
     if collective.kind in ("send", "recv", "send_recv", *_ROOTED):
         return whole
@@ -144,12 +144,12 @@ def _sent(collective: Collective, layout: Layout) -> float:
 
 
 def _port_Bps(links: Links, layout: Layout) -> float:
-    """Ports that carry what one rank of a ring passes on: all of its node's members take their part."""
+    """Bandwidth of the ports of all members on a node; a ring sends each rank's data over all of them."""
     return links.network_Bps * layout.per_node
 
 
 def _moved(signature: Signature) -> float:
-    """Bytes to and from memory, each operand once."""
+    """Bytes read and written, each operand once."""
     match signature:
         case MemoryBound() | Fused() | Kernel() | SparseProduct():
             return float(signature.bytes)

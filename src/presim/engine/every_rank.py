@@ -83,7 +83,8 @@ def _leaves(program: JobProgram, crosses: Sequence[Sequence[bool]]) -> NDArray[n
         np.array([*leaves, False])[rank.trace.columns["signature"].astype(np.int64)[rank.entries]]
         for rank, leaves in zip(program.ranks, crosses, strict=True)
     ]
-    return np.concatenate(of_ops) & (program.columns["code"] == loop.MEET)
+    result: NDArray[np.bool_] = np.concatenate(of_ops) & (program.columns["code"] == loop.MEET)
+    return result
 
 
 def _first_steps(program: JobProgram) -> list[int]:

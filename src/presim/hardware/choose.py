@@ -61,7 +61,7 @@ def choose_cluster(
     whole = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
     if not groups:
         return whole
-    rest = {key: chosen[key] for key in ("gpu", "node", "fabric") if key in chosen}
+    rest: dict[str, Any] = {key: chosen[key] for key in ("gpu", "node", "fabric") if key in chosen}
     return with_groups(whole, groups, lambda table: _parts(_as_the_rest(table, rest), where))
 
 

@@ -15,12 +15,12 @@ _MOST = 20  # differences that are printed
 
 
 def encode(agreement: Agreement) -> bytes:
-    """As JSON, one line."""
+    """The agreement as one line of JSON."""
     return msgspec.json.encode(agreement) + b"\n"
 
 
 def write(agreement: Agreement) -> None:
-    """As tables on standard output."""
+    """Print the agreement as tables."""
     from rich.console import Console
 
     console = Console(highlight=False)

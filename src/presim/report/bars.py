@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-SMALLEST_SHARE = 0.0005  # parts below it would show as 0.0%
+SMALLEST_SHARE = 0.0005  # smaller parts would be displayed as 0.0%
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,7 +116,7 @@ class _Whole:
 
 
 class _Nodes:
-    """Goes through a trace once."""
+    """Builds the nodes of a trace in one pass."""
 
     def __init__(self, priced: PricedTrace, host_ns: np.ndarray, node: Any) -> None:
         self.trace, self._node = priced.trace, node
@@ -215,7 +215,7 @@ def _kind(signature: Collective) -> int:
 
 
 def delimited(message: Any) -> bytes:
-    """A message behind its length as a varint."""
+    """A message, prefixed with its length as a varint."""
     data: bytes = message.SerializeToString(deterministic=True)
     left, head = len(data), bytearray()
     while left > 0x7F:

@@ -47,7 +47,7 @@ def render(comparison: Comparison) -> RenderableType:
 
 
 def lists(difference: Difference) -> list[tuple[str, list[Delta], Any]]:
-    """What is listed of a difference: a title, the rows that changed, and how their figures are written."""
+    """Tables of a difference: title, changed rows, and number format."""
     named = [
         ("Step time", difference.step_time, seconds),
         ("Phases", difference.phases, seconds),
@@ -74,7 +74,7 @@ def headline(difference: Difference) -> str:
 
 
 def _changed(rows: Sequence[Delta]) -> list[Delta]:
-    """Rows that a reader can see change, by share of the largest figure."""
+    """Rows with a visible change, relative to the largest figure."""
     whole = max((max(row.before, row.after) for row in rows), default=0.0)
     return [row for row in rows if abs(row.change) > whole * _SMALLEST]
 
@@ -88,7 +88,7 @@ def _side_by_side(comparison: Comparison) -> RenderableType:
 
 
 def cells(result: Compared) -> list[str]:
-    """The figures of one result in a row; empty where they are not known."""
+    """The figures of one result as a row; empty if unknown."""
     step, low, high = result.step_time_s, result.step_time_low_s, result.step_time_high_s
     return [
         "unknown" if step is None else seconds(step),

@@ -38,13 +38,13 @@ class Cell:
 
 
 def where(result: Result) -> str:
-    """The rank that the figures are of, and its cluster."""
+    """The rank that the figures describe, and its cluster."""
     job = result.job
     return f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
 
 
 def failure(result: Result) -> tuple[str, str] | None:
-    """How the script failed, and its error in a line; None where it did not."""
+    """How the script failed, with its error in one line; None if it did not."""
     return (_FAILURES[result.exit], in_a_line(result.error)) if result.exit in _FAILURES else None
 
 
@@ -59,7 +59,7 @@ def in_a_line(error: str) -> str:
 
 
 def headline(result: Result) -> list[Cell]:
-    """Step time, throughput, utilisation, memory; those that are known."""
+    """Step time, throughput, utilisation and memory, as far as they are known."""
     return [_step(result), *_throughput(result), *_utilisation(result), _memory(result)]
 
 
@@ -99,12 +99,12 @@ def _memory(result: Result) -> Cell:
 
 
 def beyond(result: Result) -> int:
-    """Bytes that the device holds and the allocator does not know of."""
+    """Device memory outside the allocator, bytes."""
     return sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
 
 def time_caption(result: Result) -> str:
-    """How much of the communication is hidden; empty where there is none."""
+    """The hidden share of communication; empty without communication."""
     time = result.time
     if not time.communication_s:
         return ""
@@ -145,14 +145,14 @@ def memory_parts(result: Result) -> list[Part]:
 
 
 def rate(GBps: float | None) -> str:
-    """A collective's bytes over its time, in GB/s; empty where it took none."""
+    """A collective's bytes over its time, in GB/s; empty if it took no time."""
     if not GBps:
         return ""
     return f"{GBps:.0f}" if GBps >= 1 else "<1"
 
 
 def origins(result: Result) -> str:
-    """What the step time rests on, in one line; empty where it is not known."""
+    """Origins of the step time in one line; empty if unknown."""
     if result.step_time_s is None:
         return ""
     shares = result.provenance.by_origin
@@ -160,7 +160,7 @@ def origins(result: Result) -> str:
 
 
 def energy(result: Result) -> str:
-    """What a step draws, in one line; empty where it is not known."""
+    """Energy of a step in one line; empty if unknown."""
     if result.energy is None:
         return ""
     found = result.energy

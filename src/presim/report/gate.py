@@ -29,7 +29,7 @@ def write(gate: Gate, file: IO[str] | None = None) -> None:
 
 
 def figures(job: Verdict) -> str:
-    """Step time and memory with their changes against the baseline."""
+    """Step time and memory, with the change from the baseline."""
     said = []
     if job.step_time_s is not None:
         said.append(f"step {seconds(job.step_time_s)}{_change(job.step_time_change_s, seconds)}")

@@ -36,7 +36,7 @@ def render(result: Result) -> str:
 
 
 def _shown(result: Result) -> dict[str, Any]:
-    """What the template is filled with."""
+    """Values for the template."""
     known = result.step_time_s is not None
     return {
         "result": result,
@@ -59,7 +59,7 @@ def _shown(result: Result) -> dict[str, Any]:
 
 
 def _bar(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The parts that can be seen, each with its share of the bar and the class that colours it."""
+    """The visible parts, each with its share of the bar and its CSS class."""
     total = sum(part.size for part in parts)
     return [
         {"name": part.name, "kind": kind(part.name), "figure": part.figure, "share": part.size / total}

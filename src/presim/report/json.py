@@ -29,7 +29,7 @@ def encode(result: Result) -> bytes:
 
 
 def decode(data: bytes, name: str = "the result") -> Result:
-    """Read a result back; whatever is wrong with it is an `InputError` of one sentence."""
+    """Read a result back; a bad file raises an `InputError` of one sentence."""
     try:
         version = msgspec.json.decode(data, type=_Header).schema_version
         if version > SCHEMA_VERSION:
@@ -47,7 +47,7 @@ def read(path: Path) -> Result:
     """The result in a file.
 
     Raises:
-        InputError: it cannot be read, or holds no result.
+        InputError: the file cannot be read, or has no result.
     """
     try:
         return decode(path.read_bytes(), str(path))

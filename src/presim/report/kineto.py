@@ -32,7 +32,7 @@ from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Manifest
 from presim.trace.signatures import Copy, Gemm, Signature, family
 
-_CALL_NS = 2_000  # a launch call as it is drawn, where the host does not go on earlier
+_CALL_NS = 2_000  # drawn length of a launch call, unless the next call starts earlier
 _FIRST_STREAM = 7  # CUPTI's number of the default stream
 _SYNCS = {
     Kind.EVENT_SYNC: "cudaEventSynchronize",
@@ -156,7 +156,7 @@ def _distributed(manifest: Manifest) -> Json:
 
 @dataclasses.dataclass
 class _Call:
-    """One call of the host, as far as it is known when it begins."""
+    """One call of the host; its end is filled in later."""
 
     entry: int
     start_ns: int
@@ -164,7 +164,7 @@ class _Call:
 
 
 class _Writer:
-    """Goes through a trace once; an entry's number is the correlation of its call."""
+    """Builds the events of a trace in one pass; an entry's index is its correlation id."""
 
     def __init__(self, priced: PricedTrace, timeline: Timeline, host_ns: np.ndarray, latency_ns: int) -> None:
         self._latency_ns = latency_ns
@@ -178,7 +178,7 @@ class _Writer:
         self._start, self._end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         self._issue = timeline.issue_ns.tolist()
         self._recorded: dict[int, tuple[int, int]] = {}  # serial -> entry of the recording, its stream
-        self._ends: dict[int, int] = {}  # stream -> when what it was given so far has ended
+        self._ends: dict[int, int] = {}  # stream -> end of its work so far
         self._texts = [msgspec.json.encode(signature).decode() for signature in priced.trace.signatures]
 
     def events(self) -> Iterator[Json]:
@@ -346,7 +346,7 @@ class _Writer:
         return _FIRST_STREAM + int(self._columns["stream"][entry])
 
     def _names(self) -> Iterator[Json]:
-        """What viewers call processes and threads, and their order."""
+        """Names and order of processes and threads for viewers."""
         streams = sorted(set(self._columns["stream"]))
         rows: list[tuple[str, int, int, Json]] = [
             ("process_name", self._host, 0, {"name": "python"}),

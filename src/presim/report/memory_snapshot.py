@@ -54,7 +54,7 @@ class _Frames:
         self._columns = [trace.columns[name].tolist() for name in ("operator", "scope", "phase")]
 
     def of(self, entry: int) -> list[Frame]:
-        """The frames of the block that this entry handed out."""
+        """The frames of the block that this entry allocated."""
         operator, scope, phase = (column[entry] for column in self._columns)
         key = (operator, scope, phase, self._category.get(entry, 0))
         if key not in self._known:
@@ -62,7 +62,7 @@ class _Frames:
         return self._known[key]
 
     def category(self, entry: int) -> str:
-        """Name of the category that the block of this entry had last."""
+        """Name of the last category of this entry's block."""
         return Category(self._category.get(entry, 0)).name.lower()
 
     def _frames(self, operator: int, scope: int, phase: int, category: int) -> list[Frame]:

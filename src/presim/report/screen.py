@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.rule import Rule
 from rich.text import Text
 
-_COMMAND_LINES = 2  # of a command that does not fit beside where it runs; JSON has all of it
+_COMMAND_LINES = 2  # lines of a long command; JSON has the whole command
 
 
 def show(console: Console, report: RenderableType, widest: int) -> None:

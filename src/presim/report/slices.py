@@ -38,7 +38,7 @@ def step_slices(steps: Steps) -> list[Slice]:
 
 
 def host_slices(trace: Trace, timeline: Timeline) -> list[Slice]:
-    """What the host waits for."""
+    """Waits of the host."""
     waits = trace.mask(*WAITS) & (timeline.end_ns > timeline.start_ns)
     return [
         Slice(f"wait: {Kind(kind).name.lower()}", start, end)
@@ -134,7 +134,7 @@ def _nest(paths: Iterable[tuple[str, ...]], starts: list[int], ends: list[int]) 
 
 
 def _details(trace: Trace, priced: PricedTrace, index: int) -> Details:
-    """What is known of a signature, for the panel below the timeline."""
+    """Fields of a signature for the details panel."""
     signature, price = trace.signatures[index], priced.prices[index]
     details: Details = {"family": family(signature)}
     for key, value in msgspec.structs.asdict(signature).items():

@@ -66,7 +66,7 @@ def _modules(result: Result) -> Table:
 
 
 def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
-    """Those that take most of the step and their indented names, in the order of the tree.
+    """Modules with the largest share of the step and their indented names, in tree order.
 
     A module with hardly more than one submodule in it is left out: ``model.layers.*`` is one line, not three.
     """
@@ -94,7 +94,7 @@ def _is_wrapper(module: Module, modules: list[Module]) -> bool:
 
 
 def shorten(name: str, width: int) -> Text:
-    """The end of a long name is what tells it from others: the middle goes."""
+    """Cut the middle of a long name, because its end identifies it."""
     return _name(name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}")
 
 
@@ -128,7 +128,7 @@ def held_table(result: Result) -> RenderableType:
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:
-        figures = justify == "right"  # where the width does not do, names are cut first
+        figures = justify == "right"  # in narrow terminals, names are cut first
         table.add_column(name, justify="right" if figures else "left", no_wrap=figures)
     return table
 

@@ -21,7 +21,7 @@ _LIMITS_SHOWN, _LIMIT_SHARE, _CAVEATS_SHOWN = 4, 0.03, 4
 
 
 def write(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
-    """Print the report; to standard output unless told otherwise."""
+    """Print the report, by default to standard output."""
     console = console or Console(file=file, highlight=False)
     show(console, render(result), WIDTH)
 
@@ -32,7 +32,7 @@ def svg(result: Result, width: int = WIDTH) -> str:
         record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False, color_system="truecolor"
     )
     write(result, console=console)
-    console.print()  # the picture's frame cuts into its last line
+    console.print()  # the frame of the picture covers its last line
     return console.export_svg(title="presim")
 
 

@@ -21,7 +21,7 @@ WIDTH = 120
 
 
 def encode(trace: Trace, entries: slice | None = None) -> bytes:
-    """The summary, and the entries asked for, as JSON with sorted keys."""
+    """The summary and the selected entries as JSON with sorted keys."""
     content: dict[str, Any] = {"summary": summarize(trace), "entries": entry_rows(trace, entries) if entries else []}
     return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
 
@@ -29,7 +29,7 @@ def encode(trace: Trace, entries: slice | None = None) -> bytes:
 def write(
     trace: Trace, entries: slice | None = None, file: IO[str] | None = None, *, console: Console | None = None
 ) -> None:
-    """Print the summary, and the entries asked for."""
+    """Print the summary and the selected entries."""
     console = console or Console(file=file, highlight=False)
     show(console, render(trace, entries), WIDTH)
 
@@ -54,7 +54,7 @@ def render(trace: Trace, entries: slice | None = None) -> RenderableType:
 
 
 def entry_rows(trace: Trace, entries: slice) -> list[dict[str, Any]]:
-    """Entries in words: names instead of numbers, fields of no meaning left out."""
+    """Entries as text: names instead of indices, without empty fields."""
     rows = []
     for index in range(*entries.indices(len(trace))):
         row = {name: int(trace.columns[name][index]) for name in COLUMNS}

@@ -81,7 +81,7 @@ def headline(projection: Projection) -> list[tuple[str, str, str]]:
 
 
 def parts(projection: Projection) -> list[Part]:
-    """The days by what they go to."""
+    """Days by activity."""
     total = projection.days.mean
     return [
         Part(name, days, *_STYLES[name], figure=f"{days:.2f} d {percent(days / total)}")
@@ -90,7 +90,7 @@ def parts(projection: Projection) -> list[Part]:
 
 
 def checkpoints(projection: Projection) -> str:
-    """The interval in use beside the best."""
+    """The checkpoint interval in use and the best one."""
     best, used = projection.best_interval_s, projection.interval_s
     said = f"every {used / 60:.1f} minutes of work"
     if abs(used - best) > 0.01 * best:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from presim.cost.price import PricedTrace
-from presim.engine.every_rank import Factors, Outcome, outcomes, window_of
+from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
 from presim.errors import InputError
 from presim.figures.every_rank import EveryRank, Straggler
 from presim.hardware import Cluster
@@ -133,11 +133,12 @@ def _draws(
     yield Factors(one, one, one)
     for draw in range(draws):
 
-        def drawn(kind: int, count: int, spread: float, draw: int = draw) -> np.ndarray:
+        def drawn(kind: int, count: int, spread: float, draw: int = draw) -> Floats:
             """Lognormal, mean 1; always as many numbers."""
             width = np.sqrt(np.log1p(spread**2))
             normal = np.random.default_rng([seed, draw, kind]).standard_normal(count)
-            return np.exp(width * normal - width**2 / 2)
+            result: Floats = np.exp(width * normal - width**2 / 2)
+            return result
 
         yield Factors(
             hosts=drawn(0, cluster.nodes, jitter.get("hosts", 0.0))[places],

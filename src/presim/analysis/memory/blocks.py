@@ -16,15 +16,15 @@ Ints = NDArray[np.int64]
 class Blocks:
     """One element per block handed out, in order of address and then of time."""
 
-    alloc: Ints  # entry that handed it out
-    free: Ints  # entry that took it back; len(trace) where none did
+    alloc: Ints  # entry that allocated it
+    free: Ints  # entry that freed it; len(trace) if none did
     bytes: Ints  # as rounded by the allocator
     tag_block: Ints  # of each RETAG within a block's life: index of the block …
     tag_entry: Ints  # … the entry …
     tag_category: Ints  # … and the category; in order of address and then of time
 
     def live_at(self, entry: int) -> Ints:
-        """Indices of the blocks that are handed out once the entry has been carried out."""
+        """Indices of the blocks that are live after the entry."""
         return np.flatnonzero((self.alloc <= entry) & (entry < self.free))
 
     def categories_at(self, entry: int) -> Ints:
@@ -39,7 +39,7 @@ class Blocks:
         return category
 
     def changes(self, trace: Trace) -> tuple[Ints, Ints, Ints]:
-        """What each category gains or loses: entry, `Category` and bytes, in order of entries."""
+        """Changes of each category: entry, `Category` and bytes, in order of entries."""
         first = self.categories_at(-1)
         before = np.where(
             np.concatenate([[False], self.tag_block[1:] == self.tag_block[:-1]]) if len(self.tag_block) else False,
@@ -56,7 +56,7 @@ class Blocks:
 
 
 def find_blocks(trace: Trace) -> Blocks:
-    """Match every hand-out with its return, and every tag with the block that lived at its address."""
+    """Match every allocation with its free, and every tag with the live block at its address."""
     rows = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG))
     address = trace.columns["object"].astype(np.int64)[rows]
     order = np.lexsort((rows, address))
@@ -76,12 +76,12 @@ def find_blocks(trace: Trace) -> Blocks:
 
 
 def allocated_bytes(trace: Trace) -> Ints:
-    """Sum of live blocks after each entry: what torch.cuda.memory_allocated() would say."""
+    """Sum of live blocks after each entry, as torch.cuda.memory_allocated() returns it."""
     return _running_sum(trace, Kind.ALLOC, Kind.FREE)
 
 
 def reserved_bytes(trace: Trace) -> Ints:
-    """Sum of live segments after each entry: what torch.cuda.memory_reserved() would say."""
+    """Sum of live segments after each entry, as torch.cuda.memory_reserved() returns it."""
     return _running_sum(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
 
 

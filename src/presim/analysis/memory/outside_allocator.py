@@ -22,8 +22,8 @@ _CUDNN_SOURCE = (
 def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
     """The driver's context, the buffers of the communicators in use, and the workspace of cuDNN's attention.
 
-    The workspace of cuBLAS is not here: PyTorch takes it from its allocator, so it is counted there. That of cuDNN's
-    convolutions depends on the engine that cuDNN chooses on the card, and is not known.
+    The workspace of cuBLAS is not included, because PyTorch allocates it from its own allocator. The workspace of
+    cuDNN's convolutions depends on the engine that cuDNN chooses on the GPU, and is not known.
     """
     estimates = [Estimate("CUDA context", context_bytes, context_source)] if context_bytes else []
     used = sorted(_groups_used(trace))
@@ -40,7 +40,7 @@ def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -
 
 
 def _attention_workspace(trace: Trace) -> int:
-    """Bytes of the largest one; workspaces are given back after each call."""
+    """Bytes of the largest workspace; each is freed after its call."""
     return max(
         (
             4 * sig.batch * sig.heads * sig.q_len * sig.head_dim
@@ -52,6 +52,6 @@ def _attention_workspace(trace: Trace) -> int:
 
 
 def _groups_used(trace: Trace) -> set[int]:
-    """Process groups with at least one call: NCCL sets a communicator up at its first."""
+    """Process groups with at least one call; NCCL creates a communicator at its first call."""
     called = np.unique(trace.columns["signature"][trace.mask(Kind.COLLECTIVE)]).tolist()
     return {sig.group for sig in (trace.signatures[index] for index in called) if isinstance(sig, Collective)}

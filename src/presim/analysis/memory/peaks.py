@@ -29,9 +29,9 @@ def analyse_memory(
     beyond: Sequence[Estimate],
     captured_here: bool,
 ) -> Memory:
-    """All that the result says of memory; ``beyond``: what the device holds besides the allocator's.
+    """The memory part of a result; ``beyond``: device memory outside the allocator.
 
-    ``captured_here``: the trace was captured on an emulated device of the very kind it is judged for.
+    ``captured_here``: the trace was captured for the same GPU.
     """
     allocated, reserved = allocated_bytes(trace), reserved_bytes(trace)
     peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
@@ -79,16 +79,16 @@ def _held(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
 def judge(
     trace: Trace, allocated: int, reserved: int, headroom: int, *, captured_here: bool
 ) -> tuple[bool | None, str]:
-    """Whether the job fits, and the sentence that says so.
+    """Whether the job fits, with a sentence about it.
 
-    Where the device it was captured on is not the one it is judged for, the allocator might have kept less in
-    reserve: between "the live blocks fit" and "all that was reserved fits" the answer is no, with a hint.
+    On another GPU than that of the capture, the allocator might reserve less memory. If the live blocks fit but the
+    reserved memory does not, the answer is no, with a hint.
     """
     manifest = trace.manifest
     if manifest.exit == "out_of_memory":
         asked = requested_bytes(manifest.error)
         if not captured_here:
-            return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to know."
+            return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to find out."
         what = f"an allocation of {gib(asked)} failed" if asked else "an allocation failed"
         short = f"; {gib(-headroom)} short" if headroom < 0 else ""
         return False, f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
@@ -102,8 +102,11 @@ def judge(
     if headroom >= 0:
         return True, f"Fits with {gib(headroom)} to spare."
     if headroom + reserved - allocated >= 0:
-        hint = "the live blocks would fit: the allocator may get by with less in reserve; capture for this GPU to know"
-        return False, f"Short of {gib(-headroom)} with what the allocator keeps in reserve ({hint})."
+        hint = "the live blocks would fit, and the allocator may reserve less there; capture for this GPU to find out"
+        return (
+            False,
+            f"Does not fit: short of {gib(-headroom)} including memory that the allocator reserves ({hint}).",
+        )
     return False, f"Does not fit: short of {gib(-headroom)}."
 
 
@@ -118,7 +121,7 @@ _RELIEF = {
 
 
 def advise(by_category: Sequence[Held]) -> str:
-    """What would free most memory: about the category that holds most at the peak."""
+    """Advice on how to free memory of the largest category at the peak."""
     most = next((held for held in by_category if held.name in _RELIEF), None)
     if most is None:
         return ""
@@ -128,16 +131,16 @@ def advise(by_category: Sequence[Held]) -> str:
 
 
 def requested_bytes(error: str) -> int | None:
-    """The size in PyTorch's out-of-memory message, bytes; None where the text has none."""
+    """The requested size in PyTorch's out-of-memory message, bytes; None if the text has none."""
     match = _REQUEST.search(error)
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
 def device_clock_ns(trace: Trace, timeline: Timeline) -> Ints:
-    """When the device reaches each entry: never before the work issued ahead of it has started, ns.
+    """Device time of each entry, ns: an entry is not reached before earlier work has started.
 
-    The host runs ahead of the device by up to a step, and hands blocks out and back as it goes; on this clock memory
-    lines up with the kernels that use it.
+    The host allocates and frees blocks up to a step ahead of the device. This clock aligns memory with the kernels
+    that use it.
     """
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     return np.maximum.accumulate(np.maximum(np.where(device, timeline.start_ns, 0), timeline.issue_ns))
@@ -158,7 +161,7 @@ def memory_timeline(clock_ns: Ints, step: Step, allocated: Ints, reserved: Ints)
 
 
 def _within(values: Ints, entries: slice) -> Ints:
-    """The values of these entries with the one that held before them."""
+    """The values of these entries, preceded by the value before them."""
     start, stop, _ = entries.indices(len(values))
     return values[max(start - 1, 0) : stop]
 

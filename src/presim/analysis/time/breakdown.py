@@ -30,7 +30,7 @@ from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedG
 
 
 class Instant(enum.IntEnum):
-    """What an instant of a step is spent on."""
+    """Classes of time in a step."""
 
     COMPUTE = 0
     HOST_BOUND = 1
@@ -48,16 +48,16 @@ class Breakdown:
     communication_ns: int  # some collective runs, hidden or not
     copy_ns: int  # some copy between host and device or between devices runs, hidden or not
     compute_streams: tuple[int, ...]
-    critical_ns: Floats  # per trace entry: its part of the compute, exposed communication and exposed copy
-    waiting_ns: Floats  # per trace entry: its part of the waiting for other ranks
-    contention_ns: float  # the part of those by which entries that overlapped others took longer than alone
-    ports_ns: float  # the part of that which other groups on the same network ports caused
+    critical_ns: Floats  # per trace entry: its share of compute, exposed communication and exposed copy
+    waiting_ns: Floats  # per trace entry: its share of waiting for other ranks
+    contention_ns: float  # the part caused by contention between overlapping entries
+    ports_ns: float  # the part of contention caused by other groups on the same network ports
 
 
 def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_ns: int = 0) -> Breakdown:
-    """Say for every instant of the step what it is spent on; see the module's docstring.
+    """Assign every instant of the step to a class; see the module docstring.
 
-    ``launch_latency_ns``: what passes between the host's issue of a kernel and its start on an idle device.
+    ``launch_latency_ns``: time from the launch call to the start of the kernel on an idle device.
     """
     window = _window(timeline, step)
     parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns)
@@ -72,7 +72,7 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
 
 
 def _break_down(trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int) -> Breakdown:
-    """`break_down` of the entries that touch the step, without what contention takes of it."""
+    """`break_down` of the entries that touch the step, without the contention fields."""
     classes = _Classes.of(trace, timeline, step)
     start, end = timeline.start_ns, timeline.end_ns
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
@@ -111,7 +111,7 @@ def _break_down(trace: Trace, timeline: Timeline, step: Step, launch_latency_ns:
 
 
 def _window(timeline: Timeline, step: Step) -> slice:
-    """The entries from the first to the last that something of the step may depend on."""
+    """The range of entries that can affect the step."""
     touching = np.flatnonzero((timeline.start_ns < step.end_ns) & (timeline.end_ns > step.start_ns))
     return slice(int(touching[0]), int(touching[-1]) + 1) if len(touching) else slice(0, len(timeline.issue_ns))
 
@@ -122,7 +122,7 @@ def _part(trace: Trace, window: slice) -> Trace:
 
 @dataclasses.dataclass(frozen=True)
 class _Classes:
-    """Which entries are what, among the device work that touches the step's window."""
+    """Classes of the device work that overlaps the step's window."""
 
     compute: Bools  # kernels on compute streams
     communication: Bools
@@ -147,7 +147,7 @@ class _Classes:
         return {"compute": self.compute, "communication": self.communication, "other": self.other, "copy": self.copy}
 
     def spent_on(self) -> tuple[tuple[Bools, Instant], ...]:
-        """Classes that an instant may be spent on, and as what."""
+        """The classes of work, each with the class of time that it counts as."""
         return (
             (self.compute, Instant.COMPUTE),
             (self.communication, Instant.EXPOSED_COMMUNICATION),
@@ -156,12 +156,12 @@ class _Classes:
 
 
 def is_transfer(signature: object) -> bool:
-    """A copy that leaves the device; one within it is a kernel like any other."""
+    """Whether it copies from or to another device or the host; copies within the device are kernels."""
     return isinstance(signature, Copy) and signature.direction in ("h2d", "d2h", "peer")
 
 
 def _of_signatures(trace: Trace, chosen: list[bool]) -> Bools:
-    """Which entries have one of the chosen signatures; entries without any have not."""
+    """Mask of the entries with one of the chosen signatures."""
     mask: Bools = np.array([*chosen, False])[trace.columns["signature"].astype(np.int64)]
     return mask
 
@@ -175,7 +175,7 @@ def _compute_streams(trace: Trace, kernels: Bools, products: Bools, duration_ns:
 
 
 def _host_is_late(segments: Segments, starts: Ints, ready: Ints) -> Bools:
-    """Whether the next kernel to start on a compute stream had yet to be issued."""
+    """Whether the next kernel on a compute stream was not yet issued."""
     if not len(starts):
         return np.zeros(len(segments.lengths), np.bool_)
     order = np.argsort(starts, kind="stable")

@@ -45,7 +45,7 @@ def critical_path(
     *,
     launch_latency_ns: int,
 ) -> CriticalPath:
-    """The chain of the steady step of the rank whose step ends last."""
+    """The critical path of the steady step of the rank that ends last."""
     ranks = [_Rank.of(trace, timelines[trace.manifest.rank], launch_latency_ns) for trace in traces]
     matches = match_collectives(traces, representatives).match
     members = _members(matches)
@@ -58,13 +58,13 @@ def critical_path(
 
 @dataclasses.dataclass(frozen=True)
 class _Rank:
-    """One rank with what the walk asks of it; -1: none."""
+    """Lookup tables of one rank for the walk; -1: none."""
 
     trace: Trace
     timeline: Timeline
     before: Ints  # [entry] the entry before it on its stream
     target: Ints  # [entry] of a wait: the recording
-    blocked_by: Ints  # [entry] the last synchronisation before it at which the host really waited
+    blocked_by: Ints  # [entry] the last synchronisation before it that blocked the host
     last_on_stream: dict[int, tuple[Ints, Ints]]  # stream -> entries in order, and their ends
     latency_ns: int
 
@@ -85,19 +85,19 @@ class _Rank:
         return cls(trace, timeline, before, _targets(trace), blocked_by.astype(np.int64), by_stream, latency_ns)
 
     def ready_ns(self, entry: int) -> int:
-        """When nothing on this rank kept the entry from starting."""
+        """When the entry was ready to start on this rank."""
         return max(self.end_of(int(self.before[entry])), self.issued_ns(entry))
 
     def end_of(self, entry: int) -> int:
-        """When an entry ended; long ago for none."""
+        """End of an entry; a time in the distant past for none."""
         return int(self.timeline.end_ns[entry]) if entry >= 0 else -1
 
     def issued_ns(self, entry: int) -> int:
-        """From when on the device could start it."""
+        """Earliest start on the device after the launch."""
         return int(self.timeline.issue_ns[entry]) + self.latency_ns
 
     def awaited(self, sync: int) -> int:
-        """The device entry that a synchronisation of the host waited for."""
+        """The device entry that a host synchronisation waited for."""
         kind = Kind(int(self.trace.columns["kind"][sync]))
         if kind == Kind.EVENT_SYNC:
             return int(self.target[sync])
@@ -114,7 +114,7 @@ class _Rank:
 
 
 def _skip_own_launch(trace: Trace, entries: Ints, before: Ints) -> None:
-    """Sends and receives of one launch run side by side: what was before all of them is before each."""
+    """Give grouped sends and receives the same predecessor: the entry before the group."""
     serial = trace.columns["object"].astype(np.int64)[entries]
     joined = (trace.columns["kind"][entries] == Kind.COLLECTIVE) & (serial != 0)
     for place in np.flatnonzero(joined[1:] & joined[:-1] & (serial[1:] == serial[:-1])).tolist():
@@ -146,7 +146,7 @@ def _members(matches: Sequence[Ints]) -> dict[int, list[tuple[int, int]]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """A piece of the chain; ``entry``: the device work, or -1 of anything else."""
+    """A segment of the path; ``entry``: its device work, or -1."""
 
     rank: int
     kind: str
@@ -156,7 +156,7 @@ class _Piece:
 
 
 class _Walk:
-    """Goes from an end back to the start of the step; `now_ns` is how far it has come."""
+    """Walks from the end of the step back to its start; `now_ns` is the current time."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Walk:
         self.now_ns = 0
 
     def back_from(self, rank: int, end_ns: int) -> list[_Piece]:
-        """The pieces in the order of time."""
+        """The segments in chronological order."""
         self.now_ns = end_ns
         device = self._ranks[rank].trace.mask(Kind.WORK, Kind.COLLECTIVE)
         ends = np.flatnonzero(device & (self._ranks[rank].timeline.end_ns == end_ns))
@@ -191,7 +191,7 @@ class _Walk:
             self.now_ns = start_ns
 
     def _before(self, index: int, entry: int) -> tuple[int, int] | None:
-        """Take the entry, and say what it waited for."""
+        """Add the entry to the path, and find what it waited for."""
         rank = self._ranks[index]
         kind = Kind(int(rank.trace.columns["kind"][entry]))
         if kind in (Kind.WORK, Kind.COLLECTIVE):
@@ -210,7 +210,7 @@ class _Walk:
         return self._host(index, entry)
 
     def _host(self, index: int, entry: int) -> tuple[int, int] | None:
-        """The host issued it late: back to what the host last waited for."""
+        """Continue at the host, back to its last blocking synchronisation."""
         rank = self._ranks[index]
         self._take(index, "launch latency", int(rank.timeline.issue_ns[entry]))
         sync = int(rank.blocked_by[entry])

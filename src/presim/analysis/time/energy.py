@@ -21,7 +21,7 @@ from presim.trace.schema import Kind
 
 
 def energy(priced: PricedTrace, parts: Breakdown, limit_watts: float) -> Energy | None:
-    """The steady step's energy; None where the GPU's limit is not known or nothing ran."""
+    """Energy of the steady step; None if the power limit is unknown or nothing ran."""
     seconds = _seconds(priced, parts)
     total = sum(seconds.values())
     if not limit_watts or not total:
@@ -41,7 +41,7 @@ def energy(priced: PricedTrace, parts: Breakdown, limit_watts: float) -> Energy 
 
 
 def _seconds(priced: PricedTrace, parts: Breakdown) -> dict[str, float]:
-    """Class of work -> seconds; they add up to the step."""
+    """Seconds by class of work; they add up to the step."""
     spent = parts.spent_ns
     trace = priced.trace
     work = trace.mask(Kind.WORK)
@@ -60,7 +60,7 @@ def _seconds(priced: PricedTrace, parts: Breakdown) -> dict[str, float]:
 
 
 def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: str) -> dict[str, float]:
-    """Class of work -> joules with one end of the shares."""
+    """Joules by class of work, for one bound of the power shares."""
     share = {name: float(getattr(shares()[name], end)) for name in seconds}
     joules = {name: seconds[name] * share[name] * limit_watts for name in seconds}
     busy = seconds["compute"] + seconds["memory"]
@@ -90,7 +90,7 @@ def power_over_time(
 
 
 def _busy(start: Ints, end: Ints, edges: Floats) -> Floats:
-    """The share of each interval in which at least one of some pieces of work runs."""
+    """The share of each interval in which any of the work runs."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
     begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))

@@ -33,7 +33,7 @@ def executed_flops(signature: Signature) -> int:
 
 
 def arithmetic_dtype(signature: Signature) -> str:
-    """The type whose peak rate bounds the signature's arithmetic; empty where it has none."""
+    """The data type whose peak rate limits the signature; empty if it has none."""
     if isinstance(signature, (Gemm, Convolution)):
         return "tf32" if signature.compute == "tf32" else signature.dtype
     if isinstance(signature, Fused) and signature.products:
@@ -57,7 +57,7 @@ def count_flops(trace: Trace, entries: slice) -> Flops:
 
 
 def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray]:
-    """How often each signature occurs among the entries, in all and within recomputation."""
+    """Number of launches of each signature, in total and in recomputation."""
     signature = trace.columns["signature"][entries].astype(np.int64)
     known = signature >= 0
     again = known & (trace.columns["phase"][entries] == Phase.RECOMPUTE)
@@ -66,5 +66,5 @@ def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray]:
 
 
 def utilisation(flops: int, step_time_s: float | None, peak_per_s: float | None) -> float | None:
-    """Share of the device's peak that is used; None where one of the three is not known."""
+    """Share of the device's peak; None if an argument is unknown."""
     return flops / step_time_s / peak_per_s if flops and step_time_s and peak_per_s else None

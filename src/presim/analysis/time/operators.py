@@ -40,7 +40,7 @@ def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Break
     rows: dict[tuple[int, str], _Sums] = {}
     for entry, index in zip(entries.tolist(), trace.columns["signature"][entries].tolist()):
         signature = trace.signatures[index]
-        assert isinstance(signature, CollectiveSignature)  # trace.check holds this for all that is read
+        assert isinstance(signature, CollectiveSignature)  # trace.check guarantees this
         row = rows.setdefault((signature.group, signature.kind), _Sums())
         row.count += 1
         row.bytes += signature.even.bytes
@@ -52,7 +52,7 @@ def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Break
 
 @dataclasses.dataclass
 class _Sums:
-    """What is added up over the entries of one line."""
+    """Sums over the entries of a row."""
 
     count: int = 0
     duration_ns: int = 0
@@ -114,7 +114,7 @@ def _table(
 
 
 def _device_entries(trace: Trace, step: Step, *kinds: Kind) -> np.ndarray:
-    """Indices of the device work that the step issued."""
+    """Indices of the device work issued in the step."""
     start, stop, _ = step.entries.indices(len(trace))
     return np.flatnonzero(trace.mask(*kinds)[start:stop]) + start
 

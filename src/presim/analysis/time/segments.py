@@ -31,11 +31,11 @@ class Segments:
         return np.diff(self.bounds)
 
     def count(self, starts: Ints, ends: Ints) -> Ints:
-        """How many of the intervals cover each segment; their ends must be among the points cut at."""
+        """Number of intervals that cover each segment; interval ends must be cut points."""
         return self.count_at(self.places(starts), self.places(ends))
 
     def count_at(self, first: Ints, last: Ints) -> Ints:
-        """`count` of intervals by the places of their ends."""
+        """`count`, for interval ends given as indices of bounds."""
         size = len(self.bounds)
         change = np.bincount(first, minlength=size) - np.bincount(last, minlength=size)
         return np.cumsum(change)[:-1]
@@ -45,14 +45,14 @@ class Segments:
         return int(self.lengths[where].sum())
 
     def shared(self, where: Bools, starts: Ints, ends: Ints) -> Floats:
-        """The length of the chosen segments, dealt out in equal parts to the intervals that cover them; ns each.
+        """The length of the chosen segments, split equally between the intervals that cover them, ns per interval.
 
-        One running integral answers for all intervals, whatever their overlaps.
+        A single cumulative sum serves all intervals.
         """
         return self.shared_at(where, self.places(starts), self.places(ends))
 
     def shared_at(self, where: Bools, first: Ints, last: Ints) -> Floats:
-        """`shared` of intervals by the places of their ends."""
+        """`shared`, for interval ends given as indices of bounds."""
         count = self.count_at(first, last)
         density = np.where(where & (count > 0), self.lengths / np.maximum(count, 1), 0.0)
         integral = np.concatenate([[0.0], np.cumsum(density)])
@@ -60,5 +60,5 @@ class Segments:
         return parts
 
     def places(self, points: Ints) -> Ints:
-        """Where points lie among the bounds; those outside of the window at its ends."""
+        """Indices of points in the bounds; points outside the window map to its ends."""
         return np.searchsorted(self.bounds, np.clip(points, self.bounds[0], self.bounds[-1]))

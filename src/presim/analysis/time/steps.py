@@ -15,7 +15,7 @@ class Step:
     """One step: the entries its host issued, and its window on the device clock."""
 
     entries: slice
-    start_ns: int  # the end of the last device work of the step before; of the first: its first forward kernel
+    start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel
     end_ns: int  # the end of its own last device work; never before start_ns
 
     @property
@@ -31,24 +31,24 @@ class Steps:
     steps: tuple[Step, ...]  # never empty
     steady_index: int
     counted: int  # optimizer steps in the trace
-    sets_up: str = ""  # what is done once in the step that the figures describe, in words; else empty
+    sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
 
     @property
     def steady(self) -> Step:
-        """The step that the figures describe: the median of those after the first that set nothing up."""
+        """The step that the figures describe: the median of later steps without one-time work."""
         return self.steps[self.steady_index]
 
     @property
     def is_steady(self) -> bool:
-        """Whether that step comes after the first, and does nothing that later ones do not."""
+        """Whether that step is not the first and has no one-time work."""
         return self.steady_index > 0 and not self.sets_up
 
 
 def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     """Cut a timeline into steps.
 
-    Windows touch: together they cover the time from the first forward kernel to the end of the last step, so work
-    that one step leaves to overlap with the next is counted where it runs.
+    Windows are adjacent and cover the time from the first forward kernel to the end of the last step. Work that
+    overlaps the next step is counted in the step in which it runs.
     """
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     slices = trace.steps()
@@ -66,7 +66,7 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
 
 
 def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
-    """What each step after the first does that those after it will not, as far as a trace shows it."""
+    """One-time work of each step after the first, as far as a trace shows it."""
     compiling = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
     compiles = trace.columns["scope"] == compiling
     replayed = trace.mask(Kind.WORK) & (trace.columns["value"] == 1)
@@ -80,7 +80,7 @@ def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
 
 
 def _first_forward(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
-    """When the first forward kernel starts: what comes before is set-up, and belongs to no step."""
+    """Start of the first forward kernel; earlier work is set-up and belongs to no step."""
     forward = device[first] & (trace.columns["phase"][first] == Phase.FORWARD)
     starts = timeline.start_ns[first][forward]
     return int(starts.min()) if len(starts) else 0
@@ -94,7 +94,7 @@ def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:
 def _median_index(durations: list[int], done_once: list[str]) -> int:
     """Index of the (lower) median of the durations after the first; the later one of equals.
 
-    Steps in which something is done once count where there are no others.
+    Steps with one-time work count only if there are no others.
     """
     if len(durations) == 1:
         return 0

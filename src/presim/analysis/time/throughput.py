@@ -14,7 +14,7 @@ _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([
 _DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
 _MESSAGES = ("send", "recv", "send_recv")
 _REDUCTIONS = ("all_reduce", "reduce_scatter")
-_GRADIENTS = 1 << 20  # bytes of a reduction from which it is taken for one of gradients, not of norms or losses
+_GRADIENTS = 1 << 20  # smallest reduction in bytes that counts as a gradient reduction, not one of norms or losses
 
 
 def throughput(trace: Trace, step_time_s: float | None) -> Throughput:

@@ -12,8 +12,8 @@ from presim.trace.schema import Kind, Trace
 def turns(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> Ints:
     """By entry: for a collective, when it could have started with all members there; else its start, ns.
 
-    That is when it had been launched and what precedes it on its stream had ended. Calls of one launch run side by
-    side, so each has its turn with the first.
+    A collective can start when it has been launched and earlier work on its stream has ended. Grouped calls run
+    concurrently, so all of them can start with the first.
     """
     result = timeline.start_ns.copy()
     on_stream = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT))

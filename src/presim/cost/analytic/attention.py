@@ -32,7 +32,7 @@ _FALLBACKS = {
 
 
 def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 
@@ -53,7 +53,7 @@ def _price_one(signature: Attention, device: Device) -> Price:
 
 
 def _names(signature: Attention) -> tuple[str, ...]:
-    """Whose constants, best first; FP8 has its own where somebody timed it."""
+    """Names of the constants to use, best first; FP8 has its own if measured."""
     names = _FALLBACKS.get(signature.backend, ("flash", "cudnn"))
     return (f"{names[0]}-fp8", *names) if signature.dtype.startswith("float8") else names
 
@@ -68,7 +68,7 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     dim = (signature.head_dim + signature.v_head_dim) / 2
     softmax = constants.softmax_dim / (constants.backward_products if backward else 1)
     products = constants.efficiency * (1 + softmax / 128)
-    softmax *= 1 if device.throttles else device.cut  # exponentials are as fast as ever beside slower products
+    softmax *= 1 if device.throttles else device.cut  # exponentials keep their speed if products are slower
     efficiency = products * dim / (dim + softmax)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
     if backward and signature.head_dim > 128 and constants.wide_backward:

@@ -18,7 +18,7 @@ _IMPLICIT = 1 / 0.85  # gathering the input patches costs address arithmetic and
 
 
 def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 
@@ -28,7 +28,7 @@ def _price_one(signature: Convolution, device: Device) -> Price:
     streaming = memory_bound.seconds(moved, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and dtype_bytes(signature.dtype) <= 2:
-        transpose = streaming  # tensor cores want channels last: what goes in and out is transposed
+        transpose = streaming  # tensor cores need channels-last: inputs and outputs are transposed
     if _is_depthwise(signature):
         vector = signature.flops / (0.25 * device.peak("fp32"))
         duration, width = max(streaming, vector), _DEPTHWISE_UNCERTAINTY

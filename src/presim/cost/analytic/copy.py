@@ -10,16 +10,16 @@ from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import Copy
 
-# Duration of the copy itself as profilers show it; the call's own cost is the host's.
+# Duration of the copy as profilers show it; the call itself is host time.
 _PCIE_LAUNCH_US = 1.5  # seen in public H100 and B200 profiles for copies of a few bytes
 _PINNED = 0.84  # share of the link's datasheet bandwidth: packet headers cost the rest
-_PAGEABLE = 0.35  # staged through a pinned buffer by the host, whose copying speed is not known
+_PAGEABLE = 0.35  # the host stages it through a pinned buffer, at an unknown copy speed
 _PEER_LAUNCH_US = 3.0
 _PEER = 0.8
 
 
 def price(signatures: Sequence[Copy], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 

@@ -49,26 +49,26 @@ class Device:
     link_Bps: float  # one direction of NVLink, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
     clock_hz: float = 0.0  # of the SMs, at best
-    sustained: float = 1.0  # long products keep this much less than the generation's measured GPUs: less power
+    sustained: float = 1.0  # sustained throughput over that of the generation's measured GPU; lower with less power
     sustained_half: float | None = None  # the same for products in 16 bits, where that is known by itself
     attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
-    burst: bool = False  # it rests between kernels, as while tables of operators are made: short ones gain clocks
+    burst: bool = False  # idle between kernels, as in operator benchmarks: short kernels run at higher clocks
     cut: float = 1.0  # peak of its tensor cores against its vector units', relative to the generation's measured GPU
     doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
 
     @property
     def throttles(self) -> bool:
-        """Power limits long products; not where tensor cores were cut to less than half, as on an H20."""
+        """Whether power limits long products; not on GPUs with reduced tensor throughput, such as the H20."""
         return self.cut > _HALF
 
     def keeps(self, kind: str) -> float:
-        """What products of a precision keep of their generation's share of the peak."""
+        """Sustained throughput of a precision relative to its generation's measured GPU."""
         if self.sustained_half is None or self.burst or kind not in ("bf16", "fp16"):
             return self.sustained
         return self.sustained_half
 
     def peak(self, kind: str) -> float:
-        """Dense FLOP/s of a precision, or of what its work runs on where it has no unit."""
+        """Dense FLOP/s of a precision, or of its fallback if the GPU has no unit for it."""
         while kind not in self.peaks:
             kind = _STANDS_IN[kind]
         return self.peaks[kind]
@@ -83,7 +83,7 @@ _MEASURED_PER_FP32 = {
 }  # dense bf16 peak of those GPUs by that of their vector units
 _HALF = 0.6
 _MEASURED = frozenset(("h100-sxm", "h200", "h800", "a100-40gb-sxm", "a100-80gb-sxm", "a800-80gb-sxm", "b200", "l40s"))
-_DOUBT = 1.5  # another GPU of a measured generation; a guess until somebody measures one
+_DOUBT = 1.5  # uncertainty of other GPUs of a measured generation: a guess
 
 
 def device_of(gpu: Gpu, *, burst: bool = False) -> Device:

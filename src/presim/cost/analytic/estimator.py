@@ -35,14 +35,14 @@ _FAMILIES: tuple[tuple[tuple[type, ...], Callable[[Sequence[Any], Device], list[
 
 
 class AnalyticEstimator:
-    """Prices everything but collectives and kernels of which only the launch is known."""
+    """Prices everything except collectives and kernels known only by their launch."""
 
     name = "analytic"
 
     def __init__(self, gpu: Gpu, *, burst: bool = False) -> None:
         self.device = device_of(gpu, burst=burst)
         widened = self.device.doubt * (1.0 if is_measured(self.device.generation) else BORROWED)
-        self._shared = 1 - 1 / widened  # part of each uncertainty that comes with the GPU
+        self._shared = 1 - 1 / widened  # part of each uncertainty that all prices of this GPU share
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
@@ -59,9 +59,9 @@ class AnalyticEstimator:
 
 
 def slowdown_at_work(gpu: Gpu, signatures: list[Signature], working: Sequence[Price | None]) -> list[float]:
-    """What each takes of a GPU in the midst of a job over what it takes of one that rests (sustained-clocks.md).
+    """Time on a busy GPU over time on an idle one (sustained-clocks.md).
 
-    ``working``: what `AnalyticEstimator` says of the former. 1 where there is no formula.
+    ``working``: prices of `AnalyticEstimator` on a busy GPU. 1 without a formula.
     """
     resting = AnalyticEstimator(gpu, burst=True).price(signatures)
     return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]

@@ -44,7 +44,7 @@ _TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are str
 # Gradients in FP8 are added up precisely (Transformer Engine's and torchao's defaults), for which Hopper interrupts its
 # tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
 _PRECISE = {"hopper": 1.15}
-# Of their peak, what products keep on GPUs whose tensor cores never ask for all of the power: 280 of an H20's 296
+# Share of the peak that GPUs with reduced tensor throughput reach, which are not power-limited: 280 of an H20's 296
 # TFLOP/s in FP8, 140 of 148 in bf16 attention (alibaba/InferSim f2293da).
 _UNTHROTTLED = 0.95
 # Arithmetic of products with a 2:4 operand over dense ones of the same sizes, where the datasheets say 2. A100: CUTLASS
@@ -58,7 +58,7 @@ _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector load
 
 
 def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     prices: dict[Gemm | GroupedGemm, Price] = {}
     kinds = sorted({_precision(signature) for signature in signatures})
     for kind in kinds:
@@ -194,14 +194,14 @@ def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
 
 
 def _structured(signature: Gemm | GroupedGemm, device: Device) -> float:
-    """How many times a dense product's arithmetic one with a 2:4 operand does in the same time."""
+    """Arithmetic throughput of a product with a 2:4 operand over that of a dense one."""
     if isinstance(signature, GroupedGemm) or not signature.sparsity:
         return 1.0
     return _STRUCTURED.get(device.generation, _STRUCTURED["hopper"])
 
 
 def _kept(element_bytes: float) -> float:
-    """Share of a dense operand's bytes that a 2:4 one has: half of the values, and two bits for the place of each."""
+    """Size of a 2:4 operand over that of a dense one: half of the values, plus two index bits per value."""
     return 0.5 + 1 / (8 * element_bytes)
 
 
@@ -215,16 +215,16 @@ def _precision(signature: Gemm | GroupedGemm) -> str:
 
 
 def _precision_costs(signature: Gemm | GroupedGemm, device: Device) -> float:
-    """How much longer sums take that are kept in full float32. Operands scaled by blocks have kernels of their own."""
+    """Slowdown by accumulation in full float32. Block-scaled operands have kernels of their own."""
     if isinstance(signature, GroupedGemm) or signature.scaling == "block":
         return 1.0
-    # Traces that do not say so: an operand of e5m2 tells a gradient.
+    # If the trace does not say, an e5m2 operand indicates a gradient.
     unsaid = not signature.sums and "float8_e5m2" in (signature.dtype, signature.b_dtype)
     return _PRECISE.get(device.generation, 1.0) if unsaid or signature.sums == "precise" else 1.0
 
 
 def _slowdown(signature: Gemm | GroupedGemm) -> float:
-    """What the table has no constant for: grouping, strided operands, rows off the 16-byte grid."""
+    """Slowdown of cases without a constant: grouping, strided operands, rows not aligned to 16 bytes."""
     if isinstance(signature, GroupedGemm):
         return _GROUPED
     size = dtype_bytes(signature.dtype)
@@ -233,5 +233,5 @@ def _slowdown(signature: Gemm | GroupedGemm) -> float:
         signature.k if signature.layout[0] == "N" else signature.m,
         signature.n if signature.layout[-1] == "N" else signature.k,
     )
-    small = min(signature.m, signature.n) < 16  # vector kernels read such shapes without tiles
+    small = min(signature.m, signature.n) < 16  # such shapes run on vector kernels without tiles
     return slow if small or size > 2 or all(row * size % 16 == 0 for row in rows) else slow * _UNALIGNED

@@ -15,13 +15,13 @@ UNCERTAINTY = 0.9
 # ninth of what its FLOPs take (docs/decisions/generated-kernels.md).
 LONGER = 9.0
 _THREADS_PER_SM = 2048
-_WAVE_US = 2.0  # one wave of resident threads, each loading and storing a few words from memory
+_WAVE_US = 2.0  # one wave of resident threads, each with a few loads and stores
 _IN_PLACE = 1.5  # its tensors are known, not which of them it writes: between all of them once and all of them twice
-_BYTES_PER_THREAD = 16  # a vector load each, if nothing is known
+_BYTES_PER_THREAD = 16  # one vector load per thread, if nothing is known
 
 
 def guess(signature: Signature, device: Device) -> Price:
-    """A price for anything at all; what asks for it is listed as not covered."""
+    """A price for any signature; the caller lists it as not covered."""
     constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved = float(getattr(signature, "bytes", 0))
     duration = seconds(moved * _IN_PLACE, device, constants) if moved else constants.launch_us * 1e-6

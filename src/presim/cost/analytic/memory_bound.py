@@ -43,7 +43,7 @@ _SORT_LAUNCHES = 6
 
 
 def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 
@@ -72,7 +72,7 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
 
 
 def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
-    """Seconds that a kernel's instructions take, where they are known, at the rates of their kinds."""
+    """Time of a kernel's instructions at their issue rates, if they are known."""
     known = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
     if not isinstance(signature, Fused) or not device.clock_hz:
         return known
@@ -98,7 +98,7 @@ def _products_s(signature: Fused, device: Device) -> float:
 
 
 def _kind(signature: MemoryBound | Fused) -> str:
-    """The class whose constants price a kernel: a dropout's gradient applies a mask, and draws no numbers."""
+    """The class whose constants apply; a dropout's backward only applies a mask and draws no numbers."""
     operator = getattr(signature, "operator", "")
     return "elementwise" if operator.endswith("dropout_backward") else str(signature.__struct_config__.tag)
 

@@ -23,7 +23,7 @@ def covers(signature: Signature) -> bool:
 
 
 def price(signatures: Sequence[Fused | Kernel], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 

@@ -22,11 +22,11 @@ UNCERTAINTY = 0.7
 _PASSES_OVER_PAIRS = 5  # each reads and writes
 _LAUNCHES = {"spgemm": 6}  # as of a radix sort (memory_bound.py)
 _VECTOR_SHARE = 0.5  # of the vector units' peak, by products that do not reach the tensor cores: assumed
-_TWO_SPARSE = 0.9  # doubt where the result's size is not known either
+_TWO_SPARSE = 0.9  # uncertainty if the size of the result is unknown
 
 
 def price(signatures: Sequence[SparseProduct], device: Device) -> list[Price]:
-    """One price each, in the order given."""
+    """One price per signature, in order."""
     return [_price_one(signature, device) for signature in signatures]
 
 
@@ -50,7 +50,7 @@ def _units(dtype: str) -> str:
 
 
 def _gathered(signature: SparseProduct) -> float:
-    """Bytes of dense rows that the non-zeros name, as often as they name them; blocks share theirs."""
+    """Bytes of gathered dense rows, counted once per non-zero; a block shares its rows."""
     value = dtype_bytes(signature.dtype)
     if signature.operation == "spgemm":
         return _PASSES_OVER_PAIRS * 2.0 * signature.products * (value + signature.index_bytes)
@@ -58,7 +58,7 @@ def _gathered(signature: SparseProduct) -> float:
 
 
 def _from_memory(signature: SparseProduct, device: Device) -> float:
-    """Bytes past the L2 cache: each operand once, and what is gathered again after it has left the cache."""
+    """Bytes from memory: each operand once, plus rows gathered again after eviction from L2."""
     value = dtype_bytes(signature.dtype)
     depth = signature.n if signature.operation == "sddmm" else signature.k
     width = signature.k if signature.operation == "sddmm" else signature.n

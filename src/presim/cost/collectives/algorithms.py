@@ -40,10 +40,10 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """How a call would run, and how long."""
+    """A way to run a call, and its time."""
 
     seconds: float
-    latency: float  # the part of it that does not grow with the size, s
+    latency: float  # the part of it that does not depend on the size, s
     algorithm: str
     protocol: int
 
@@ -122,7 +122,7 @@ def direct(call: Call, protocol: int) -> Run | None:
     return Run(latency + max(within / reach, between), latency, "direct", protocol)
 
 
-# By the names that NCCL_ALGO has for them; what it has no name for is always allowed.
+# By their names in NCCL_ALGO; algorithms without a name are always allowed.
 FORMULAS: dict[str, Formula] = {"ring": ring, "tree": tree, "nvls": nvls, "pat": pat, "direct": direct}
 
 
@@ -154,12 +154,12 @@ def _channels_Bps(call: Call, protocol: int) -> float:
 
 
 def _ports_Bps(call: Call) -> float:
-    """The ports of a node that its members of the group use: one each."""
+    """Bandwidth of the node's ports that the group uses: one per member."""
     return call.links.network_Bps * call.layout.per_node
 
 
 def _within_Bps(call: Call) -> float:
-    """What one rank has towards the others of its node: in a mesh, only the links to those that take part."""
+    """Bandwidth of one rank to the others of its node; in a mesh, only links to members count."""
     layout, links = call.layout, call.links
     if links.rings:
         return links.link_Bps * links.rings / links.rings_of_all

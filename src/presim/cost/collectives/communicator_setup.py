@@ -28,7 +28,7 @@ class SetUp:
 
     @property
     def seconds(self) -> float:
-        """What is taken, where one figure is needed."""
+        """The geometric mean, as a single figure."""
         return math.sqrt(self.low_s * self.high_s)
 
     def __add__(self, other: SetUp) -> SetUp:
@@ -37,16 +37,16 @@ class SetUp:
 
 
 def creation(ranks: int) -> SetUp:
-    """Of a communicator of so many ranks; of one rank nothing is set up."""
+    """Creation of a communicator; nothing for a single rank."""
     low, high = _CREATION_S
     return SetUp(low, max(high, _RANK_S * ranks)) if ranks > 1 else SetUp()
 
 
 def connection() -> SetUp:
-    """Of a communicator's ranks for its collectives, or of their pairs for an all-to-all."""
+    """Connection of a communicator's ranks for collectives, or of all pairs for an all-to-all."""
     return SetUp(*_CONNECTION_S)
 
 
 def peer() -> SetUp:
-    """Of two ranks that send and receive."""
+    """Connection of two ranks for send and receive."""
     return SetUp(*_PEER_S)

@@ -27,8 +27,8 @@ TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
 _RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0)}  # the same rings, so often
 _SENT = 1 << 30  # bytes that flows are simulated with
-_TELLING = 0.001  # of the time alone: less than this is nothing shared
-_UNCERTAIN = 0.1  # added to the uncertainty where flows set the time
+_TELLING = 0.001  # of the time alone; a smaller slowdown counts as no sharing
+_UNCERTAIN = 0.1  # added to the uncertainty if flows determine the time
 
 
 class Contended:
@@ -41,7 +41,7 @@ class Contended:
         self._base = base
 
     def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
-        """None where the network is not described."""
+        """The price with contention; None if the network is not described."""
         if not cluster.network:
             return None
         fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
@@ -68,7 +68,7 @@ class Contended:
 
 
 def contended_note(estimators: list[str]) -> tuple[str, ...]:
-    """Which collectives were simulated flow by flow, as a sentence; ``estimators`` of all collectives."""
+    """A note on collectives that were simulated flow by flow; ``estimators`` of all collectives."""
     if not estimators:
         return ()
     flows, left = estimators.count(NAME), estimators.count(TOO_MANY)

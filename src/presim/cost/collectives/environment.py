@@ -26,7 +26,7 @@ READ = (
     "NCCL_P2P_DISABLE",
     "NCCL_IB_DISABLE",
 )
-# They change speed, and how is not modelled.
+# They change the speed in ways that are not modelled.
 _UNREAD = frozenset((
     "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA", "NCCL_CROSS_NIC",
     "NCCL_COLLNET_ENABLE", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_P2P_NVL_CHUNKSIZE",
@@ -44,7 +44,7 @@ _MOST_CHANNELS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What is allowed."""
+    """Algorithms, protocols and transports that NCCL may use."""
 
     algorithms: tuple[tuple[str, tuple[str, ...]], ...] = (("", ALGORITHMS),)  # by kind of collective; "": any other
     protocols: tuple[tuple[str, tuple[str, ...]], ...] = (("", PROTOCOLS),)
@@ -69,14 +69,14 @@ def tuning_of(*environments: Mapping[str, str]) -> Tuning:
     """From variables; those of later arguments come before those of earlier ones.
 
     Raises:
-        InputError: a variable has a value that NCCL would not take.
+        InputError: a variable has a value that NCCL would reject.
     """
     merged = {name: value for each in environments for name, value in each.items() if name in READ}
     return _parsed(tuple(sorted(merged.items())))
 
 
 def unread(environment: Mapping[str, str]) -> list[str]:
-    """Variables that change how fast collectives are, and are not modelled."""
+    """Variables that change the speed of collectives and are not modelled."""
     return sorted(name for name in environment if name in _UNREAD)
 
 

@@ -18,7 +18,7 @@ from presim.trace.collective import Collective, Routed
 from presim.trace.routing import places_of
 
 NAME = "analytic/experts"
-_UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed
+_UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assumed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ _BARRIER_BYTES = 4
 _FITTED_RANKS = 8  # of one node; racks that NVLink joins are extrapolated
 _BEYOND_FIT = 0.2
 _UNKNOWN_HOST = 0.25  # PCIe beyond a pair, where the node does not say what it carries: docs/decisions/collectives.md
-_UNKNOWN_RANKS = 0.25  # added to the uncertainty where consecutive ranks had to be assumed
+_UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assumed
 
 
 class Hierarchical:
@@ -64,12 +64,12 @@ class Hierarchical:
 
 
 def _shares_host(layout: Layout, links: Links) -> bool:
-    """More than two ranks meet over the PCIe of a node that does not say how much of it they get."""
+    """Whether more than two ranks share PCIe in a node without a known exchange bandwidth."""
     return layout.per_node > 2 and not links.nvlink and not links.exchange_Bps
 
 
 def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning, cluster: Cluster) -> Call:
-    """A collective on the wires of a cluster, with the constants that go with them."""
+    """A collective on the links of a cluster, with their constants."""
     size = float(_BARRIER_BYTES if collective.kind == "barrier" else max(collective.bytes, 0))
     return Call(
         kind=collective.kind,
@@ -85,7 +85,7 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
 
 
 def fastest(call: Call, tuning: Tuning) -> Run:
-    """The best of what is allowed; where nothing is left NCCL takes the ring all the same."""
+    """The fastest allowed candidate; the ring if nothing is allowed, as in NCCL."""
     allowed = list(candidates(call, tuning)) or list(candidates(call, Tuning()))
     return min(allowed, key=lambda run: (run.seconds, run.latency))
 

@@ -18,7 +18,7 @@ from presim.trace.schema import Group
 
 # Two runs of nccl-tests on one cluster differ by a few percent; between two sizes a protocol may change.
 _EXACT, _BETWEEN = 0.05, 0.12
-_GAP = 8.0  # sizes further apart than this factor say nothing about what lies between
+_GAP = 8.0  # no interpolation between sizes further apart than this factor
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

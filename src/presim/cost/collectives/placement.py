@@ -22,7 +22,7 @@ class Layout:
     ranks: int
     nodes: int
     per_node: int  # ranks on the fullest node
-    known: bool = True  # False: the group's ranks are not in the trace, consecutive ones were assumed
+    known: bool = True  # False: the trace lacks the group's ranks, so consecutive ranks are assumed
     places: tuple[int, ...] = dataclasses.field(default=(), compare=False)  # GPUs of the fullest node that take part
 
 
@@ -85,12 +85,12 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
 
 
 def _is_bridged(layout: Layout) -> bool:
-    """Whether those of a node are one pair, as far as is known who they are."""
+    """Whether the members on a node are a bridged pair, if the members are known."""
     return layout.per_node <= 2 and len({place // 2 for place in layout.places}) <= 1
 
 
 def check_kind(collective: Collective) -> None:
-    """Raise where a trace has a collective of a kind that no model knows."""
+    """Raise if a trace has a collective of a kind that no model supports."""
     if collective.kind not in COLLECTIVE_KINDS:
         known = ", ".join(COLLECTIVE_KINDS)
         raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")

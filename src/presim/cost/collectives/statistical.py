@@ -54,7 +54,7 @@ def parameters_of(cluster: Cluster) -> Parameters:
     """Those of the cluster's file.
 
     Raises:
-        InputError: it has none, or they cannot be read.
+        InputError: the file has none, or they cannot be read.
     """
     try:
         return msgspec.convert(cluster.collectives.get("statistical"), Parameters)

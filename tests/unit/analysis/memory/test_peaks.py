@@ -56,8 +56,8 @@ def test_a_reserve_that_is_too_large_is_no_proof() -> None:
     memory = analysed(small_job(), 4 * GIB, beyond=GIB // 2)
     assert memory.fits is False
     assert memory.verdict == (
-        "Short of 0.50 GiB with what the allocator keeps in reserve (the live blocks would fit: the allocator may "
-        "get by with less in reserve; capture for this GPU to know)."
+        "Does not fit: short of 0.50 GiB including memory that the allocator reserves (the live blocks would fit, "
+        "and the allocator may reserve less there; capture for this GPU to find out)."
     )
 
 
@@ -84,7 +84,7 @@ def test_out_of_memory_on_another_gpu_is_no_answer_for_this_one() -> None:
     """A capture that died on 40 GB does not tell whether 80 GB would do."""
     memory = analysed(workloads.out_of_memory(), 80 * GIB, captured_here=False)
     assert memory.fits is None
-    assert memory.verdict == "The capture ran out of memory on a100-40gb-sxm; capture again for this GPU to know."
+    assert memory.verdict == "The capture ran out of memory on a100-40gb-sxm; capture again for this GPU to find out."
 
 
 def test_the_peak_is_broken_down_by_category_and_merged_module() -> None:
