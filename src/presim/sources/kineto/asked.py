@@ -80,6 +80,9 @@ class _Walk:
             self._works[event.number("correlation")].append(event)
         self._calls = within(profile.calls, window)
         self._syncs = {event.number("correlation"): event for event in profile.syncs}
+        self._recorded_on = {
+            sync.number("wait_on_cuda_event_record_corr_id"): sync.number("wait_on_stream") for sync in profile.syncs
+        }
         self._reader = Reader(profile, self._kernels())
         self._latency_ns = self._usual_latency()
         self._last_end: dict[int, int] = {}  # stream -> end of its last work
@@ -98,14 +101,13 @@ class _Walk:
 
     def steps(self) -> Steps:
         ends = list(self._window.ends_ns)
-        wanted = {sync.number("wait_on_cuda_event_record_corr_id") for sync in self._syncs.values()}
         for call in self._calls:
             while call.start_ns >= ends[0]:
                 self._end(ends.pop(0))
             correlation = call.number("correlation")
             if works := self._works.get(correlation):
                 self._launch(call, works)
-            elif correlation in wanted and correlation >= 0:
+            elif correlation in self._recorded_on and correlation >= 0:
                 self._record(call, correlation)
             elif "StreamWaitEvent" in call.name:
                 self._wait(call, correlation)
@@ -237,14 +239,7 @@ class _Walk:
         self._add(Asked(Kind.STREAM_WAIT, self._streams[stream], serial=self._serials))
 
     def _record(self, call: Event, correlation: int) -> None:
-        stream = next(
-            (
-                sync.number("wait_on_stream")
-                for sync in self._syncs.values()
-                if sync.number("wait_on_cuda_event_record_corr_id") == correlation
-            ),
-            -1,
-        )
+        stream = self._recorded_on.get(correlation, -1)
         if stream not in self._streams:
             return
         self._serials += 1
