@@ -12,7 +12,7 @@ from presim.field_docs import doc
 class Compared(msgspec.Struct, frozen=True):
     """One of the results that are compared."""
 
-    label: Annotated[str, doc("What tells it from the others: its file or folder, or the options that vary.")]
+    label: Annotated[str, doc("Label of the result: its file or folder, or the options that vary.")]
     script: Annotated[str, doc("The script or module that was run.")]
     cluster: Annotated[str, doc("Nodes, GPUs in each, and the GPU's name.")]
     step_time_s: Annotated[float | None, doc("Seconds of a steady step.")]
@@ -21,7 +21,7 @@ class Compared(msgspec.Struct, frozen=True):
     tokens_per_s: Annotated[float | None, doc("Tokens per second of the whole job.")]
     tokens_per_s_per_gpu: Annotated[float | None, doc("The same per GPU of the world.")]
     mfu: Annotated[float | None, doc("Model FLOPs utilisation.")]
-    exposed_communication_s: Annotated[float, doc("Compute streams wait while communication runs, in the step.")]
+    exposed_communication_s: Annotated[float, doc("Time in which compute streams wait for communication.")]
     peak_allocated_bytes: Annotated[int, doc("PyTorch's peak of allocated memory.")]
     peak_reserved_bytes: Annotated[int, doc("PyTorch's peak of reserved memory.")]
     fits: Annotated[bool | None, doc("Whether the job fits the device.")]
@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True):
     """
 
     label: Annotated[str, doc("The other result.")]
-    settings: Annotated[list[str], doc("What the jobs differ by: script, cluster, versions, policies, batch.")]
+    settings: Annotated[list[str], doc("Differences between the jobs: script, cluster, versions, policies, batch.")]
     step_time_change_s: Annotated[float | None, doc("Seconds that a step takes longer; negative: shorter.")]
     speedup: Annotated[float | None, doc("Step time of the baseline over that of the other.")]
     throughput_ratio: Annotated[float | None, doc("Tokens per second of the other over those of the baseline.")]

@@ -13,7 +13,7 @@ class Straggler(msgspec.Struct, frozen=True):
     """A rank for which others wait."""
 
     rank: Annotated[int, doc("Its global rank.")]
-    draws_share: Annotated[float, doc("Share of the draws in which it has the most work, so that others wait for it.")]
+    draws_share: Annotated[float, doc("Share of the draws in which it is the straggler.")]
 
 
 class EveryRank(msgspec.Struct, frozen=True):
@@ -32,4 +32,4 @@ class EveryRank(msgspec.Struct, frozen=True):
     p10_s: Annotated[float | None, doc("10th percentile, interpolated between draws; null without jitter.")]
     p50_s: Annotated[float | None, doc("Median; null without jitter.")]
     p90_s: Annotated[float | None, doc("90th percentile; null without jitter.")]
-    stragglers: Annotated[list[Straggler], doc("The ranks with most work in most draws, at most eight.")]
+    stragglers: Annotated[list[Straggler], doc("The most frequent stragglers, at most eight.")]

@@ -12,7 +12,7 @@ from presim.field_docs import doc
 class Job(msgspec.Struct, frozen=True):
     """What was evaluated: the program, the rank that was captured, and the cluster it was priced for."""
 
-    script: Annotated[str, doc("The script or module that was run; empty for a trace made otherwise.")]
+    script: Annotated[str, doc("The script or module; empty for a trace from another source.")]
     rank: Annotated[int, doc("The global rank whose trace this is.")]
     world_size: Annotated[int, doc("Number of ranks of the job.")]
     gpu: Annotated[str, doc("Catalogue id of the GPU the job was priced for.")]
@@ -59,22 +59,20 @@ class Coverage(msgspec.Struct, frozen=True):
     compared: Annotated[int, doc("Other ranks that ran and did the same as the captured rank that stands for them.")]
     assumed: Annotated[int, doc("Ranks that did not run and are assumed to do the same as a captured one.")]
     unknown: Annotated[int, doc("Ranks that did not run and that no captured rank stands for.")]
-    undecided: Annotated[
-        int, doc("The assumed ones that lie between two kinds of ranks, so that it is not known which they are of.")
-    ]
-    failed: Annotated[int, doc("The assumed ones that ran and failed where the captured ranks did not.")]
+    undecided: Annotated[int, doc("Assumed ranks between two kinds of ranks, whose kind is unknown.")]
+    failed: Annotated[int, doc("Assumed ranks that ran and failed although the captured ranks did not.")]
     steps: Annotated[int, doc("Steps of each compared rank that were compared; 0: its whole run.")]
-    rule: Annotated[str, doc("How the ranks to run were chosen; empty where that is not known.")]
+    rule: Annotated[str, doc("How the ranks to run were chosen; empty if unknown.")]
     rank_reads: Annotated[
         list[str],
-        doc("Lines and packages outside PyTorch that ask which rank this is, with what they ask for."),
+        doc("Lines and packages outside PyTorch that read the rank, with the variable they read."),
     ]
 
 
 class Connecting(msgspec.Struct, frozen=True):
     """What NCCL takes to make communicators and connect their ranks until the end of the first step; an estimate."""
 
-    communicators: Annotated[int, doc("Communicators of more than one rank that are made.")]
+    communicators: Annotated[int, doc("Number of communicators with more than one rank.")]
     before_s: Annotated[float, doc("Seconds of it before the first step; part of `setup_s`.")]
     in_first_step_s: Annotated[float, doc("Seconds of it in the first step; part of `first_step_time_s`.")]
     low_s: Annotated[float, doc("Lower end of an 80 % interval of both together.")]

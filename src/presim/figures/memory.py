@@ -12,7 +12,7 @@ from presim.field_docs import doc
 class Estimate(msgspec.Struct, frozen=True):
     """Memory that the device holds and the allocator does not know of."""
 
-    name: Annotated[str, doc("What holds it.")]
+    name: Annotated[str, doc("Name of the item.")]
     bytes: Annotated[int, doc("Estimated size.")]
     source: Annotated[str, doc("Where the estimate comes from.")]
 
@@ -43,7 +43,7 @@ class Memory(msgspec.Struct, frozen=True):
         doc("Whether the job fits the device; None where nothing was allocated or the script failed first."),
     ]
     verdict: Annotated[str, doc("One sentence: fits or not, by how much, and how sure that is.")]
-    advice: Annotated[str, doc("What would free most, where it does not fit; empty otherwise.")]
+    advice: Annotated[str, doc("Advice on freeing memory if the job does not fit; else empty.")]
     peak_allocated_bytes: Annotated[
         int, doc("Largest sum of live blocks over the whole run (torch.cuda.max_memory_allocated).")
     ]
@@ -57,11 +57,9 @@ class Memory(msgspec.Struct, frozen=True):
         int,
         doc("device_total - peak_reserved - beyond_allocator - requested; negative where it does not fit."),
     ]
-    beyond_allocator: Annotated[list[Estimate], doc("What the device holds besides, as named estimates.")]
-    by_category: Annotated[list[Held], doc("What holds the peak of allocated memory, by category.")]
-    by_module: Annotated[
-        list[Held], doc("What holds it, by the module scope that allocated it; numbered siblings merged.")
-    ]
+    beyond_allocator: Annotated[list[Estimate], doc("Device memory outside the allocator, as named estimates.")]
+    by_category: Annotated[list[Held], doc("Allocated memory at the peak, by category.")]
+    by_module: Annotated[list[Held], doc("Allocated memory at the peak, by module scope; numbered siblings merged.")]
     requested_bytes: Annotated[
         int | None, doc("Size of the allocation that failed, where the script ran out of memory.")
     ]

@@ -18,7 +18,7 @@ class Share(msgspec.Struct, frozen=True):
             "measured, interpolated, learned, analytic, guessed (no estimator covers it), or host (captured CPU time)."
         ),
     ]
-    estimators: Annotated[list[str], doc("Names of the estimators that answered.")]
+    estimators: Annotated[list[str], doc("Names of the estimators.")]
     seconds: Annotated[float, doc("Seconds of the step time.")]
     share: Annotated[float, doc("Share of the step time.")]
     uncertainty: Annotated[float, doc("Mean relative uncertainty (80 %) of these seconds.")]
@@ -35,20 +35,22 @@ class Limit(msgspec.Struct, frozen=True):
     """Something that bounds the step time, and what would help."""
 
     name: Annotated[str, doc("compute, memory_bandwidth, communication, host, copies, recomputation or latency.")]
-    seconds: Annotated[float, doc("Seconds of the step it accounts for.")]
+    seconds: Annotated[float, doc("Seconds of the step with this limit.")]
     share: Annotated[float, doc("Share of the step time.")]
-    statement: Annotated[str, doc("What was found, with its number.")]
-    advice: Annotated[str, doc("What would help, and by how much at most.")]
+    statement: Annotated[str, doc("The finding, with its number.")]
+    advice: Annotated[str, doc("Advice, with its largest possible gain.")]
 
 
 class ReadBack(msgspec.Struct, frozen=True):
     """A place where captured ranks read values of the device."""
 
-    line: Annotated[str, doc("Where: ``file.py:12``, the innermost line that is neither Python's nor a package's.")]
+    line: Annotated[str, doc("Line of the script, ``file.py:12``: the innermost one outside Python and its packages.")]
     what: Annotated[str, doc("How: item, copy to host, or the operator that read (nonzero, unique, …).")]
     answer: Annotated[
         str,
-        doc("Who answered: computed, or a policy: loss, gradient norm, finite, routing, sampling, number, zero."),
+        doc(
+            "Origin of the value: computed, or a policy: loss, gradient norm, finite, routing, sampling, number, zero."
+        ),
     ]
-    times: Annotated[int, doc("How often; where ranks differ, the one of them that read most often.")]
-    ranks: Annotated[str, doc("The captured ranks that did, each for those it stands for: ``0-3, 8``.")]
+    times: Annotated[int, doc("Number of reads; the largest number if ranks differ.")]
+    ranks: Annotated[str, doc("The captured ranks that read it, such as ``0-3, 8``.")]
