@@ -30,7 +30,7 @@ from presim.trace.signatures import Signature
 
 _WARM_UP_S = 2.0  # of products, until the power limit has set the clocks
 _LEAST_RUNS, _MOST_RUNS = 7, 50
-_RUNS_S = 0.25  # spent on one signature
+_RUNS_S = 0.25  # budget per signature
 _FLUSH = 2.0  # sizes of L2
 _AHEAD = 2.0  # times as long as the host took for it the last time
 _MOST_AHEAD_S = 0.5
@@ -39,19 +39,19 @@ _ATTEMPTS = 3  # at having queued all runs before the first begins
 
 @dataclasses.dataclass(frozen=True)
 class Busy:
-    """Products that keep the card at work for a while."""
+    """Matrix products that keep the GPU busy for a given time."""
 
     side: torch.Tensor
-    seconds: float  # one product takes
+    seconds: float  # duration of one product
 
     def queue(self, seconds: float) -> None:
-        """As many as take so long."""
+        """Queue products for a given time."""
         for _ in range(math.ceil(min(seconds, _MOST_AHEAD_S) / self.seconds)):
             torch.matmul(self.side, self.side)
 
 
 def main(work: str, results: str, seconds: str) -> int:
-    """Measure until the work or the time is used up; gives the exit code."""
+    """Measure until the work or the time runs out; returns the exit code."""
     if not torch.cuda.is_available():
         return NO_GPU
     ends = time.monotonic() + float(seconds)
@@ -71,7 +71,7 @@ def main(work: str, results: str, seconds: str) -> int:
 
 
 def versions() -> dict[str, str]:
-    """What a table's origin says of all its rows."""
+    """Versions for the origin of a table."""
     return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
 
 
@@ -98,7 +98,7 @@ def _warm_up(seconds: float) -> Busy:
 
 
 def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str, Any]:
-    """Median and spread of one signature, or why there are none."""
+    """Median and spread of one signature, or the reason for their absence."""
     try:
         with kernels.prepared(signature) as runs:
             return row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
@@ -108,9 +108,9 @@ def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str
 
 
 def _usable() -> bool:
-    """Whether the card still works for this process, with the memory of what failed given back.
+    """Whether this process can still use the GPU; frees the memory of the failed call.
 
-    An address that was out of bounds, or a check that a kernel made, fails every call that follows.
+    After an out-of-bounds access or a device-side assert, every later call fails.
     """
     try:
         torch.cuda.synchronize()
@@ -121,7 +121,7 @@ def _usable() -> bool:
 
 
 def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
-    """Times in ms, without what PyTorch launches in front."""
+    """Times in ms, without extra kernels that PyTorch launches first."""
     whole = _taken(run.whole, flush, busy)
     front = statistics.median(_taken(run.front, flush, busy)) if run.front else 0.0
     return [each - front for each in whole]
@@ -129,7 +129,7 @@ def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
 
 def _taken(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
     """Times of one call, in ms; what it allocates is freed at once, and the next run is given it again."""
-    _queued(run, flush, 3)  # loads kernels, lets libraries choose
+    _queued(run, flush, 3)  # loads kernels and lets libraries choose algorithms
     torch.cuda.synchronize()
     marks, host_s = _queued(run, flush, 3)
     once = _elapsed(marks)[-1]
@@ -171,7 +171,7 @@ def _queued(run: Callable[[], Any], flush: torch.Tensor, count: int) -> tuple[_M
 
 
 def _elapsed(marks: _Marks) -> list[float]:
-    """Times in ms, once all is done."""
+    """Elapsed times in ms, after all runs have finished."""
     torch.cuda.synchronize()
     return [start.elapsed_time(end) for start, end in marks]
 

@@ -24,7 +24,7 @@ from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
 
 _RESULTS = "results.jsonl"
-_GRACE_S = 60.0  # for starting, and for the signature that runs when the time is used up
+_GRACE_S = 60.0  # for the start, and for the signature that is running when the time runs out
 _NO_LIBRARIES = (
     ", and there a PyTorch with NVIDIA's libraries, which `make venv` leaves out: pip install torch in another venv"
 )
@@ -33,13 +33,13 @@ _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_avai
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What was measured now, and what was not."""
+    """What a call measured, and what it did not."""
 
     gpu: str
     path: Path
     measured: int
     known: int
-    left: int  # planned, but the time was used up
+    left: int  # planned, but the time ran out
     rejected: dict[str, int]
 
 
@@ -47,7 +47,7 @@ def here() -> Gpu:
     """The GPU of this machine.
 
     Raises:
-        InputError: there is none, or the catalogue does not have it.
+        InputError: there is no GPU, or the catalogue lacks it.
     """
     asked = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
     words = asked.stderr.strip().splitlines()[-1:] if asked.returncode else []
@@ -74,9 +74,9 @@ def gpu_named(name: str, why: str = "") -> Gpu:
 def profile(
     wanted: Iterable[Signature], out: Path, seconds: float, gpu: Gpu, say: Callable[[str], None] = lambda text: None
 ) -> Outcome:
-    """Measure what the table in ``out`` lacks of ``wanted``, for so many seconds; a later call goes on.
+    """Measure signatures of ``wanted`` that the table in ``out`` lacks, within a time budget; later calls continue.
 
-    What was measured before Ctrl-C is kept.
+    Measurements made before Ctrl-C are kept.
 
     Raises:
         InputError: there is no GPU, or the measuring process ended early with nothing measured.

@@ -32,7 +32,7 @@ class Tensor:
 
     @property
     def operand(self) -> Operand:
-        """As the reading of a capture has it."""
+        """The operand as a capture records it."""
         count = 1
         for size in self.shape:
             count *= size
@@ -50,12 +50,12 @@ class Tensors:
 
     @property
     def members(self) -> tuple[Tensor, ...]:
-        """One by one."""
+        """The tensors of the list."""
         return tuple(Tensor(self.dtype, shape, self.values, self.below) for shape in self.shapes)
 
     @property
     def operand(self) -> Operand:
-        """As the reading of a capture has it: taken together."""
+        """The list as one operand, as a capture records it."""
         elements = sum(member.operand.elements for member in self.members)
         return Operand(self.dtype, elements, True, tensors=len(self.shapes))
 
@@ -68,25 +68,25 @@ Argument: TypeAlias = "Tensor | Tensors | Scalar | tuple[Scalar, ...]"
 class Call:
     """``operator(*arguments, **options)``, with what it writes; all is of the kernel that is asked for."""
 
-    operator: str  # as a capture names it: aten::add
+    operator: str  # name in a capture, e.g. aten::add
     arguments: tuple[Argument, ...]
     outputs: tuple[Tensor | Tensors, ...] = ()
     options: tuple[tuple[str, Argument], ...] = ()
-    kernel: str = ""  # where an operator launches several, part of the name of the one that runs here
+    kernel: str = ""  # for an operator with several kernels, part of the name of the measured one
     expanded: int = 1  # of a gather: elements of a row for which the operator sees the index once each
     first: Call | None = None  # a kernel's worth that PyTorch launches in front by itself, to be taken off
-    through: str = ""  # what is called, where that hands its work on to the operator
+    through: str = ""  # the function to call, if it dispatches to the operator
 
     @property
     def inputs(self) -> Iterator[Tensor | Tensors]:
-        """The tensors that it is given; empty lists are none."""
+        """Input tensors; empty lists are skipped."""
         for argument in (*self.arguments, *(value for name, value in self.options if name != "out")):
             if isinstance(argument, Tensor) or (isinstance(argument, Tensors) and argument.shapes):
                 yield argument
 
 
 def gives(call: Call, signature: MemoryBound) -> bool:
-    """Whether a capture of the call would have this signature.
+    """Whether a capture of the call yields this signature.
 
     Of an operator over lists that takes several launches each has a rounded share: there some bytes may differ.
     """

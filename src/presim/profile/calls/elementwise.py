@@ -63,7 +63,7 @@ def proposed(signature: Elementwise) -> Iterator[Call]:
 
 
 def _takes(name: str, dtype: str) -> bool:
-    """Whether there are kernels of the operator for a type."""
+    """Whether the operator supports a data type."""
     if name == "copy":
         return True
     if dtype == "bool":
@@ -83,7 +83,7 @@ def _with_one(signature: Elementwise, name: str) -> Iterator[Call]:
 
 
 def _with_another(signature: Elementwise, name: str) -> Iterator[Call]:
-    """Tensors as large first; nothing else is proposed where one fits."""
+    """Calls with a second tensor; one of equal size excludes all others."""
     for dtype, small in _others(signature, name):
         found = False
         for shape, other in _shapes(signature.elements, small):

@@ -35,7 +35,7 @@ _FAMILIES: dict[type[MemoryBound], tuple[tuple[_Propose, frozenset[str]], ...]] 
 
 
 def is_known(signature: MemoryBound) -> bool:
-    """Whether there are calls of its operator at all."""
+    """Whether calls exist for the signature's operator."""
     return any(signature.operator in names for _, names in _FAMILIES.get(type(signature), ()))
 
 
@@ -48,5 +48,5 @@ def calls(signature: MemoryBound) -> tuple[Call, ...]:
 
 
 def operators() -> list[tuple[type[MemoryBound], str]]:
-    """All families and operators of which there are calls."""
+    """All families and operators with calls."""
     return [(kind, operator) for kind, parts in _FAMILIES.items() for _, names in parts for operator in sorted(names)]

@@ -56,7 +56,7 @@ def _rows(signature: Index, dtype: str, address: str, indices: int, width: int) 
 
 
 def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
-    """Rows that the table may have."""
+    """Candidate numbers of table rows."""
     if signature.elements > width * indices:
         yield signature.elements // width
     else:

@@ -62,7 +62,7 @@ def proposed(signature: Optimizer) -> Iterator[Call]:
 def _pieces(elements: int, tensors: int) -> tuple[tuple[int, ...], ...]:
     chunks = elements // tensors // _CHUNK
     size = chunks * _CHUNK if chunks else elements // tensors
-    more = (elements - size * tensors) // _CHUNK if chunks else 0  # tensors that have a chunk more
+    more = (elements - size * tensors) // _CHUNK if chunks else 0  # tensors with one extra chunk
     sizes = [size + _CHUNK * (index < more) for index in range(tensors)]
     sizes[-1] += elements - sum(sizes)
     return tuple((each,) for each in sizes)

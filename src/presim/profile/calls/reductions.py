@@ -15,7 +15,7 @@ _OVER = ("sum", "mean", "amax", "amin", "any", "all", "linalg_vector_norm", "var
 _ONE_DIMENSION = ("argmax", "argmin", "prod")  # a number, or none for all
 _WITH_PLACES = ("max", "min")  # along a dimension with the places of what was found
 OPERATORS = frozenset(f"aten::{name}" for name in (*_OVER, *_ONE_DIMENSION, *_WITH_PLACES))
-_WIDENED = ("sum", "mean", "linalg_vector_norm")  # where another type of the results is asked for
+_WIDENED = ("sum", "mean", "linalg_vector_norm")  # if the result has another type
 _RESULTS = {"any": "bool", "all": "bool", "argmax": "int64", "argmin": "int64"}
 
 
@@ -37,7 +37,7 @@ def proposed(signature: Reduction) -> Iterator[Call]:
 
 
 def _shapes(count: int, results: int) -> Iterator[tuple[tuple[int, ...], int | None, tuple[int, ...]]]:
-    """The tensor, the dimension that goes, and the results."""
+    """The tensor, the reduced dimension, and the results."""
     if results == 1:
         yield (count,), None, ()
         return

@@ -17,7 +17,7 @@ _MEAN, _IGNORED = 1, -100  # of a loss: how it is reduced, which label counts fo
 
 
 def proposed(signature: Softmax) -> Iterator[Call]:
-    """By operator; rows are whole."""
+    """Calls by operator, over whole rows."""
     if signature.dtype not in FLOATS:
         return
     if signature.operator == _LOSS:
