@@ -14,6 +14,7 @@ from typing import Any, Literal
 from presim.errors import InputError
 
 _TABLE = Path(__file__).parent / "data" / "models.toml"
+_MOST = 1 << 31  # of any number in a config
 _NOT_READ = {  # parts of models of which no step is composed
     "linear_num_value_heads": "linear attention (Gated DeltaNet)",
     "mamba_d_state": "Mamba layers",
@@ -150,12 +151,19 @@ def find(word: str) -> Model:
 
 def from_config(config: Mapping[str, Any], name: str) -> Model:
     """A model from the keys of Hugging Face's config."""
-    text = config.get("text_config", config)
+    text = config.get("text_config", config) if isinstance(config, Mapping) else None
+    if not isinstance(text, Mapping):
+        raise InputError(f"the config of {name} is no object with keys; name a decoder's config.json")
 
     def number(*keys: str, default: int | None = None) -> int:
-        found = next((text[key] for key in keys if text.get(key) is not None), default)
-        if not isinstance(found, int):
-            raise InputError(f"the config of {name} has no {keys[0]}; name a decoder's config.json")
+        key = next((key for key in keys if text.get(key) is not None), keys[0])
+        found = text.get(key)
+        if found is None and default is not None:
+            return default
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise InputError(f"the config of {name} has no {key}; name a decoder's config.json")
+        if not (0 if default == 0 else 1) <= found <= _MOST:
+            raise InputError(f"the config of {name} has {key} = {found}; it is from 1 to {_MOST:,}")
         return found
 
     hidden, heads = number("hidden_size"), number("num_attention_heads")
@@ -181,9 +189,14 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         experts=_experts(text, number),
         latent=latent,
         whole_norms=text.get("qk_norm_type") == "per_layer",
-        checkpoint=_checkpoint(text.get("quantization_config") or config.get("quantization_config") or {}),
+        checkpoint=_checkpoint(_object(text, "quantization_config") or _object(config, "quantization_config")),
         not_modelled=tuple(f"{said} of {name}" for key, said in _NOT_READ.items() if text.get(key) or config.get(key)),
     )
+
+
+def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = config.get(key)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _checkpoint(quantization: Mapping[str, Any]) -> Checkpoint:

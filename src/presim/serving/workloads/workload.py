@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ Ints = NDArray[np.int64]
 
 _MAGIC = "presim-workload"
 _VERSION = 1
+_MOST = 1 << 31  # tokens of a prompt or an answer
 _COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns")
 
 
@@ -55,6 +57,13 @@ class Workload:
             raise InputError(f"a workload's columns have one entry a request, but they are {lengths}; make it again")
         if count and (self.prompt.min() < 1 or self.output.min() < 1):
             raise InputError("each request has a prompt and an output of at least one token; correct the lengths")
+        if count and max(self.prompt.max(), self.output.max()) > _MOST:
+            raise InputError(f"a request has at most {_MOST:,} tokens; correct the lengths")
+        if count and (self.arrival_ns.min() < 0 or self.delay_ns.min() < 0):
+            raise InputError("a request arrives before the workload begins, or before its parent ends; correct it")
+        place = np.arange(count)
+        if np.any((self.parent < -1) | (self.parent >= place)):
+            raise InputError("a request follows one that does not come before it; correct the parents")
 
     def first(self, count: int) -> Workload:
         """The first so many requests."""
@@ -158,23 +167,52 @@ def write(workload: Workload, path: Path) -> None:
 def read(path: Path) -> Workload:
     """Read what `write` saved."""
     try:
-        lines = path.read_text().splitlines()
-        head = json.loads(lines[0]) if lines else {}
-    except (OSError, ValueError) as error:
+        lines = path.read_bytes().splitlines()
+        head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
+    except (OSError, msgspec.MsgspecError) as error:
         raise InputError(f"{path} cannot be read as a workload: {error}; name a file that presim saved") from error
-    if not isinstance(head, dict) or head.get("format") != _MAGIC or head.get("version") != _VERSION:
+    if head.format != _MAGIC or head.version != _VERSION:
         raise InputError(f"{path} is no workload of version {_VERSION}; name one, or read a trace with --trace")
     try:
-        rows = [json.loads(line) for line in lines[1:]]
-        columns: dict[str, Any] = {name: np.array([row[name] for row in rows], np.int64) for name in _COLUMNS}
-        ids = [row.get("segments", []) for row in rows]
-    except (ValueError, KeyError) as error:
+        rows = [msgspec.json.decode(line, type=_Request) for line in lines[1:]]
+    except msgspec.MsgspecError as error:
         raise InputError(f"{path} has a line that is no request ({error}); save the workload again") from error
-    if len(rows) != head["requests"]:
-        raise InputError(f"{path} has {len(rows)} of {head['requests']} requests; it was cut off: save it again")
+    if len(rows) != head.requests:
+        raise InputError(f"{path} has {len(rows)} of {head.requests} requests; it was cut off: save it again")
+    columns: dict[str, Any] = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in _COLUMNS}
+    ids = [row.segments for row in rows]
     firsts = np.concatenate([[0], np.cumsum([len(each) for each in ids], dtype=np.int64)]).astype(np.int64)
     flat = np.array([each for some in ids for each in some], np.int64)
-    said = {key: head[key] for key in ("segment_tokens", "concurrency", "seed", "origin")}
-    return Workload(
-        head["name"], **columns, segment_first=firsts, segments=flat, skipped=tuple(head["skipped"]), **said
-    )
+    said = {key: getattr(head, key) for key in ("segment_tokens", "concurrency", "seed", "origin", "skipped")}
+    return Workload(head.name, **columns, segment_first=firsts, segments=flat, **said)
+
+
+_Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+
+
+class _Head(msgspec.Struct):
+    """The first line of a saved workload."""
+
+    format: str = ""
+    version: int = 0
+    requests: _Count = 0
+    name: str = ""
+    segment_tokens: _Count = 0
+    concurrency: _Count = 0
+    seed: _Whole | None = None
+    origin: str = ""
+    skipped: tuple[str, ...] = ()
+
+
+class _Request(msgspec.Struct):
+    """A further line."""
+
+    arrival_ns: _Whole
+    prompt: _Whole
+    output: _Whole
+    stream: _Whole
+    priority: _Whole
+    parent: _Whole
+    delay_ns: _Whole
+    segments: tuple[_Whole, ...] = ()
