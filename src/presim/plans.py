@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from presim.compose.all_memory import Lacks
@@ -12,7 +13,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.pipeline import Evaluation, NotRepeatedError, Repeats, evaluate
 
-_ORDERS = {"1f1b": 1, "interleaved": 0, "zero-bubble": 0}  # micro-batches of a period; 0: as many as ranks
+_SWITCH = "PRESIM_REPEAT"
 _WORTH = 0.7  # of the micro-batches: with more than that there is little to gain
 
 
@@ -28,12 +29,13 @@ def evaluate_plan(
     """Compose, price and simulate; ``more`` as `evaluate` takes it.
 
     A step of many micro-batches is simulated with few of them, and the time that provably repeats is counted as often
-    as the plan asks: the result is the same. ``repeat=False`` simulates all of them.
+    as the plan asks: the result is the same, but for memory over time, which is of those few. ``repeat=False``, or
+    ``PRESIM_REPEAT=0`` in the environment, simulates all of them.
 
     Raises:
         InputError: the plan cannot be.
     """
-    for lacks in _shorter(plan, cluster) if repeat else ():
+    for lacks in shorter(plan, cluster) if repeat and os.environ.get(_SWITCH) != "0" else ():
         job = compose(graph, plan, cluster, lacks=lacks)
         ranks = [trace.manifest.rank for trace in job.traces]
         found = Repeats(dict(zip(ranks, job.begins)), dict(zip(ranks, job.memory)), lacks.period, lacks.times)
@@ -48,16 +50,10 @@ def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more:
     return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, composed=True, **more)
 
 
-def _shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:
-    """What to try to leave out, most first."""
-    order = plan.order if plan.pipeline > 1 or plan.virtual > 1 else "1f1b"
-    if order not in _ORDERS:
+def shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:
+    """What to try to leave out, most first; nothing of schedules whose last messages are as many as micro-batches."""
+    if plan.pipeline * plan.virtual > 1 and plan.order != "1f1b":
         return []
-    all_, period = plan.micro_batches(cluster.world_size), _ORDERS[order] or plan.pipeline
-    least = plan.pipeline + 3 if period == 1 else 4 * period
-    found = []
-    for micros in (least, 2 * least):
-        few = micros + (all_ - micros) % period
-        if few < _WORTH * all_:
-            found.append(Lacks(period, (all_ - few) // period))
-    return found
+    micros = plan.micro_batches(cluster.world_size)
+    least = plan.pipeline + 4  # a warm-up, and then few until nothing changes
+    return [Lacks(1, micros - few) for few in (least, least + 4) if few < _WORTH * micros]

@@ -84,6 +84,7 @@ CLIENTS = {
     "search",
     "validation",
     "pipeline",
+    "plans",
     "options",
     "verbs",
     "api",

@@ -83,9 +83,11 @@ class Evaluator:
         return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
 
     def _composed(self, point: Point) -> Reply:
+        from presim.plans import shorter
+
         chosen, cluster = plan(point), self.cluster(point)
         micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        if "few_micro_batches" in self._job.prune and micros > 2 * few:
+        if "few_micro_batches" in self._job.prune and micros > 2 * few and not shorter(chosen, cluster):
             batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
             found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
             if found.fits is False:
@@ -94,12 +96,10 @@ class Evaluator:
         return Reply(fate="priced", figures=self._simulated(chosen, cluster))
 
     def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
-        from presim.compose.compose import compose
         from presim.engine.options import Options
-        from presim.pipeline import evaluate
+        from presim.plans import evaluate_plan
 
         options = self._job.options
-        job = compose(self.graph(), chosen, cluster)
         engine = Options.of(
             host_factor=options.get("host_factor"),
             host_time=options.get("host_time", True),
@@ -109,17 +109,7 @@ class Evaluator:
         def chain(trace: Trace) -> Chain:
             return self.chain(cluster)
 
-        found = evaluate(
-            job.traces,
-            cluster,
-            engine,
-            stands_for=job.stands_for,
-            notes=job.notes,
-            prices=self._folders(),
-            chain=chain,
-            composed=True,
-            brief=True,
-        )
+        found = evaluate_plan(self.graph(), chosen, cluster, engine, prices=self._folders(), chain=chain, brief=True)
         return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:
