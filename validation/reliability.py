@@ -5,7 +5,8 @@
 Every kind of file that presim reads is broken ``--files`` times, as editors, disks and other tools break files, and
 handed to the verb that reads it; ``--lines`` command lines are wrong in a word or two. A call ends well if it leaves
 with a documented exit code, no traceback, one sentence for what cannot be used, and every output whole or absent,
-within a minute and 6 GiB of address space. A sample runs in `tests/reliability`, with kills and odd surroundings.
+within two minutes of processor time and 6 GiB of address space. A sample runs in `tests/reliability`, with kills and
+odd surroundings.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from support.reliability.kinds import KINDS, Kind
 
 _HEAD = """# Reliability: broken files and wrong command lines
 
-{files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly: with a
-traceback, an undocumented exit code, no sentence or several, a half-written output, more than a minute, or more than
-6 GiB. Made by `validation/reliability.py`; a sample runs in `tests/reliability`, with kills at every change of the file
-system and with full disks, no home, little memory and clocks that jump.
+{files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly:
+with a traceback, an undocumented exit code, no sentence or several, a half-written output, more than two minutes of
+processor time, or more than 6 GiB. Made by `validation/reliability.py`; a sample runs in `tests/reliability`, with
+kills at changes of the file system, full disks, no home, little memory and clocks that jump.
 
 | input | verb | calls | refused with a sentence | usable all the same | ended badly |
 |---|---|---:|---:|---:|---|

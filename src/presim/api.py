@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from presim.figures.comparison import Comparison
-from presim.options import EvaluationOptions, RunOptions
+from presim.options import RunOptions, SimulateOptions
 from presim.result import Result
 from presim.saved_jobs import compare_jobs
 from presim.verbs.run import run_and_evaluate
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presim.search.study import Answer
 
 
-class SimulateKeywords(TypedDict, total=False):
+class EvaluationKeywords(TypedDict, total=False):
     """Fields of `presim.options.EvaluationOptions`, which says what each means and its default."""
 
     gpu: str | None
@@ -38,7 +38,16 @@ class SimulateKeywords(TypedDict, total=False):
     scale_op: Sequence[str]
 
 
-class RunKeywords(SimulateKeywords, total=False):
+class SimulateKeywords(EvaluationKeywords, total=False):
+    """Fields of `presim.options.SimulateOptions`, likewise."""
+
+    ranks_simulated: str
+    jitter: Sequence[str]
+    jitter_draws: int
+    seed: int
+
+
+class RunKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.options.RunOptions`, likewise."""
 
     module: bool
@@ -58,13 +67,13 @@ class RunKeywords(SimulateKeywords, total=False):
 def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywords]) -> Result:
     """Price and simulate a saved trace, for another cluster where the options name one.
 
-    The options are those of ``presim simulate``, as `presim.options.EvaluationOptions` lists them:
+    The options are those of ``presim simulate``, as `presim.options.SimulateOptions` lists them:
     ``simulate("DIR", gpu="h200-sxm", host_time=False)``.
 
     Raises:
         InputError: there is no trace, or it does not fit the cluster.
     """
-    return evaluate_saved(directory, EvaluationOptions(**options)).result
+    return evaluate_saved(directory, SimulateOptions(**options)).result
 
 
 def run(script: str | os.PathLike[str], *args: str, quiet: bool = False, **options: Unpack[RunKeywords]) -> Result:

@@ -49,6 +49,25 @@ class EvaluationOptions(ClusterOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulateOptions(EvaluationOptions):
+    """What a saved job can be asked, besides."""
+
+    ranks_simulated: str = "auto"  # auto: those that differ; all: every rank of the world by itself
+    jitter: Sequence[str] = ()  # relative standard deviations of hosts, gpus and links, as hosts=0.02
+    jitter_draws: int = 8  # how often jitter is drawn
+    seed: int = 0  # of the draws
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranks_simulated not in ("auto", "all"):
+            raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
+        if self.jitter_draws < 1 or self.seed < 0:
+            raise InputError(
+                f"jitter is drawn once at least with a seed from 0 on; got {self.jitter_draws} draws, seed {self.seed}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(EvaluationOptions):
     """How to capture, besides."""
 

@@ -23,10 +23,12 @@ from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import remembering
+from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
+from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
 from presim.result import Coverage, Memory, Rank, Result
@@ -34,7 +36,7 @@ from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
 from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
-from presim.trace.schema import Manifest, Trace
+from presim.trace.schema import Manifest, Measured, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Evaluation:
     ranks: Mapping[int, PricedTrace]  # of every simulated rank
     representatives: Representatives
     options: Options  # of the engine, with the factor of the hosts
+    cluster: Cluster
 
 
 def evaluate(
@@ -111,7 +114,7 @@ def evaluate(
     own = chosen.manifest.rank
     summary = summarise(mine, timeline, device, captured, seen=seen[own], brief=brief, whole=whole.get(own))
     result = _of_the_job(summary, ranks, coverage_, said, memory)
-    return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options)
+    return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options, cluster)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,12 +226,24 @@ def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: De
 
 
 def _for_host(options: Options, cluster: Cluster, manifest: Manifest, undisturbed: bool) -> Options:
-    """With the factor of the cluster's hosts, where none is given."""
+    """With the factor of the cluster's hosts, where none is given; a profile's host times have its calls in them."""
+    if manifest.measured is not None:
+        return dataclasses.replace(
+            options, host_factor=_of_profile(options, cluster, manifest.measured), calls=NO_CALLS
+        )
     if options.host_factor is not None:
         return options
     server = cluster.node.host_factor
     factor = host_factor(manifest.reference_host, manifest.host_probe_ns, server, undisturbed=undisturbed)
     return dataclasses.replace(options, host_factor=factor)
+
+
+def _of_profile(options: Options, cluster: Cluster, measured: Measured) -> float:
+    """Host times of a profile are those of its own hosts: on another type of node they go by the nodes' factors."""
+    if options.host_factor is not None or measured.node == cluster.node.id:
+        return 1.0 if options.host_factor is None else options.host_factor
+    before = host_factor(True, server=catalogue.node(measured.node).host_factor)
+    return round(host_factor(True, server=cluster.node.host_factor) / before, 3)
 
 
 def _whose(options: Options, cluster: Cluster) -> str:
@@ -266,6 +281,7 @@ def device_of(
         slowdown=slowdown,
         calls=options.calls,
         launch_latency_ns=options.launch_latency_ns,
+        power_w=gpu.power_w,
     )
 
 

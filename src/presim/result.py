@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 
 from presim.field_docs import doc
+from presim.figures.energy import Energy, PowerPart
+from presim.figures.every_rank import EveryRank, Straggler
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
@@ -23,7 +25,9 @@ __all__ = [
     "Connecting",
     "Coverage",
     "Draws",
+    "Energy",
     "Estimate",
+    "EveryRank",
     "Flops",
     "Held",
     "Job",
@@ -32,6 +36,7 @@ __all__ = [
     "MemoryTimeline",
     "Module",
     "Operator",
+    "PowerPart",
     "Provenance",
     "Rank",
     "ReadBack",
@@ -39,6 +44,7 @@ __all__ = [
     "Share",
     "Slice",
     "Steps",
+    "Straggler",
     "Throughput",
     "Time",
 ]
@@ -90,3 +96,7 @@ class Result(msgspec.Struct, frozen=True):
     not_modelled: Annotated[list[str], doc("What the figures leave out, as sentences.")]
     notes: Annotated[list[str], doc("What a reader should know, as sentences.")]
     draws: Annotated[Draws | None, doc("The step time over several draws of experts; null where one was made.")] = None
+    every_rank: Annotated[
+        EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
+    ] = None
+    energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None

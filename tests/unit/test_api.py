@@ -15,13 +15,24 @@ from presim.api import RunKeywords, SimulateKeywords
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
 from presim.errors import InputError
-from presim.options import EvaluationOptions, RunOptions
+from presim.options import RunOptions, SimulateOptions
 from presim.trace import store
 from presim.trace.schema import Trace
 from support import workloads
 
 # What a verb takes besides: what to run or read, and where the result goes.
-BESIDE = {"script", "args", "directory", "json_file", "perfetto", "memory_snapshot", "chakra", "html", "quiet"}
+BESIDE = {
+    "script",
+    "args",
+    "directory",
+    "json_file",
+    "perfetto",
+    "memory_snapshot",
+    "chakra",
+    "kineto",
+    "html",
+    "quiet",
+}
 OWN_NODE = """
 base = "hgx-h100"
 default_fabric = "ethernet-100"
@@ -41,7 +52,7 @@ def with_manifest(trace: Trace, **fields: Any) -> Trace:
 
 @pytest.mark.parametrize(
     ("keywords", "options", "command"),
-    [(SimulateKeywords, EvaluationOptions, simulate_command), (RunKeywords, RunOptions, run_command)],
+    [(SimulateKeywords, SimulateOptions, simulate_command), (RunKeywords, RunOptions, run_command)],
 )
 def test_an_option_is_one_for_functions_and_verbs(keywords: Any, options: Any, command: Any) -> None:
     """Keywords of the function, fields of the value and options of the verb have the same names."""
@@ -49,7 +60,7 @@ def test_an_option_is_one_for_functions_and_verbs(keywords: Any, options: Any, c
     assert keywords.__optional_keys__ == fields == {parameter.name for parameter in command.params} - BESIDE
 
 
-@pytest.mark.parametrize(("options", "command"), [(EvaluationOptions, simulate_command), (RunOptions, run_command)])
+@pytest.mark.parametrize(("options", "command"), [(SimulateOptions, simulate_command), (RunOptions, run_command)])
 def test_defaults_are_the_same_for_functions_and_verbs(options: Any, command: Any) -> None:
     parsed = copy.copy(command).make_context(None, ["x"]).params  # a copy, because click keeps what it finds
     assert options(**{name: value for name, value in parsed.items() if name not in BESIDE}) == options()

@@ -69,6 +69,8 @@ MAY_IMPORT = {
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     "passes": {"presim.graph", "presim.trace.dtypes"},
     "compose": {"presim.graph", "presim.passes", "presim.trace", "presim.hardware"},
+    # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
+    "launch": {"presim.compose.plan", "presim.compose.stages", "presim.graph.take", "presim.hardware"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
@@ -77,6 +79,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "saved_jobs",
+    "sources",
     "view",
     "explain",
     "changes",
@@ -95,6 +98,7 @@ CLIENTS = {
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
+    "presim.graph.compiled",
     "presim.graph.export",
     "presim.serving.engines.vllm_engine",
     "presim.capture.runner",

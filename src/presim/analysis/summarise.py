@@ -15,6 +15,7 @@ from presim.analysis.notes.provenance import Doubts, host_ns, provenance
 from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
 from presim.analysis.time.communicator_setup import connecting, connecting_note
+from presim.analysis.time.energy import energy
 from presim.analysis.time.flops import count_flops, utilisation
 from presim.analysis.time.modules import by_module
 from presim.analysis.time.operators import by_collective, by_family, by_operator
@@ -47,6 +48,7 @@ class Device:
     slowdown: float | None = None  # what it was divided by for what else the machine did; None: not known
     calls: CallCosts = NO_CALLS  # CPU time of library calls beyond what was captured
     launch_latency_ns: int = 0  # from the host's issue of a kernel to its start on an idle device
+    power_w: float = 0.0  # limit of one GPU; 0: not known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +135,7 @@ def summarise(
         policies=dict(sorted(trace.manifest.policies.items())),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=_notes(run, flops, memory, connected),
+        energy=energy(priced, parts, device.power_w) if step_time_s is not None else None,
     )
 
 

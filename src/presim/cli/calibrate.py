@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from presim.cli.serve import ENGINE, add_options
+from presim.cli.serve import ENGINE, add_options, plan_of
 
 
 @click.group("calibrate")
@@ -29,11 +29,10 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     from presim.hardware.choose import choose_cluster
     from presim.serving import calibrate
     from presim.serving.model import find
-    from presim.serving.plan import Plan
     from presim.serving.steps.times import build
 
     check_writable(out)
-    plan, shape = Plan(**options), find(model)
+    plan, shape = plan_of(options), find(model)
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
     found = calibrate.calibrate(engine, calibrate.read_result(result))

@@ -91,10 +91,19 @@ def _plan_options(function: Any) -> Any:
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--like", metavar="DIR", help="Compose what a saved capture ran, on its cluster, and compare both.")
+@click.option("--write", "folder", metavar="DIR", help="Write files that start the plan on each framework that can.")
 @click.option("--save", metavar="DIR", help="Keep the composed trace, for `presim simulate`.")
 @engine_options
 @output_options
-def command(model: str, plan_file: str | None, dtype: str, like: str | None, save: str | None, **options: Any) -> None:
+def command(
+    model: str,
+    plan_file: str | None,
+    dtype: str,
+    like: str | None,
+    save: str | None,
+    folder: str | None,
+    **options: Any,
+) -> None:
     """Predict training MODEL by a plan: nothing runs, a model's graph is changed by passes and priced.
 
     MODEL is a graph that `presim graph` wrote, or whatever that verb takes. The plan comes from options, or from a TOML
@@ -111,9 +120,13 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
     said = {name: options.pop(name) for name in fields if name in options}
     said = {name: value for name, value in said.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
+    if folder is not None:
+        _check_write(folder, like)
     if like is None:
         plan = read_plan(plan_file, said)
         outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
+        if folder is not None:
+            _write(model, plan, evaluated, folder)
         return
     evaluation, agreement = compose_like(model, like, said, evaluated, plan_file=plan_file, dtype=dtype, save=save)
     if outputs.json_file == "-":
@@ -126,6 +139,29 @@ def command(model: str, plan_file: str | None, dtype: str, like: str | None, sav
         from presim.report import agreement as report
 
         report.write(agreement)
+
+
+def _check_write(folder: str, like: str | None) -> None:
+    from pathlib import Path
+
+    from presim.errors import InputError
+    from presim.files import check_folder
+
+    if like is not None:
+        raise InputError("--write writes a plan, and --like composes what a capture ran: leave out one of the two")
+    check_folder(Path(folder))
+
+
+def _write(model: str, plan: Any, options: Any, folder: str) -> None:
+    """The launch files, and a line on standard error for each framework."""
+    from pathlib import Path
+
+    from presim.launch.written import write_for_model
+
+    names = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
+    cluster = {name: getattr(options, name) for name in names}
+    for line in write_for_model(model, plan, cluster, Path(folder)).lines():
+        click.echo(line, err=True)
 
 
 def _fields(plan: Any) -> Any:

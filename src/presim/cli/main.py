@@ -16,6 +16,7 @@ with early_interrupt.EarlyInterrupt():
 _BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
 VERBS = {
     "run": "Run a script on an emulated GPU and predict its performance on a cluster.",
+    "import": "Import a profile of a real run as a job, to replay it on this or other hardware.",
     "simulate": "Simulate a saved trace on the same or other hardware.",
     "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",

@@ -140,6 +140,9 @@ def output_options(function: _Function) -> _Function:
             named("--perfetto", help="Write the timeline for ui.perfetto.dev."),
             named("--memory-snapshot", help="Write the allocation history for pytorch.org/memory_viz."),
             click.option("--chakra", metavar="DIR", help="Write Chakra execution traces for ASTRA-sim."),
+            click.option(
+                "--kineto", metavar="DIR", help="Write a Chrome trace of each rank, as PyTorch's profiler does."
+            ),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
         )
     ):
@@ -156,6 +159,7 @@ class Outputs:
     perfetto: str | None = None
     memory_snapshot: str | None = None
     chakra: str | None = None
+    kineto: str | None = None
     quiet: bool = False
 
     @classmethod
@@ -175,8 +179,9 @@ class Outputs:
         paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
         named = [path for path in paths if path is not None and path != "-"]
         meant = [os.path.realpath(path) for path in named]
-        if self.chakra is not None:
-            check_folder(Path(self.chakra))
+        for folder in (self.chakra, self.kineto):
+            if folder is not None:
+                check_folder(Path(folder))
         for path in named:
             check_writable(path)
             if meant.count(os.path.realpath(path)) > 1:
@@ -196,6 +201,8 @@ class Outputs:
             memory_snapshot.write(evaluation.priced.trace, evaluation.timeline, self.memory_snapshot)
         if self.chakra:
             self._deliver_chakra(evaluation, self.chakra)
+        if self.kineto:
+            self._deliver_kineto(evaluation, self.kineto)
         if self.html:
             from presim.report import html
 
@@ -213,6 +220,14 @@ class Outputs:
 
         host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
         chakra.write(evaluation.ranks, host, evaluation.representatives, folder)
+
+    def _deliver_kineto(self, evaluation: Evaluation, folder: str) -> None:
+        from presim.engine.ops import host_ns
+        from presim.report import kineto
+
+        host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
+        speak, cluster = evaluation.representatives, evaluation.cluster
+        kineto.write(evaluation.ranks, evaluation.timelines, host, speak, cluster, folder)
 
     def _deliver_json(self, evaluation: Evaluation, path: str) -> None:
         from presim.report import json

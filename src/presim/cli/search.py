@@ -124,7 +124,14 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         write(answer, request.work)
     if outputs["folder"]:
         written.write(request, answer, outputs["folder"])
+        _say_launch(written.launch(request, answer.best_point, outputs["folder"]))
     return _code(answer)
+
+
+def _say_launch(found: Any) -> None:
+    if found is not None:
+        for line in found.lines():
+            click.echo(line, err=True)
 
 
 def _code(answer: Any) -> int:

@@ -10,9 +10,11 @@ import click
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.plan import Plan
     from presim.serving.workloads.workload import Workload
 
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
+_EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
     click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
     click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
@@ -21,9 +23,16 @@ ENGINE = (
     ),
     click.option("--ep", is_flag=True, help="Experts whole on their ranks, instead of cut."),
     click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Type of the weights."),
-    click.option("--expert-weights", type=_WEIGHTS, help="Type of experts' weights; default: as --weights."),
+    click.option("--expert-weights", type=_EXPERTS, help="Type of experts' weights; default: as --weights."),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
+    ),
+    click.option(
+        "--kernels",
+        type=click.Choice(("vllm", "sglang", "trtllm")),
+        default="vllm",
+        show_default=True,
+        help="Whose kernels compute the experts.",
     ),
     click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="As vLLM's."),
     click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="As vLLM's."),
@@ -32,6 +41,12 @@ ENGINE = (
     ),
     click.option("--max-model-len", type=click.IntRange(1), help="As vLLM's; default: the model's."),
     click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
+    click.option(
+        "--scheduler-recv-interval",
+        type=click.IntRange(1),
+        default=1,
+        help="SGLang's: steps between looks.",
+    ),
     click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="As vLLM's."
@@ -40,6 +55,18 @@ ENGINE = (
         "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
     ),
     click.option("--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As vLLM's."),
+    click.option(
+        "--speculative",
+        type=click.Choice(("mtp", "eagle", "draft", "ngram")),
+        help="Draft tokens: by the model's own module, an EAGLE head, a smaller model, or from the text.",
+    ),
+    click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="For each decode."),
+    click.option(
+        "--acceptance",
+        type=click.FloatRange(0, 1),
+        help="Probability that a drafted token is accepted; default: mtp 0.85, eagle and draft 0.7, ngram 0.3.",
+    ),
+    click.option("--draft-model", metavar="MODEL", help="Of --speculative draft."),
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="No CUDA graphs."),
 )
 _LOAD = (
@@ -80,6 +107,8 @@ _FLEET = (
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="What `presim calibrate` found."),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
+    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
+    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
     click.option(
         "--slo-percentile", type=click.FloatRange(0, 100), default=99.0, show_default=True, help="That keeps it."
     ),
@@ -126,6 +155,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     """
     from presim.errors import ExitCode
     from presim.serving.answer import metrics, record
+    from presim.serving.answer.cost import Prices
     from presim.serving.deployments.deployment import predict
 
     outputs = {
@@ -134,6 +164,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
+    prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
     deployment = _deployment(model, gpu, node, fabric, options)
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"])
@@ -144,17 +175,17 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     if outputs["html"]:
         from presim.serving.answer import page
 
-        page.write(prediction, outputs["html"])
+        page.write(prediction, outputs["html"], prices)
     if outputs["perfetto"]:
         from presim.serving.answer import timeline
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        deliver(record.encode(prediction, each=outputs["detailed"]), outputs["json_file"])
+        deliver(record.encode(prediction, each=outputs["detailed"], prices=prices), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
         from rich.console import Console
 
-        Console(highlight=False).print(record.screen(prediction))
+        Console(highlight=False).print(record.screen(prediction, prices))
     return int(ExitCode.STANDS)
 
 
@@ -215,13 +246,11 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     from presim.hardware.choose import choose_cluster
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
-    from presim.serving.plan import Plan
     from presim.serving.steps import overheads
     from presim.serving.steps.times import build
 
-    fields = {field.name for field in dataclasses.fields(Plan)}
-    plan = Plan(**{name: options.pop(name) for name in list(options) if name in fields})
     shape = find(model)
+    plan = plan_of(options)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
@@ -232,6 +261,22 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     first = options["prefill_replicas"]
     prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
     return Deployment(engine(plan), options["replicas"], options["router"], prefill, first)
+
+
+def plan_of(options: dict[str, Any]) -> Plan:
+    """Take what `ENGINE` gives out of options, as a plan."""
+    import dataclasses
+
+    from presim.serving.drafting import drafting_of
+    from presim.serving.model import find
+    from presim.serving.plan import Plan
+
+    fields = {field.name for field in dataclasses.fields(Plan)}
+    said = {name: options.pop(name) for name in list(options) if name in fields}
+    method, tokens, likely, name = (
+        options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
+    )
+    return Plan(**said, drafting=drafting_of(method, tokens, likely, find(name) if name else None))
 
 
 def _workload(options: dict[str, Any]) -> Workload:

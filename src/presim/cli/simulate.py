@@ -14,6 +14,29 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @cluster_options
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to report on. Default: the lowest.")
 @engine_options
+@click.option(
+    "--ranks-simulated",
+    type=click.Choice(["auto", "all"]),
+    default="auto",
+    show_default=True,
+    help="auto: the ranks that differ; all: every rank of the world by itself.",
+)
+@click.option(
+    "--jitter",
+    multiple=True,
+    metavar="NAME=X",
+    help="Let the times of hosts, gpus or links vary between ranks by a relative standard deviation, e.g. "
+    "hosts=0.02,links=0.05; simulates every rank. Repeatable.",
+)
+@click.option(
+    "--jitter-draws",
+    type=click.IntRange(1),
+    default=8,
+    metavar="N",
+    show_default=True,
+    help="How often jitter is drawn.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="Seed of the draws.")
 @output_options
 def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.
@@ -21,11 +44,11 @@ def command(directory: str, **options: Any) -> int:
     Without options the cluster is the one of the capture. Another GPU, or the same number of GPUs on other nodes, needs
     no new capture. Another number of GPUs does, because message sizes depend on it.
     """
-    from presim.options import EvaluationOptions
+    from presim.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved
 
     outputs = Outputs.taken(options)
     outputs.check(directory)
-    evaluation = evaluate_saved(directory, EvaluationOptions(**options))
+    evaluation = evaluate_saved(directory, SimulateOptions(**options))
     outputs.deliver(evaluation)
     return exit_code(evaluation.result)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 
 @click.command("view")
-@click.argument("jobs", nargs=-1, required=True, metavar="DIR...")
+@click.argument("names", nargs=-1, required=True, metavar="DIR|RESULT.json...")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
-def command(jobs: tuple[str, ...], port: int, opens: bool) -> None:
-    """Show saved jobs in the browser: timelines of all ranks, memory, communication, roofline; two jobs compared.
+def command(names: tuple[str, ...], port: int, opens: bool) -> None:
+    """Show saved jobs, searches and served loads in the browser.
 
-    Each DIR is what `presim run --save` or `presim compose --save` made. The page needs no network. The server listens
-    on this machine only and ends with Ctrl-C.
+    A DIR is what `presim run --save` or `presim compose --save` made: timelines of all ranks, memory, communication,
+    power, roofline; two jobs are compared. A RESULT.json is what `presim search` or `presim serve` wrote with --json.
+    The page needs no network. The server listens on this machine only and ends with Ctrl-C.
     """
     try:
         from presim.view.server import HOSTS, application, bound, serve
@@ -24,7 +27,11 @@ def command(jobs: tuple[str, ...], port: int, opens: bool) -> None:
     from presim.options import EvaluationOptions
     from presim.saved_jobs import compare_jobs
     from presim.verbs.simulate import evaluate_saved
+    from presim.view.opened import open_result
     from presim.view.panes import Shown
+
+    results = [open_result(Path(name)) for name in names if Path(name).is_file()]
+    jobs = [name for name in names if not Path(name).is_file()]
 
     shown = [Shown(job, evaluate_saved(job, EvaluationOptions())) for job in jobs]
 
@@ -35,9 +42,9 @@ def command(jobs: tuple[str, ...], port: int, opens: bool) -> None:
 
     with bound(port) as listening:
         address = f"http://{HOSTS[1]}:{listening.getsockname()[1]}/"
-        click.echo(f"{len(jobs)} job{'s' if len(jobs) > 1 else ''} at {address} (Ctrl-C ends)")
+        click.echo(f"{', '.join(names)} at {address} (Ctrl-C ends)")
         if opens:
             import webbrowser
 
             webbrowser.open(address)
-        serve(application(shown, compare if len(jobs) > 1 else None), listening)
+        serve(application(shown, compare if len(jobs) > 1 else None, results), listening)

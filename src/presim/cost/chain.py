@@ -117,6 +117,10 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     chain = chain or Chain.default(cluster, nccl, prices)
     said = notes(cluster.gpu, prices)
     answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
+    if trace.manifest.measured is not None:
+        from presim.cost.profiled import as_measured
+
+        return as_measured(trace, cluster, chain, answers, uncovered)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
     of_network = _of_network(trace.signatures, answers) if cluster.network else ()

@@ -61,6 +61,8 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     trace = priced.trace
     columns = trace.columns
     all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
+    if trace.manifest.measured is not None:  # kernels that ran side by side in a profile do so again: none is exclusive
+        all_codes = np.where(all_codes == loop.RUN, loop.MEET, all_codes)
     entries = np.flatnonzero(all_codes != _NO_OP)
     code = all_codes[entries]
     streams, slot = _slots(columns["stream"][entries].astype(np.int64))
@@ -85,7 +87,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
         host_ns=np.diff(host_cum_ns[entries], prepend=0),
         slot=slot,
         following=following,
-        duration=_shared(trace, signature, duration, following, joins),
+        duration=duration if trace.manifest.measured else _shared(trace, signature, duration, following, joins),
         resource=resources[signature],
         target=_targets(code, serial),
         joins=joins,

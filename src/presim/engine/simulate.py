@@ -44,12 +44,7 @@ def simulate_job(
     PRESIM_ENGINE says. Raises `HangError` where ranks wait for each other for ever.
     """
     program = build_program(priced, options or Options(), representatives)
-    state = initial_state(program)
-    if _is_compiled(compiled, len(state["issue"])):
-        compiled_run()(_record(loop.Program, program.columns), _record(loop.State, state))
-    else:
-        state = _interpret(program, state)
-    _raise_if_stuck(program, state)
+    state = run_program(program, compiled=compiled)
     state["crowded"] = np.where(state["lead"] >= 0, state["crowded"][state["lead"]], 0)  # of each of those that met
     first = program.first
     names = ("issue", "start", "end", "alone", "crowded")
@@ -57,6 +52,21 @@ def simulate_job(
         rank.trace.manifest.rank: timeline(rank, *(state[name][first[index] : first[index + 1]] for name in names))
         for index, rank in enumerate(program.ranks)
     }
+
+
+def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[str, Ints]:
+    """The columns of `loop.State` once all has happened; ``compiled`` as in `simulate_job`.
+
+    Raises:
+        HangError: ranks wait for each other for ever.
+    """
+    state = initial_state(program)
+    if _is_compiled(compiled, len(state["issue"])):
+        compiled_run()(_record(loop.Program, program.columns), _record(loop.State, state))
+    else:
+        state = _interpret(program, state)
+    _raise_if_stuck(program, state)
+    return state
 
 
 class _Rent:

@@ -116,8 +116,8 @@ def unsourced(part: Sourced) -> list[str]:
 def _inside(key: Key, value: Any, where: str) -> Any:
     if not key.figure or isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
-    if not math.isfinite(value):
-        raise InputError(f"{where}: {key.key} = {value} is not finite; give a number.")
+    if not math.isfinite(value * key.scale):
+        raise InputError(f"{where}: {key.key} = {value} is no size that exists; give a number.")
     scaled = value * key.scale
     if not isinstance(key.scale, int):
         return float(scaled)

@@ -157,3 +157,15 @@ def origins(result: Result) -> str:
         return ""
     shares = result.provenance.by_origin
     return ", ".join(f"{percent(share.share)} {share.name} ±{share.uncertainty * 100:.0f}%" for share in shares)
+
+
+def energy(result: Result) -> str:
+    """What a step draws, in one line; empty where it is not known."""
+    if result.energy is None:
+        return ""
+    found = result.energy
+    low, high = (three_digits(joules) for joules in (found.joules_low, found.joules_high))
+    return (
+        f"energy of a step about {three_digits(found.joules)} J a GPU ({low} to {high}), "
+        f"{found.watts:.0f} of {found.limit_watts:.0f} W on average"
+    )

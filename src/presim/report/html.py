@@ -54,6 +54,7 @@ def _shown(result: Result) -> dict[str, Any]:
         "modules": _modules(result) if known else [],
         "collectives": result.collectives[:_ROWS] if known else [],
         "origins": content.origins(result),
+        "energy": content.energy(result),
     }
 
 

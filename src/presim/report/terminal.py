@@ -90,8 +90,7 @@ def _confidence(result: Result) -> RenderableType:
     table = Table.grid(padding=(0, 1, 0, 0))
     for sentence in sentences:
         table.add_row(Text("-", "dim"), Text(sentence, "dim"))
-    origins = content.origins(result)
-    lines: list[RenderableType] = [Text(origins)] if origins else []
+    lines: list[RenderableType] = [Text(line) for line in (content.origins(result), content.energy(result)) if line]
     return _indent(Group(*lines, table))
 
 

@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from presim.errors import InputError
 
@@ -20,6 +20,9 @@ _NOT_READ = {  # parts of models of which no step is composed
     "index_topk": "sparse attention by an indexer",
     "vision_config": "a vision encoder",
 }
+
+
+Checkpoint = Literal["bf16", "fp8", "fp8-block", "mxfp4"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Model:
     window: int = 0  # tokens that every second layer sees; 0: all see all
     experts: Experts | None = None
     latent: Latent | None = None
+    whole_norms: bool = False  # queries and keys are normalised over all heads, for which ranks add their sums up
+    checkpoint: Checkpoint = "bf16"  # types that its own checkpoint holds
     not_modelled: tuple[str, ...] = ()
 
     @property
@@ -175,8 +180,18 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         window=number("sliding_window", default=0) if alternates else 0,
         experts=_experts(text, number),
         latent=latent,
+        whole_norms=text.get("qk_norm_type") == "per_layer",
+        checkpoint=_checkpoint(text.get("quantization_config") or config.get("quantization_config") or {}),
         not_modelled=tuple(f"{said} of {name}" for key, said in _NOT_READ.items() if text.get(key) or config.get(key)),
     )
+
+
+def _checkpoint(quantization: Mapping[str, Any]) -> Checkpoint:
+    """Types of the weights; mxfp4 is of experts alone. What is quantised otherwise counts as 16 bits."""
+    method = quantization.get("quant_method")
+    if method == "fp8":
+        return "fp8-block" if quantization.get("weight_block_size") else "fp8"
+    return "mxfp4" if method == "mxfp4" else "bf16"
 
 
 def _experts(text: Mapping[str, Any], number: Any) -> Experts | None:

@@ -6,15 +6,18 @@ import dataclasses
 from typing import Literal
 
 from presim.errors import InputError
+from presim.serving.drafting import Drafting
 from presim.serving.model import Model
 
-Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "int4"]
+Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
+Kernels = Literal["vllm", "sglang", "trtllm"]
 Cache = Literal["bf16", "fp8"]
 DTYPES: dict[str, str] = {
     "bf16": "bfloat16",
     "fp8": "float8_e4m3fn",
     "fp8-block": "float8_e4m3fn",
     "fp4": "float4_e2m1fn_x2",
+    "mxfp4": "bfloat16",  # of experts alone (gpt-oss); their price is not by this type
     "int4": "bfloat16",  # products in 16 bits of weights that are unpacked on the way
 }
 WEIGHT_BYTES: dict[str, float] = {
@@ -22,6 +25,7 @@ WEIGHT_BYTES: dict[str, float] = {
     "fp8": 1.0,
     "fp8-block": 1.0 + 4 / 16384,
     "fp4": 0.5 + 1 / 16,
+    "mxfp4": 0.5 + 1 / 32,
     "int4": 0.5 + 2 / 128,
 }
 
@@ -47,6 +51,9 @@ class Plan:
     policy: Literal["fcfs", "priority"] = "fcfs"
     cuda_graphs: bool = True
     num_gpu_blocks: int | None = None  # instead of what the memory allows
+    scheduler_recv_interval: int = 1  # SGLang's; vLLM looks at what arrived before each step
+    drafting: Drafting | None = None  # speculative decoding
+    kernels: Kernels = "vllm"  # whose kernels compute the experts
 
     @property
     def gpus(self) -> int:
@@ -70,6 +77,8 @@ class Plan:
             raise InputError(
                 f"{model.name} has no experts that {self.dp} ranks could share: use --replicas instead of --dp"
             )
+        if self.weights == "mxfp4":
+            raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
         if not 0 < self.gpu_memory_utilization <= 1:
             raise InputError(f"--gpu-memory-utilization {self.gpu_memory_utilization} is no part of 1; correct it")
 
@@ -81,12 +90,15 @@ class Plan:
         parts += [f"DP{self.dp}"] if self.dp > 1 else []
         parts += ["EP"] if self.ep else []
         types = self.weights if self.expert_weights in (None, self.weights) else f"{self.weights}+{self.expert_weights}"
-        return " ".join([*parts, types, *([f"KV {self.cache}"] if self.cache != "bf16" else [])])
+        cache = [f"KV {self.cache}"] if self.cache != "bf16" else []
+        drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
+        return " ".join([*parts, types, *cache, *drafted])
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
     """Token counts that vLLM captures CUDA graphs of (vLLM 0.33, config/vllm.py); a step is padded to the next."""
     if not plan.cuda_graphs:
         return ()
-    most = min(2 * plan.max_num_seqs, 1024 if blackwell else 512)
+    each = 1 + (plan.drafting.tokens if plan.drafting else 0)
+    most = min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)

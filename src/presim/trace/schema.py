@@ -119,6 +119,24 @@ class ClusterTables(msgspec.Struct, frozen=True):
     collectives: dict[str, Any] = {}
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """What a profiler measured of a trace's work, and on what hardware (ids in the catalogue)."""
+
+    durations_ns: tuple[int, ...]  # by index into the trace's signatures
+    gpu: str
+    node: str
+    fabric: str
+    nodes: int
+    gpus_per_node: int
+    source: str  # the file, and the step in it
+    step_ns: int = 0  # how long the step took there; 0: not known
+
+    @property
+    def world_size(self) -> int:
+        """Number of GPUs it was measured on."""
+        return self.nodes * self.gpus_per_node
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a trace needs to be understood without the machine that made it."""
 
@@ -150,6 +168,7 @@ class Manifest(msgspec.Struct, frozen=True):
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
     cluster_tables: ClusterTables = ClusterTables()
+    measured: Measured | None = None  # of an imported profile: its work is priced by this (presim.cost.profiled)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from presim.errors import InputError
 from presim.figures.training import SCHEMA_VERSION, Assumption, Projection, Spread
 from presim.hardware import Gpu
+from presim.hardware.power import shares
 from presim.result import Result
 from presim.training.closed_form import best_interval, daly_interval, expected_s, young_interval
 from presim.training.reliability import known
@@ -57,10 +58,11 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
     mean = {name: sum(_parts(run)[name] for run in runs) / len(runs) / _DAY for name in _parts(runs[0])}
     total_days = [run.total_s / _DAY for run in runs]
     days = _spread(total_days)
-    hours, power = result.job.world_size * days.mean * 24, known().power
-    watts = gpu.power_w * result.job.world_size
+    hours = result.job.world_size * days.mean * 24
+    watts = _watts(result, gpu)
     spare_gpus = (request.spares or 0) * result.job.gpus_per_node
-    price, kwh_price, energy = request.price_per_gpu_hour, request.price_per_kwh, watts * days.mean * 24 / 1e6
+    price, kwh_price = request.price_per_gpu_hour, request.price_per_kwh
+    low, energy, high = (each * hours / 1e6 for each in watts)
     return Projection(
         schema_version=SCHEMA_VERSION,
         script=result.job.script,
@@ -85,13 +87,29 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
         curve=facts.curve(job),
         gpu_hours=hours,
         money=None if price is None else price * hours * (1 + spare_gpus / result.job.world_size),
-        energy_MWh=energy * power.node_over_gpus,
-        energy_low_MWh=energy * power.low,
-        energy_high_MWh=energy * power.high,
-        energy_money=None if kwh_price is None else energy * power.node_over_gpus * 1e3 * kwh_price,
+        energy_MWh=energy,
+        energy_low_MWh=low,
+        energy_high_MWh=high,
+        energy_money=None if kwh_price is None else energy * 1e3 * kwh_price,
         assumptions=facts.assumptions(job, gpu),
         not_modelled=_NOT_MODELLED,
     )
+
+
+def _watts(result: Result, gpu: Gpu) -> tuple[float, float, float]:
+    """Power of a node for each of its GPUs: the lowest, the likeliest, the highest.
+
+    The lowest is that of the GPUs alone. A result that holds no energy is taken for one of compute-bound kernels.
+    """
+    node, compute = shares()["node"], shares()["compute"]
+    found, limit = result.energy, gpu.power_w
+    if found is None:
+        low, middle, high = (share * limit for share in (compute.low, compute.share, compute.high))
+    else:
+        low, middle, high = (
+            found.watts * part / found.joules for part in (found.joules_low, found.joules, found.joules_high)
+        )
+    return low + node.low * limit, middle + node.share * limit, high + node.high * limit
 
 
 _NOT_MODELLED = [
@@ -242,7 +260,7 @@ class _Facts:
             ("time between failures", f"{three_digits(self.mtbf_s / _HOUR)} h", f"{report.text} ({report.source})"),
             ("checkpoint", f"{self.checkpoint_s:.3g} s", f"{by_state}; {storage}; training stands still for it"),
             ("restart", f"{self.restart_s:g} s", "a default: detection, new processes, loading, warm-up"),
-            ("power", f"{gpu.power_w:g} W a GPU x {known().power.node_over_gpus}", known().power.source),
+            ("power", f"{_watts(self.result, gpu)[1]:.0f} W of node a GPU", shares()["node"].source),
         ]
         said = {
             "time between failures": request.mtbf_hours,

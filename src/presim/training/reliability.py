@@ -36,21 +36,11 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node draws in training over what its GPUs may draw, with a range."""
-
-    node_over_gpus: float
-    low: float
-    high: float
-    source: str
-
-
 class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known."""
 
     report: tuple[Report, ...]
     hardware: Hardware
-    power: Power
 
     def named(self, name: str) -> Report:
         """A report by its name.

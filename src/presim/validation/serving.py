@@ -21,16 +21,18 @@ from presim.errors import InputError, PresimError
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer import metrics
+from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
-from presim.serving.model import find
-from presim.serving.plan import Plan, Weights
+from presim.serving.model import Model, find
+from presim.serving.plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 
 # Requests of a run, as InferenceMAX's scripts send them: ten for each in flight (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
 _RANGE = 0.8
+_PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
 _LONGER = 1.0  # room in the model's length beside isl + osl
 _WEIGHTS: dict[str, Weights] = {
     "": "bf16",
@@ -41,6 +43,8 @@ _WEIGHTS: dict[str, Weights] = {
     "fp4": "fp4",
     "nvfp4": "fp4",
 }
+_HOST = 8  # GPUs of one host
+_KERNELS: dict[str, Kernels] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "nim": "trtllm"}
 FIGURES = {
     "ttft": ("ttft_mean_ms", "ttft_median_ms"),
     "tpot": ("tpot_mean_ms", "tpot_median_ms"),
@@ -85,12 +89,14 @@ def predict_row(row: Row) -> dict[str, float]:
     )
     kind = "mean" if row.get("ttft_mean_ms") or row.get("tpot_mean_ms") else "median"
     width = min(1.2816 * deployment.engine.uncertainty, 0.9)
+    middle, low, high = (
+        metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign))) for sign in (0, -1, 1)
+    )
+    ends = intervals(middle, low, high, calibrated=False)
     found: dict[str, float] = {}
-    for end, sign in (("", 0), ("_low", -1), ("_high", 1)):
-        figures = metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign)))
-        found[f"predicted_ttft{end}"] = figures[f"{kind}_ttft_ms"]
-        found[f"predicted_tpot{end}"] = figures[f"{kind}_tpot_ms"]
-        found[f"predicted_throughput{end}"] = figures["output_throughput"]
+    for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
+        found[f"predicted_{name}"] = middle[key]
+        found[f"predicted_{name}_low"], found[f"predicted_{name}_high"] = ends[key]
     return found
 
 
@@ -117,8 +123,18 @@ def _load(row: Row) -> tuple[int, int, int, int]:
 
 
 def _lengths(row: Row, tokens: int) -> Lengths:
-    """InferenceMAX draws lengths between 0.8 of the nominal and it (--random-range-ratio 0.8)."""
+    """InferenceMAX draws lengths between 0.8 of the nominal and it (--random-range-ratio 0.8).
+
+    Other clients with requests in flight are taken to do so: with all lengths the same, requests would stay in step
+    with each other for good, and published TPOT says that they do not.
+    """
     return Lengths(tokens, lowest=_RANGE if _number(row, "concurrency") else 1.0)
+
+
+def _of_inferencemax(row: Row) -> bool:
+    """Rows of its database's dumps name the day of the dump; the lengths are its three pairs."""
+    dump = re.search(r"(db-dump/|source_file=)20\d\d-\d\d-\d\d", row.get("note", ""))
+    return dump is not None and (_number(row, "isl"), _number(row, "osl")) in _PAIRS
 
 
 def gpu_word(row: Row) -> str:
@@ -144,20 +160,41 @@ _GPUS = (
 )
 
 
-def _weights(row: Row) -> tuple[Weights, Weights]:
-    """Of the products and of the experts. DeepSeek's NVFP4 checkpoints keep attention in 16 bits."""
+def _weights(row: Row, model: Model) -> tuple[Weights, Weights]:
+    """Of the products and of the experts, by the row and by what the model's own checkpoint holds."""
     said = (row.get("gemm_quant") or row.get("precision") or "").lower(), (row.get("moe_quant") or "").lower()
     plain = _WEIGHTS.get(said[0])
     if plain is None:
         raise InputError(f"presim serves no weights of type {said[0]!r}; there are bf16, fp8, fp4")
     experts = _WEIGHTS.get(said[1], plain) if said[1] else plain
+    if model.checkpoint == "mxfp4":
+        return "bf16", "mxfp4"
+    if plain == "fp8" and model.checkpoint == "fp8-block":
+        return "fp8-block", "fp8-block"
     return plain, experts
 
 
+def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
+    """Tensor-parallel ranks, data-parallel ranks, whether experts are whole on their ranks.
+
+    InferenceMAX gives GPUs (`tp`), `ep` and whether attention is data-parallel. Tables made of it multiply: 8 GPUs with
+    ep 8 read as tp 64. One engine of a host has no more GPUs than the host, so what is counted twice is taken out.
+    """
+    tp, dp = max(_number(row, f"{prefix}tp", 1), 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
+    ep = _number(row, f"{prefix}moe_ep", 1)
+    if _of_inferencemax(row) and not prefix:
+        if tp == dp > 1:
+            tp = 1
+        elif dp > _HOST and ep > 1:
+            dp //= ep
+        elif tp > _HOST and ep > 1:
+            tp //= ep
+    return tp, dp, ep > 1
+
+
 def _plan(row: Row, prefix: str, most: int) -> Plan:
-    plain, experts = _weights(row)
-    tp, dp = _number(row, f"{prefix}tp", 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
-    ep = _number(row, f"{prefix}moe_ep", 1) > 1
+    plain, experts = _weights(row, find(row["model"]))
+    tp, dp, ep = _factors(row, prefix)
     each = -(-most // dp)
     return Plan(
         tp=tp,
@@ -171,7 +208,17 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
         max_num_batched_tokens=8192,
         max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
         gpu_memory_utilization=0.9,
+        scheduler_recv_interval=_recv_interval(row),
+        kernels=_KERNELS.get(row.get("framework", "").lower(), "vllm"),
     )
+
+
+def _recv_interval(row: Row) -> int:
+    """What InferenceMAX's scripts tell SGLang on Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
+    if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
+        return 1
+    small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
+    return 10 if small else 30
 
 
 def _keeps_fp8(row: Row) -> bool:

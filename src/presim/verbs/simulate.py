@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from presim.options import EvaluationOptions
+from presim.options import EvaluationOptions, SimulateOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import changes_asked, cluster_of_captured, engine_options
 
@@ -28,7 +28,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     changes = changes_asked(options)
     target = cluster_of_captured(captured, options)
     traces, stands_for, scaled = _at_size(job, target.world_size)
-    return evaluate(
+    found = evaluate(
         traces,
         target,
         engine_options(options),
@@ -39,6 +39,11 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         prices=options.price_folders,
         changes=changes,
     )
+    if not isinstance(options, SimulateOptions):
+        return found
+    from presim.verbs.every_rank import with_every_rank
+
+    return with_every_rank(found, changes.cluster(target), options)
 
 
 def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:

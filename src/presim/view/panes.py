@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from presim.analysis.time.energy import power_over_time
 from presim.analysis.time.flops import executed_flops
 from presim.analysis.time.steps import find_steps
 from presim.errors import InputError
@@ -21,6 +22,7 @@ from presim.trace.signatures import Attention, Collective, Gemm, Signature, fami
 from presim.view.tracks import KINDS, Track, tracks
 
 _MOST_RANKS = 32  # in one answer
+_POWER_POINTS = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,23 @@ def communication(shown: Shown) -> dict[str, Any]:
     return {
         "collectives": [msgspec.to_builtins(one) for one in shown.evaluation.result.collectives],
         "messages": [[*pair, size] for pair, size in sorted(pairs.items())],
+    }
+
+
+def power(shown: Shown) -> dict[str, Any]:
+    """Power of the reported rank's GPU over the step, and its energy by class of work; empty where it is not known."""
+    found = shown.evaluation.result.energy
+    if found is None:
+        return {"energy": None, "time_s": [], "watts": []}
+    step = find_steps(shown.evaluation.priced.trace, shown.evaluation.timeline).steady
+    ends, watts = power_over_time(
+        shown.evaluation.priced, shown.evaluation.timeline, step, found.limit_watts, _POWER_POINTS
+    )
+    return {
+        "energy": msgspec.to_builtins(found),
+        "sentence": content.energy(shown.evaluation.result),
+        "time_s": ((ends - step.start_ns) / 1e9).tolist(),
+        "watts": watts.tolist(),
     }
 
 

@@ -20,6 +20,8 @@ from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
 from presim.view import panes
+from presim.view.opened import Opened
+from presim.view.overview import overview
 from presim.view.panes import Shown
 
 _STATIC = Path(__file__).with_name("static")
@@ -30,6 +32,7 @@ _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
     "summary": panes.summary,
     "memory": panes.memory,
     "communication": panes.communication,
+    "power": panes.power,
     "roofline": panes.roofline,
 }
 
@@ -48,8 +51,13 @@ class _SameOrigin(BaseHTTPMiddleware):
         return response
 
 
-def application(jobs: Sequence[Shown], compare: Callable[[], bytes] | None = None) -> Starlette:
-    """The application for some jobs; ``compare``: the comparison of the first with the others, as JSON."""
+def application(
+    jobs: Sequence[Shown], compare: Callable[[], bytes] | None = None, results: Sequence[Opened] = ()
+) -> Starlette:
+    """The application for some jobs and results of searches and serving.
+
+    ``compare``: the comparison of the first job with the others, as JSON.
+    """
 
     def chosen(request: Request) -> Shown:
         number = int(request.path_params["job"])
@@ -61,7 +69,18 @@ def application(jobs: Sequence[Shown], compare: Callable[[], bytes] | None = Non
         return FileResponse(_STATIC / "index.html")
 
     def listing(request: Request) -> Response:
-        return _json({"jobs": [job.label for job in jobs], "compared": compare is not None})
+        shown = [{"label": result.label, "kind": result.kind} for result in results]
+        return _json({"jobs": [job.label for job in jobs], "compared": compare is not None, "results": shown})
+
+    def result(request: Request) -> Response:
+        number = int(request.path_params["result"])
+        if number >= len(results):
+            raise InputError(f"there are {len(results)} results, numbered from 0; {number} is none")
+        return _json(results[number].content)
+
+    def at_a_glance(request: Request) -> Response:
+        pixels = min(_whole(request.query_params.get("pixels", "1200"), "pixels"), _MOST_PIXELS)
+        return _json(overview(chosen(request), max(pixels, 1)))
 
     def pane(request: Request) -> Response:
         made = _PANES.get(request.path_params["pane"])
@@ -86,7 +105,9 @@ def application(jobs: Sequence[Shown], compare: Callable[[], bytes] | None = Non
             Route("/", index),
             Route("/api/jobs", listing),
             Route("/api/comparison", comparison),
+            Route("/api/results/{result:int}", result),
             Route("/api/jobs/{job:int}/timeline", timeline),
+            Route("/api/jobs/{job:int}/overview", at_a_glance),
             Route("/api/jobs/{job:int}/{pane}", pane),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],

@@ -50,7 +50,8 @@ class Track:
         if last - first <= MOST_BOXES:
             return {"name": self.name, "boxes": self._boxes(first, last)}
         edges = np.linspace(from_ns, to_ns, pixels + 1)
-        return {"name": self.name, "shares": self._shares(edges)}
+        shares = np.clip(np.rint(self.shares(edges) * 100), 0, 100)
+        return {"name": self.name, "shares": [[float(value) for value in pixel] for pixel in shares]}
 
     def _boxes(self, first: int, last: int) -> list[list[Any]]:
         rows = zip(
@@ -61,13 +62,11 @@ class Track:
             for start, end, kind, label, module in rows
         ]
 
-    def _shares(self, edges: NDArray[np.float64]) -> list[list[float]]:
-        """For each pixel the share of its time that each kind takes, in hundredths."""
+    def shares(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[interval, kind] the share of each interval between ``edges`` that a kind of work takes."""
         width = np.maximum(np.diff(edges), 1e-9)
-        shares = [
-            np.rint(np.diff(self._spent(self.busy_of[kind], kind, edges)) / width * 100) for kind in range(len(KINDS))
-        ]
-        return [[float(value) for value in pixel] for pixel in np.clip(np.array(shares), 0, 100).T]
+        spent = [np.diff(self._spent(self.busy_of[kind], kind, edges)) / width for kind in range(len(KINDS))]
+        return np.array(spent).T
 
     def _spent(self, busy: Ints, kind: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """Time spent on a kind up to each moment."""

@@ -70,7 +70,9 @@ def test_money_counts_spare_nodes_and_energy_is_bounded(result: Result) -> None:
     free, spared = projected(big, price_per_gpu_hour=2.0), projected(big, price_per_gpu_hour=2.0, spares=128)
     assert free.money == pytest.approx(2.0 * free.gpu_hours)
     assert spared.money == pytest.approx(2.0 * 2 * spared.gpu_hours)
-    assert free.energy_low_MWh == pytest.approx(700e-6 * free.gpu_hours)
+    assert result.energy is not None
+    low_watts = result.energy.watts * result.energy.joules_low / result.energy.joules
+    assert free.energy_low_MWh == pytest.approx(low_watts / 1e6 * free.gpu_hours)
     assert free.energy_low_MWh < free.energy_MWh < free.energy_high_MWh
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from presim.cli import main
+from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.trace.schema import Kind
+from presim.view.opened import Opened, open_result
 from presim.view.panes import Shown
 from presim.view.server import application
 from presim.view.tracks import KINDS, MOST_BOXES
@@ -24,7 +29,8 @@ def shown() -> Shown:
 
 @pytest.fixture(scope="module")
 def client(shown: Shown) -> TestClient:
-    return TestClient(application([shown, shown], lambda: b'{"results": []}'), base_url="http://localhost:8123")
+    app = application([shown, shown], lambda: b'{"results": []}', [Opened("s.json", "serving", {"figures": {}})])
+    return TestClient(app, base_url="http://localhost:8123")
 
 
 def test_the_summary_has_the_figures_of_the_report(client: TestClient, shown: Shown) -> None:
@@ -59,8 +65,8 @@ def test_shares_of_pixels_add_up_to_the_boxes(shown: Shown) -> None:
     first, last = shown.span_ns
     for track in shown.tracks[0]:
         edges = np.linspace(first, last, 301)
-        shares = np.array(track._shares(edges))
-        spent = shares.sum(axis=0) / 100 * (last - first) / 300
+        shares = np.array(track.shares(edges))
+        spent = shares.sum(axis=0) * (last - first) / 300
         inside = np.clip(track.end, first, last) - np.clip(track.start, first, last)
         expected = [inside[track.kind == kind].sum() for kind in range(len(KINDS))]
         assert spent == pytest.approx(expected, abs=(last - first) * 0.006)
@@ -83,7 +89,10 @@ def test_collectives_are_those_of_the_result(client: TestClient, shown: Shown) -
     ("path", "sentence"),
     [
         ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0; 7 is none"),
-        ("/api/jobs/0/nothing", "there is no pane 'nothing'; there are summary, memory, communication, roofline"),
+        (
+            "/api/jobs/0/nothing",
+            "there is no pane 'nothing'; there are summary, memory, communication, power, roofline",
+        ),
         ("/api/jobs/0/timeline?ranks=9", "rank 9 was not simulated; there are [0]"),
         ("/api/jobs/0/timeline?from=x", "from=x is no number"),
         ("/api/jobs/0/timeline?from=9&to=3", "the window ends at 3 ns, before it begins at 9 ns"),
@@ -117,3 +126,56 @@ def test_the_page_asks_for_nothing_from_elsewhere(client: TestClient) -> None:
 def test_a_folder_that_is_no_job_is_refused(tmp_path, capsysbinary) -> None:  # type: ignore[no-untyped-def]
     assert main.run(["view", str(tmp_path), "--no-open"]) == 2
     assert capsysbinary.readouterr().err.count(b"\n") == 1
+
+
+def test_the_overview_has_a_letter_for_each_pixel(client: TestClient, shown: Shown) -> None:
+    """Letters of compute and communication take about the shares that the result says."""
+    data = client.get("/api/jobs/0/overview", params={"pixels": 2000}).json()
+    (row,) = [one["row"] for one in data["ranks"]]
+    assert len(row) == 2000
+    assert set(row) <= set("0123456.")
+    time, step = shown.evaluation.result.time, shown.evaluation.result.step_time_s
+    assert step is not None
+    assert sum(row.count(letter) for letter in "01234") / 2000 == pytest.approx(time.compute_s / step, abs=0.05)
+    assert data["left_out"] == 0
+
+
+def test_power_over_time_has_the_mean_of_the_energy(client: TestClient, shown: Shown) -> None:
+    data = client.get("/api/jobs/0/power").json()
+    found = shown.evaluation.result.energy
+    assert found is not None
+    assert len(data["watts"]) == len(data["time_s"]) == 500
+    assert np.mean(data["watts"]) == pytest.approx(found.watts, rel=0.05)
+    assert max(data["watts"]) <= found.limit_watts
+    assert data["energy"]["joules"] == found.joules
+
+
+def test_results_are_listed_and_given(client: TestClient) -> None:
+    assert client.get("/api/jobs").json()["results"] == [{"label": "s.json", "kind": "serving"}]
+    assert client.get("/api/results/0").json() == {"figures": {}}
+    refused = client.get("/api/results/1")
+    assert (refused.status_code, refused.json()) == (
+        400,
+        {"error": "there are 1 results, numbered from 0; 1 is none"},
+    )
+
+
+def test_a_search_is_told_by_what_it_holds(tmp_path: Path) -> None:
+    trial = {"number": 0, "fate": "priced", "point": {"tensor": 2, "sequence": 8}, "figures": {"step_time_s": 1.0}}
+    lost = {"number": 1, "fate": "illegal", "point": {"tensor": 3}, "figures": None}
+    said = {"subject": "m", "strategy": "exhaustive", "complete": True, "varied": {"tensor": [2, 3]}, "best": [0]}
+    said |= {"front": [0], "importance": {}, "notes": [], "trials": [trial, lost]}
+    (tmp_path / "q.json").write_text(json.dumps(said))
+    opened = open_result(tmp_path / "q.json")
+    assert opened.kind == "search"
+    assert opened.content["fates"] == {"priced": 1, "illegal": 1}
+    best = {"number": 0, "point": {"tensor": 2}, "figures": {"step_time_s": 1.0}}
+    assert opened.content["best"] == opened.content["points"] == [best]
+    for text, words in (
+        ("{}", "is no result of `presim search"),
+        ("[", "is no JSON"),
+        ('{"trials": [], "best": []}', "damaged"),
+    ):
+        (tmp_path / "q.json").write_text(text)
+        with pytest.raises(InputError, match=words):
+            open_result(tmp_path / "q.json")

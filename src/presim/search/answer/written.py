@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from presim.errors import InputError
 from presim.files import check_folder, make_folder, write_file
@@ -11,7 +12,10 @@ from presim.search.knobs import CLUSTER, plan_of
 from presim.search.request import Request
 from presim.search.study import Answer
 from presim.search.trials.evaluator import filled, plan
-from presim.search.trials.trial import Value, said
+from presim.search.trials.trial import Point, Value, said
+
+if TYPE_CHECKING:
+    from presim.launch.written import Written
 
 PLAN, LAUNCH, COMPOSE = "plan.toml", "launch.sh", "compose.sh"
 
@@ -46,6 +50,20 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     for name, text in files.items():
         write_file(place / name, text.encode())
     return [place / name for name in files]
+
+
+def launch(request: Request, point: Point, folder: str) -> Written | None:
+    """Write the files that start a plan on real frameworks; None for a command, which is its own launch command.
+
+    Raises:
+        InputError: the cluster cannot be, or the folder not be written.
+    """
+    from presim.launch.written import write_for_model
+
+    if request.command:
+        return None
+    options = {name: point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
+    return write_for_model(request.subject, plan(point), options, Path(folder))
 
 
 def _toml(value: Value) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from presim.files import write_file
 from presim.serving.answer import metrics, record
+from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
 from presim.serving.fast import state
 
@@ -28,17 +29,17 @@ _STYLE = (
 Line = tuple[str, Floats, Floats]
 
 
-def write(prediction: Prediction, path: Path) -> None:
+def write(prediction: Prediction, path: Path, prices: Prices) -> None:
     """Write the page."""
-    write_file(path, render(prediction).encode())
+    write_file(path, render(prediction, prices).encode())
 
 
-def render(prediction: Prediction) -> str:
+def render(prediction: Prediction, prices: Prices) -> str:
     """The page."""
     where = prediction.deployment
     title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
     console = Console(file=io.StringIO(), width=110, highlight=False)
-    console.print(record.screen(prediction))
+    console.print(record.screen(prediction, prices))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO of above
     pictures = "".join(
         f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in _all(prediction)

@@ -9,11 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.deployments.deployment import NOT_MODELLED, SHOWN, Prediction
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
 SCHEMA = "presim-serving/1"
+_NO_PRICES = Prices()
 _NAMES = {
     "mean_ttft_ms": "TTFT, mean",
     "median_ttft_ms": "TTFT, median",
@@ -30,7 +32,7 @@ _NAMES = {
 }
 
 
-def document(prediction: Prediction, *, each: bool = False) -> dict[str, Any]:
+def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> dict[str, Any]:
     """All figures; those of `figures` have the keys of ``vllm bench serve``."""
     from presim.serving.answer import metrics
 
@@ -61,6 +63,7 @@ def document(prediction: Prediction, *, each: bool = False) -> dict[str, Any]:
         "figures": figures,
         "intervals_80": {name: list(bounds) for name, bounds in prediction.intervals.items()},
         "per_gpu_output_throughput": figures["output_throughput"] / deployment.gpus,
+        "cost": cost(prediction, prices),
         "engine": prediction.inside,
         "slo": prediction.slo.bounds,
         "slo_percentile": prediction.slo.at,
@@ -74,18 +77,18 @@ def document(prediction: Prediction, *, each: bool = False) -> dict[str, Any]:
     }
 
 
-def encode(prediction: Prediction, *, each: bool = False) -> bytes:
+def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:
     """As JSON with sorted keys."""
-    return (json.dumps(document(prediction, each=each), indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(document(prediction, each=each, prices=prices), indent=1, sort_keys=True) + "\n").encode()
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def screen(prediction: Prediction) -> RenderableType:
+def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableType:
     """The report for a terminal."""
-    said = document(prediction)
+    said = document(prediction, prices=prices)
     where, memory = said["deployment"], said["memory"]
     inside = said["engine"]
     title = Text(f"{where['model']} on {where['gpus']} x {where['gpu']}, {where['plan']}", style="bold")
@@ -124,6 +127,7 @@ def screen(prediction: Prediction) -> RenderableType:
         after.append(
             f"Largest rate with {prediction.slo.text}: {said['largest_request_rate_within_slo']:.3g} requests/s"
         )
+    after += [line for line in [sentence(said["cost"])] if line]
     rests = ", ".join(f"{name} {share:.0%}" for name, share in said["prices"].items())
     after.append(f"A decoding step's prices: {rests}. Host overhead: {said['overheads']['origin']}.")
     notes = [Text(note, style="yellow") for note in said["notes"]]

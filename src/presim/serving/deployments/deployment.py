@@ -9,6 +9,7 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.serving.answer import metrics
+from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
 from presim.serving.engines.engine import Fleet, Replica, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
@@ -24,7 +25,7 @@ _WAVES = 6  # times that all seats are taken while the largest throughput is mea
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
-    "Speculative decoding, LoRA, structured output and encoders are not modelled.",
+    "LoRA, structured output and encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
     "Experts and data-parallel ranks are taken to be evenly loaded.",
 )
@@ -97,6 +98,8 @@ class Prediction:
         if refused:
             longest = self.deployment.engine.limits.max_model_len
             said.append(f"{refused} requests are longer than the engine takes ({longest} tokens) and were refused.")
+        if self.deployment.engine.plan.drafting is not None:
+            said.append(self.deployment.engine.plan.drafting.text)
         if self.overloaded:
             rate = summary(self.workload)["request_rate"]
             said.append(
@@ -130,9 +133,7 @@ def predict(
         metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + sign * _HOST_DOUBT, seed)), slo)
         for sign in (-1, 1)
     )
-    intervals = {
-        key: (min(low[key], high[key]), max(low[key], high[key])) for key in figures if _is_figure(figures[key])
-    }
+    ends = intervals(figures, low, high, calibrated=deployment.engine.overheads.calibrated)
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None
@@ -140,12 +141,8 @@ def predict(
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, intervals, metrics.inside(served, blocks), sustainable, knee
+        deployment, workload, served, slo, figures, ends, metrics.inside(served, blocks), sustainable, knee
     )
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:

@@ -44,6 +44,9 @@ class Limits:
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     pipeline_parallel_size: int = 1
+    draft_tokens: int = 0  # speculative tokens of each decode in a step
+    acceptance: float = 0.0  # probability that one is accepted while all before it were
+    scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
 
     def __post_init__(self) -> None:
         """Refuse what no engine would start with."""
@@ -72,7 +75,7 @@ class StepTimes:
     """Times of one pipeline stage for a step, in ns, as `presim.serving.fast.cost` reads them."""
 
     token_ns: Floats  # [tokens of the step] linear layers and communication
-    head_ns: Floats  # [sequences] logits and sampling
+    head_ns: Floats  # [rows that are sampled: sequences, and drafted tokens] logits and sampling
     prefill_ns: Floats  # [log2 queries, log2 keys] attention of one prompt's chunk
     decode_ns: Floats  # [log2 sequences, log2 keys] attention of all decodes
     host_ns: float = 0.0  # before a step
@@ -99,7 +102,7 @@ def constant_times(ns: float, limits: Limits) -> StepTimes:
     """Steps that all take the same, for tests of what is scheduled."""
     return StepTimes(
         np.full(limits.max_num_batched_tokens + 1, ns),
-        np.zeros(limits.max_num_seqs + 1),
+        np.zeros(limits.max_num_seqs * (1 + limits.draft_tokens) + 1),
         np.full((GRID, GRID), 1e-9),
         np.full((GRID, GRID), 1e-9),
     )

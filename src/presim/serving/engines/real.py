@@ -41,6 +41,10 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
     """Serve a workload on one engine with vLLM's scheduler. ``libraries``: the emulated ones of CUDA."""
     if len(fleet.replicas) != 1 or fleet.replicas[0].limits.pipeline_parallel_size > 1:
         raise InputError("--engine vllm serves one engine of one pipeline stage; leave out --replicas, --dp and --pp")
+    if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
+        raise InputError(
+            "--engine vllm drafts no tokens and looks at each step; leave out --speculative and the interval"
+        )
     if workload.concurrency or (workload.parent >= 0).any():
         raise InputError("--engine vllm takes requests that arrive by the clock; leave out --concurrency and --turns")
     with tempfile.TemporaryDirectory() as name:

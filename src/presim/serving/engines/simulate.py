@@ -144,6 +144,8 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     knobs[state.STAGES] = limits.pipeline_parallel_size
     knobs[state.COST] = table
     knobs[state.ROLE] = ROLES[replica.role]
+    knobs[state.DRAFT], knobs[state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
+    knobs[state.LISTEN] = limits.scheduler_recv_interval
     knobs[state.BORN], knobs[state.GONE] = replica.born_ns, replica.gone_ns
     return knobs
 
@@ -257,11 +259,25 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
-    *("eligible", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last", "preemptions", "hits"),
+    *("decodes", "eligible", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
+    *("preemptions", "hits"),
 )
 _REPLICA_COLUMNS = (
-    *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
-    *("port_out", "port_in", "n_slots", "oldest", "n_free"),
+    *(
+        "wake",
+        "action",
+        "clock",
+        "step",
+        "unheard",
+        "head",
+        "tail",
+        "waiting",
+        "n_running",
+        "n_rows",
+        "load",
+        "emitted",
+    ),
+    *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free"),
 )
 _SIZED_BY = {
     **dict.fromkeys(("running", "rows"), "row_base"),

@@ -1,8 +1,8 @@
 """What a step takes on the device, from tables of times.
 
 Linear layers by the step's tokens; logits by its sequences; attention of each prompt's chunk by its queries and keys;
-attention of all decodes by how many they are and by their mean context. Attention is interpolated between powers of
-two, in logarithms, in which it is nearly straight.
+attention of all decodes by how many they are and by their mean context; where tokens are drafted, logits by the rows
+that are sampled. Attention is interpolated between powers of two, in logarithms, in which it is nearly straight.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from presim.serving.fast.state import (
     COST,
     COSTS,
+    DRAFT,
     GRID,
     KNOBS,
     LOG,
@@ -49,11 +50,14 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     context = 0
     prompt_tokens = 0
     attention = 0.0
+    rows = 0
+    longest = 1 + p.knobs[knob + DRAFT]
     for place in range(first, first + count):
         item = s.batch_item[place]
         new = s.batch_tokens[place]
         tokens += new
-        if new == 1:
+        rows += max(s.batch_samples[place], 1)
+        if new <= longest:
             decodes += 1
             context += s.computed[item]
         else:
@@ -63,7 +67,7 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
         attention += between(p.decode_log, cost * GRID * GRID, float(decodes), context / decodes)
     s.log[entry * LOG + LOG_PREFILL] = prompt_tokens
     s.log[entry * LOG + LOG_CONTEXT] = context
-    linear = p.token_ns[p.token_first[cost] + tokens] + p.head_ns[p.head_first[cost] + count]
+    linear = p.token_ns[p.token_first[cost] + tokens] + p.head_ns[p.head_first[cost] + rows]
     return int(linear + attention)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from presim.serving.fast.policy import dequeue, tokens_of
 from presim.serving.fast.pool import cache, release
 from presim.serving.fast.state import (
+    ACCEPT,
     FINISHED,
     KNOBS,
     MAX_LEN,
@@ -31,21 +32,37 @@ def update(p: Program, s: State, replica: int, slot: int) -> int:
         if s.status[item] == FINISHED or s.batch_samples[place] == 0:
             s.batch_samples[place] = 0
             continue
-        if take_token(p, s, replica, item, is_stale):
+        if take_tokens(p, s, replica, item, s.batch_samples[place], is_stale):
             ended += 1
     if ended:
         compact(p, s, replica)
     return ended
 
 
-def take_token(p: Program, s: State, replica: int, item: int, is_stale: int) -> int:
-    """Append a token to a request; returns 1 where that was its last one."""
-    s.tokens[item] += 1
+def accepted(p: Program, s: State, replica: int, item: int, drafted: int) -> int:
+    """How many drafted tokens the model accepts: up to the first that a coin of its place in the request rejects."""
+    count = 0
+    while count < drafted:
+        mixed = ((item + 1) * 2654435761 + (s.tokens[item] + count) * 40503) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 15)) * 73244475) & 0xFFFFFFFF
+        mixed = (mixed ^ (mixed >> 13)) & 0xFFFFFFFF
+        if mixed % 1_000_000 >= p.knobs[replica * KNOBS + ACCEPT]:
+            break
+        count += 1
+    return count
+
+
+def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_stale: int) -> int:
+    """Append a step's token and those drafted that are accepted; returns 1 where its last one was among them."""
     limit = min(tokens_of(p, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
+    kept = accepted(p, s, replica, item, sampled - 1)
+    s.tokens[item] = min(s.tokens[item] + 1 + kept, limit)
     before = s.status[item]
     had_placeholders = s.placeholders[item]
+    if is_stale == 0 and before == RUNNING:
+        s.computed[item] -= sampled - 1 - kept
     if is_stale == 0 and had_placeholders > 0:
-        s.placeholders[item] -= 1
+        s.placeholders[item] -= sampled
     if is_stale == 0 and before == RUNNING and had_placeholders > 0:
         cache(p, s, item, s.computed[item] - s.in_flight[item])
     if s.tokens[item] < limit:

@@ -1,6 +1,9 @@
 """vLLM's `Scheduler.schedule`, decision by decision (vLLM 0.33, v1/core/sched/scheduler.py and async_scheduler.py).
 
-What is not here: encoder inputs, LoRA limits, speculative tokens, KV connectors, Mamba alignment, sliding windows,
+Drafted tokens take part as in vLLM: a decode is given its last token and all drafted ones, and blocks for those that
+may come after them; what the model rejects is taken back when the step's output is (`presim.serving.fast.output`).
+
+What is not here: encoder inputs, LoRA limits, KV connectors, Mamba alignment, sliding windows,
 decode context parallelism, and `prefill_schedule_interval`.
 """
 
@@ -13,7 +16,9 @@ from presim.serving.fast.state import (
     BUDGET,
     BY_PRIORITY,
     CACHING,
+    DRAFT,
     KNOBS,
+    LISTEN,
     LONG,
     MAX_LEN,
     MAX_SEQS,
@@ -95,10 +100,25 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
     budget, preempted = schedule_running(p, s, replica, slot)
-    if preempted == 0:
+    if preempted == 0 and listens(p, s, replica):
         schedule_waiting(p, s, replica, slot, budget, now)
     after_schedule(p, s, replica, slot)
     return preempted
+
+
+def listens(p: Program, s: State, replica: int) -> bool:
+    """Whether this step looks at what waits: always in vLLM, every so many steps of decodes where it is set so.
+
+    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step that held a prompt counts as many.
+    """
+    interval = p.knobs[replica * KNOBS + LISTEN]
+    if interval <= 1:
+        return True
+    s.unheard[replica] += 1
+    if s.n_running[replica] > 0 and s.unheard[replica] < interval:
+        return False
+    s.unheard[replica] = 0
+    return True
 
 
 def threshold(p: Program, s: State, replica: int) -> int:
@@ -158,6 +178,8 @@ def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most:
     if s.step[replica] < s.eligible[item]:
         return 0
     tokens = s.tokens[item] + s.placeholders[item] - s.computed[item]
+    if tokens == 1 and s.decodes[item]:
+        tokens += p.knobs[knob + DRAFT]
     if 0 < most < tokens:
         tokens = most
     return min(tokens, budget, p.knobs[knob + MAX_LEN] - s.computed[item] - 1)
@@ -176,7 +198,8 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
         if tokens <= 0:
             at += 1
             continue
-        need = blocks_for(p, s, item, min(s.computed[item] + tokens, p.knobs[replica * KNOBS + MAX_LEN]))
+        ahead = s.computed[item] + tokens + p.knobs[replica * KNOBS + DRAFT]
+        need = blocks_for(p, s, item, min(ahead, p.knobs[replica * KNOBS + MAX_LEN]))
         gone = 0
         while gone == 0 and need - s.blocks[item] > s.n_free[replica]:
             place = victim_of(p, s, replica)
@@ -226,6 +249,7 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
         s.running[p.row_base[replica] + s.n_running[replica]] = item
         s.n_running[replica] += 1
         add_to_batch(p, s, replica, slot, item, tokens)
+        s.unheard[replica] = p.knobs[replica * KNOBS + LISTEN]
         item = following
 
 
@@ -278,8 +302,9 @@ def after_schedule(p: Program, s: State, replica: int, slot: int) -> None:
         item = s.batch_item[place]
         s.computed[item] += s.batch_tokens[place]
         s.in_flight[item] += s.batch_tokens[place]
-        samples = 0 if s.computed[item] < s.tokens[item] + s.placeholders[item] else 1
+        samples = max(s.computed[item] - s.tokens[item] - s.placeholders[item] + 1, 0)
         s.batch_samples[place] = samples
+        s.decodes[item] = 1 if samples else 0
         if samples and p.knobs[knob + ASYNC]:
-            s.placeholders[item] += 1
+            s.placeholders[item] += samples
             s.eligible[item] = s.step[replica] + p.knobs[knob + STAGES]

@@ -30,7 +30,10 @@ COST = 13  # which table of times
 ROLE = 14  # ANY, PREFILL, DECODE
 BORN = 15  # when it serves its first request, ns
 GONE = 16  # when it takes no more requests, ns
-KNOBS = 17
+LISTEN = 17  # steps between looks at what arrived while there is work; 1: before each
+DRAFT = 18  # tokens that are drafted for each decode; 0: none
+ACCEPT = 19  # of a million drafted tokens, how many are accepted while all before them were
+KNOBS = 20
 
 ANY = 0
 PREFILL = 1
@@ -152,6 +155,7 @@ class State(NamedTuple):
     computed: Column
     tokens: Column  # known: prompt and output
     placeholders: Column
+    decodes: Column  # 1: it decodes, since a step sampled its first token
     in_flight: Column
     stale: Column
     blocks: Column  # in its row
@@ -173,6 +177,7 @@ class State(NamedTuple):
     action: Column
     clock: Column  # of its host
     step: Column  # schedule() calls
+    unheard: Column  # of them since it looked at what arrived, where LISTEN is above 1
     head: Column  # first waiting request
     tail: Column
     waiting: Column

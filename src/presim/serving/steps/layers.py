@@ -7,11 +7,11 @@ import math
 
 from presim.serving.model import Experts, Model
 from presim.serving.plan import DTYPES, Plan
+from presim.serving.steps.experts import Routed
 from presim.trace.signatures import (
     Attention,
     Elementwise,
     Gemm,
-    GroupedGemm,
     Index,
     Normalization,
     Signature,
@@ -29,7 +29,7 @@ class Reduce:
     over: str  # tp, experts
 
 
-Work = Signature | Reduce
+Work = Signature | Reduce | Routed
 
 
 def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) -> list[Work]:
@@ -67,10 +67,18 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [
         _norm(tokens, model.hidden),
         *product(tokens, width, model.hidden, plan.weights),
+        *(_whole_norms(tokens, (heads + kv_heads) * model.head_dim) if model.whole_norms else ()),
         rope,
         store,
         *product(tokens, model.hidden, heads * model.head_dim, plan.weights, quantises=True),
     ]
+
+
+def _whole_norms(tokens: int, width: int) -> list[Work]:
+    """Norms of queries and keys over the heads of all ranks: sums of squares, their all-reduce, and scaling."""
+    moved = 2 * tokens * width
+    sums = _elementwise(moved, 8 * tokens, "sums of squares")
+    return [sums, Reduce(8 * tokens, "tp"), _elementwise(moved, moved, "scale")]
 
 
 def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
@@ -100,26 +108,13 @@ def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -
 def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
     """A layer of experts; tokens of all data-parallel ranks, spread evenly, come to each rank's experts."""
     ranks = plan.tp * plan.dp
-    seen = tokens * plan.dp
-    local = max(of.count // ranks, 1) if plan.ep else of.count
-    rows = max(round(seen * of.chosen * local / of.count), 1)
-    width = of.width if plan.ep else max(of.width // ranks, 1)
-    busy = max(1, min(round(local * (1 - (1 - of.chosen / of.count) ** seen)), rows))
-    dtype = DTYPES[plan.of_experts]
-    out = _HALF if dtype != _HALF else ""
     logits = 4 * tokens * of.count
+    whole = Routed(tokens * plan.dp, model.hidden, of.width, of.chosen, of.count, ranks, plan.of_experts)
+    cut = dataclasses.replace(whole, width=max(of.width // ranks, 1), ranks=1)
     works: list[Work] = [
         Gemm(tokens, of.count, model.hidden, 1, _HALF, layout="NT"),
         Softmax(logits, logits, tokens * of.count, "float32", operator="topk", row=of.count),
-        _elementwise(8 * rows, 8 * rows, "align"),
-    ]
-    if dtype != _HALF:
-        works.append(_elementwise(2 * seen * model.hidden, seen * model.hidden, "quantise"))
-    works += [
-        GroupedGemm(busy, rows, 2 * width, model.hidden, dtype, out_dtype=out),
-        _elementwise(4 * rows * width, 2 * rows * width, "silu_and_mul"),
-        GroupedGemm(busy, rows, model.hidden, width, dtype, out_dtype=out),
-        _elementwise(2 * rows * model.hidden, 2 * seen * model.hidden, "combine"),
+        whole if plan.ep else cut,
     ]
     if of.shared_width:
         works += feed_forward(model, plan, tokens, of.shared_width, plan.tp)
@@ -156,14 +151,16 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
 
 
-def attention(model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str) -> Attention:
-    """One layer's attention of so many sequences alike."""
+def attention(
+    model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str, *, decode: bool
+) -> Attention:
+    """One layer's attention of so many sequences alike; a decode has more queries where tokens are drafted."""
     heads = model.heads // plan.tp
-    dtype = "float8_e4m3fn" if plan.cache == "fp8" and queries == 1 else _HALF
+    dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
     keys = max(keys, queries)
     if model.latent is not None:
         latent = model.latent
-        if queries > 1:
+        if not decode:
             dims = (heads, heads, latent.nope + latent.rope, latent.value)
         else:
             dims = (heads, 1, latent.rank + latent.rope, latent.rank)

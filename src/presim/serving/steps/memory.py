@@ -7,6 +7,7 @@ import math
 
 from presim.errors import InputError
 from presim.hardware import Gpu
+from presim.serving.drafting import drafter
 from presim.serving.model import Model
 from presim.serving.plan import WEIGHT_BYTES, Plan
 from presim.units import GIB
@@ -42,7 +43,17 @@ def weight_bytes(model: Model, plan: Plan) -> int:
     dense = model.dense_parameters * layers / plan.tp * WEIGHT_BYTES[plan.weights]
     experts = model.expert_parameters * layers / (plan.tp * plan.dp) * WEIGHT_BYTES[plan.of_experts]
     ends = model.embedding_parameters / plan.tp * 2 / (1 if plan.pp == 1 else 2)
-    return int(dense + experts + ends)
+    proposes = _drafter(model, plan)
+    beside = 0
+    if proposes is not None:
+        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1))
+        shared = plan.drafting is not None and plan.drafting.model is None  # embedding and logits are the model's own
+        beside -= int(proposes.embedding_parameters / plan.tp * 2) if shared else 0
+    return int(dense + experts + ends) + beside
+
+
+def _drafter(model: Model, plan: Plan) -> Model | None:
+    return drafter(model, plan.drafting) if plan.drafting else None
 
 
 def activation_bytes(model: Model, plan: Plan) -> int:
@@ -61,7 +72,9 @@ def block_bytes(model: Model, plan: Plan) -> int:
     """One block of one rank's KV cache, all layers of its stage. Keys that ranks cannot divide are kept by each."""
     share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
     size = 1 if plan.cache == "fp8" else 2
-    return math.ceil(model.layers / plan.pp) * model.kv_elements // share * size * plan.block_size
+    own = math.ceil(model.layers / plan.pp) * model.kv_elements // share * size * plan.block_size
+    proposes = _drafter(model, plan)
+    return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1)) if proposes else 0)
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:

@@ -31,18 +31,19 @@ class Overheads:
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's estimates"
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether a benchmark of the deployment itself set them."""
+        return self.origin != "presim's estimates"
+
 
 # Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
-# (gemm, moe of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of
-# blocks, by DeepGEMM or TensorRT-LLM, and experts of vLLM and TensorRT-LLM, tokens spread evenly or by a power law
+# (gemm of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of blocks, by
+# DeepGEMM or TensorRT-LLM
 _SLOWER = {
     ("hopper", "product", "fp8-block"): 1.35,
     ("blackwell", "product", "fp8-block"): 1.3,
     ("blackwell", "product", "fp4"): 1.08,
-    ("hopper", "experts", "bf16"): 1.2,
-    ("hopper", "experts", "fp8"): 1.35,
-    ("hopper", "experts", "fp8-block"): 1.3,
-    ("blackwell", "experts", "fp8-block"): 1.4,
 }
 
 

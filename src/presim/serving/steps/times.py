@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from presim.cost.chain import Chain
 from presim.hardware import Cluster
+from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import layers
+from presim.serving.steps import experts, layers
+from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
 from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Gemm, GroupedGemm, Signature
+from presim.trace.signatures import Collective, Gemm, Signature
 
 Floats = NDArray[np.float64]
 
@@ -76,11 +78,9 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads)
     limits = _limits(model, plan, memory)
+    tables = _tables(model, plan, pricer, overheads)
     times = StepTimes(
-        token_ns=_token_table(model, plan, pricer, overheads) * overheads.step_scale,
-        head_ns=_head_table(model, plan, pricer) * overheads.step_scale,
-        prefill_ns=_attention_table(model, plan, pricer, decode=False) * overheads.step_scale,
-        decode_ns=_attention_table(model, plan, pricer, decode=True) * overheads.step_scale,
+        **{name: table * overheads.step_scale for name, table in tables.items()},
         host_ns=overheads.host_us * 1e3,
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
@@ -102,7 +102,31 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
         policy=plan.policy,
         enable_prefix_caching=plan.prefix_caching,
         pipeline_parallel_size=plan.pp,
+        draft_tokens=plan.drafting.tokens if plan.drafting else 0,
+        acceptance=plan.drafting.acceptance if plan.drafting else 0.0,
+        scheduler_recv_interval=plan.scheduler_recv_interval,
     )
+
+
+def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> dict[str, Floats]:
+    """By the fields of `StepTimes`: the model's, and its drafter's passes with them."""
+    tables = {
+        "token_ns": _token_table(model, plan, pricer, overheads),
+        "head_ns": _head_table(model, plan, pricer),
+        "prefill_ns": _attention_table(model, plan, pricer, decode=False),
+        "decode_ns": _attention_table(model, plan, pricer, decode=True),
+    }
+    proposes = drafter(model, plan.drafting) if plan.drafting else None
+    if plan.drafting is None or proposes is None:
+        return tables
+    alone = dataclasses.replace(plan, drafting=None, pp=1)
+    token_ns, head_ns = _token_table(proposes, alone, pricer, overheads), _head_table(proposes, alone, pricer)
+    both = with_passes(tables["token_ns"], tables["head_ns"], token_ns, head_ns, plan.drafting.tokens)
+    tables["token_ns"], tables["head_ns"] = both
+    tables["prefill_ns"] = tables["prefill_ns"] + _attention_table(proposes, alone, pricer, decode=False)
+    passes = plan.drafting.tokens * _attention_table(proposes, alone, pricer, decode=True)
+    tables["decode_ns"] = tables["decode_ns"] + passes
+    return tables
 
 
 class Pricer:
@@ -120,24 +144,25 @@ class Pricer:
     def price(self, works: Sequence[layers.Work]) -> None:
         """Have these known."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
-        signatures: list[Signature] = []
-        for work in fresh:
-            signatures.append(self._signature(work))
-        prices, _ = self.chain.price_all(signatures, self.groups, self.cluster)
-        for work, price in zip(fresh, prices):
+        plain = [work for work in fresh if not isinstance(work, Routed)]
+        prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
+        for work, price in zip(plain, prices):
             ns, origin = float(price.duration_ns), price.origin.name.lower()
             if isinstance(work, layers.Reduce):
                 ranks = self.groups[0 if work.over == "tp" else 1].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
+        for work in fresh:
+            if isinstance(work, Routed):
+                typed = dataclasses.replace(work, weights=experts.kind_of(work.weights, self.cluster.gpu))
+                ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+                self.known[work] = ns, "learned", width
 
     def _slower(self, work: layers.Work) -> float:
-        if isinstance(work, GroupedGemm):
-            return slower(self.cluster, "experts", self.plan.of_experts)
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
         return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
-    def _signature(self, work: layers.Work) -> Signature:
+    def _signature(self, work: Signature | layers.Reduce) -> Signature:
         if isinstance(work, layers.Reduce):
             return Collective("all_reduce", max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
         return work
@@ -176,7 +201,7 @@ def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
     works = layers.layer(model, plan, 32, dense=True) * dense + layers.layer(model, plan, 32, dense=False) * sparse
     return [
         *works,
-        *[layers.attention(model, plan, 32, 1, 1024, 0, "flash")] * (dense + sparse),
+        *[layers.attention(model, plan, 32, 1, 1024, 0, "flash", decode=True)] * (dense + sparse),
         *layers.head(model, plan, 32),
     ]
 
@@ -223,8 +248,8 @@ def _doubling(first: int, last: int) -> list[int]:
 
 
 def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
-    most = plan.max_num_seqs
-    grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if size < most} | {most})
+    most = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
+    grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < most} | {most})
     return np.interp(np.arange(most + 1), grid, [pricer.total_ns(layers.head(model, plan, size)) for size in grid])
 
 
@@ -233,11 +258,19 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
     dense, sparse = layers.stage_layers(model, plan)
     count = dense + sparse
     backend = _backend(pricer.cluster)
+    verified = 1 + (plan.drafting.tokens if plan.drafting else 0)
     rows = range(min(GRID, 15))  # up to 16,384 queries or sequences
     columns = range(min(GRID, 19))  # and 262,144 keys
     shapes = {
         (row, column, window): layers.attention(
-            model, plan, 1 << row if decode else 1, 1 if decode else 1 << row, 1 << column, window, backend
+            model,
+            plan,
+            1 << row if decode else 1,
+            verified if decode else 1 << row,
+            1 << column,
+            window,
+            backend,
+            decode=decode,
         )
         for row in rows
         for column in columns

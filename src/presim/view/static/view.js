@@ -1,9 +1,10 @@
 "use strict";
 // Tabs, and the panes that are tables and charts. Texts of jobs are only ever set as text, never as markup.
-const PANES = ["summary", "timeline", "memory", "communication", "roofline"];
+const PANES = ["summary", "timeline", "overview", "memory", "communication", "power", "roofline"];
+const ALL = [...PANES, "comparison", "search", "serving"];
 const GIB = 2 ** 30;
 const at = id => document.getElementById(id);
-const state = { job: 0, pane: "summary", compared: false };
+const state = { job: 0, pane: "summary", names: PANES };
 
 function make(tag, text, attributes = {}) {
   const made = document.createElement(tag);
@@ -92,6 +93,19 @@ const draw = {
       [{}, { label: "kernels", stroke: "#3e63dd", paths: () => null, points: { show: true, size: 7 } }, { label: "peak", stroke: "#e5484d", dash: [6, 4] }], 3);
   },
 
+  async power(pane, job) {
+    const data = await ask(`api/jobs/${job}/power`);
+    if (!data) return;
+    if (!data.energy) { pane.replaceChildren(make("p", "The power limit of this GPU is not known, or no step completed.")); return; }
+    const chart = make("div"), limit = data.time_s.map(() => data.energy.limit_watts);
+    pane.replaceChildren(make("p", data.sentence), chart, make("h2", "By class of work"), table(["", "time", "watts", "joules"],
+      data.energy.parts.map(one => [one.name, seconds(one.seconds), one.watts.toFixed(0), one.joules.toFixed(1)])));
+    plot(chart, "watts of one GPU over the step, seconds", [data.time_s, data.watts, limit],
+      [{}, { label: "power", stroke: "#e2b203", fill: "#e2b20333" }, { label: "limit", stroke: "#e5484d", dash: [6, 4] }]);
+  },
+
+  overview: drawOverview, search: drawSearch, serving: drawServing,
+
   async comparison(pane) {
     const data = await ask("api/comparison");
     if (!data) return;
@@ -121,31 +135,44 @@ const picture = new Timeline(at("canvas"), ask, text => { at("under").textConten
 async function show(name) {
   state.pane = name;
   for (const tab of at("tabs").children) tab.setAttribute("aria-selected", tab.dataset.pane === name);
-  for (const pane of [...PANES, "comparison"]) at(pane).hidden = pane !== name;
+  for (const pane of ALL) at(pane).hidden = pane !== name;
   document.body.dataset.ready = "";
   await draw[name](at(name), state.job);
   document.body.dataset.ready = name;
 }
 
+function tabs(names) {
+  state.names = names;
+  at("tabs").replaceChildren(...names.map(name => {
+    const tab = make("button", name, { type: "button", role: "tab", "aria-controls": name, "data-pane": name });
+    tab.addEventListener("click", () => { location.hash = name; });
+    return tab;
+  }));
+}
+
 async function begin() {
   const listing = await ask("api/jobs");
   if (!listing) return;
+  const ofJobs = listing.compared ? [...PANES, "comparison"] : PANES;
   listing.jobs.forEach((label, number) => at("job").append(make("option", label, { value: number })));
-  const names = listing.compared ? [...PANES, "comparison"] : PANES;
-  names.forEach(name => {
-    const tab = make("button", name, { type: "button", role: "tab", "aria-controls": name, "data-pane": name });
-    tab.addEventListener("click", () => { location.hash = name; });
-    at("tabs").append(tab);
-  });
+  listing.results.forEach((one, number) => at("job").append(make("option", one.label, { value: number, "data-kind": one.kind })));
   ["forward", "recompute", "backward", "optimizer", "other", "communication", "copy"].forEach((name, place) => {
     const entry = make("span"), mark = make("i"); mark.style.background = COLOURS[place]; entry.append(mark, name); at("legend").append(entry);
   });
-  at("job").addEventListener("change", () => { state.job = Number(at("job").value); show(state.pane); });
+  const choose = () => {
+    const option = at("job").selectedOptions[0];
+    state.job = Number(option.value);
+    tabs(option.dataset.kind ? [option.dataset.kind] : ofJobs);
+    return show(named());
+  };
+  at("job").addEventListener("change", choose);
   at("ranks").addEventListener("change", () => picture.show(state.job, chosenRanks()));
   at("whole").addEventListener("click", () => picture.whole());
-  window.addEventListener("hashchange", () => show(named(names)));
-  await show(named(names));
+  window.addEventListener("hashchange", () => show(named()));
+  const shown = Number(new URLSearchParams(location.search).get("show"));
+  if (shown > 0 && shown < at("job").length) at("job").selectedIndex = shown;
+  await choose();
 }
 
-const named = names => names.includes(location.hash.slice(1)) ? location.hash.slice(1) : "summary";
+const named = () => state.names.includes(location.hash.slice(1)) ? location.hash.slice(1) : state.names[0];
 begin();

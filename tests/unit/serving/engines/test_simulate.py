@@ -65,6 +65,16 @@ def test_asynchronous_scheduling_hides_the_host_behind_the_device(asynchronous: 
     assert steady == (STEP if asynchronous else 1.5 * STEP)
 
 
+def test_an_engine_that_looks_seldom_lets_arrivals_wait() -> None:
+    """With an interval of n steps, a prompt that comes while others decode waits for the n-th step after the last."""
+    which = limits(scheduler_recv_interval=5, async_scheduling=False)
+    load = make("two", np.array([0, STEP * 3 // 2]), np.array([8, 8]), np.array([30, 2]))
+    served = simulate(load, Fleet((engine(which),)), compiled=False)
+    assert served.first.tolist() == [STEP, 7 * STEP]
+    often = simulate(load, Fleet((engine(limits(async_scheduling=False)),)), compiled=False)
+    assert often.first.tolist() == [STEP, 3 * STEP]
+
+
 @given(
     st.integers(0, 10_000),
     st.booleans(),

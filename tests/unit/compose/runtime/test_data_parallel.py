@@ -11,7 +11,7 @@ from presim.compose.compose import compose
 from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.trace.check import check
-from presim.trace.schema import Trace
+from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, Gemm
 from support.models import llama
 
@@ -64,3 +64,18 @@ def test_shards_that_do_not_divide_are_refused() -> None:
     sentence = r"^shard = 3 does not divide 8 data-parallel ranks; degrees that do: 1, 2, 4, 8 \(--shard\)$"
     with pytest.raises(InputError, match=sentence):
         made(data_style="hsdp", shard=3)
+
+
+def test_parameters_that_stay_gathered_are_gathered_once_a_micro_batch() -> None:
+    """Without --no-reshard blocks are gathered again for the backward pass; neither way is anything left over."""
+    stays, again = (work(made(reshard=reshard, global_batch=16))[1]["all_gather"] for reshard in (False, True))
+    assert stays == 2 * 2 * llama().parameter_count()
+    assert again > 1.5 * stays
+    few, many = (made(reshard=False, global_batch=batch) for batch in (16, 48))
+    assert most_held(few) == most_held(many)
+
+
+def most_held(trace: Trace) -> int:
+    """Bytes of blocks at their peak."""
+    kind, size = trace.columns["kind"], trace.columns["value"].astype(int)
+    return int((((kind == Kind.ALLOC).astype(int) - (kind == Kind.FREE).astype(int)) * size).cumsum().max())

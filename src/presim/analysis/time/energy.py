@@ -1,0 +1,104 @@
+"""Energy of a step: the time of each class of work times the power that GPUs draw in it.
+
+Power is a share of the GPU's limit, by class (`presim/calibration/power.toml`). Communication that is hidden behind
+kernels adds what it draws beyond an idle GPU, and a GPU never draws more than its limit. A collective that waits for
+other ranks spins on a few streaming multiprocessors and counts as idle. Clocks that fall at the limit
+are part of the measured kernel prices, not of this estimate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
+from presim.analysis.time.segments import Floats, Ints
+from presim.analysis.time.steps import Step
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.figures.energy import Energy, PowerPart
+from presim.hardware.power import shares
+from presim.trace.schema import Kind
+
+
+def energy(priced: PricedTrace, parts: Breakdown, limit_watts: float) -> Energy | None:
+    """The steady step's energy; None where the GPU's limit is not known or nothing ran."""
+    seconds = _seconds(priced, parts)
+    total = sum(seconds.values())
+    if not limit_watts or not total:
+        return None
+    exposed = parts.spent_ns[Instant.EXPOSED_COMMUNICATION]
+    hidden = max(parts.communication_ns - exposed, 0) / 1e9
+    low, middle, high = (_joules(seconds, hidden, limit_watts, end) for end in ("low", "share", "high"))
+    watts = {name: shares()[name].share * limit_watts for name in seconds}
+    return Energy(
+        joules=sum(middle.values()),
+        joules_low=sum(low.values()),
+        joules_high=sum(high.values()),
+        watts=sum(middle.values()) / total,
+        limit_watts=limit_watts,
+        parts=[PowerPart(name, seconds[name], watts[name], middle[name]) for name in seconds if middle[name]],
+    )
+
+
+def _seconds(priced: PricedTrace, parts: Breakdown) -> dict[str, float]:
+    """Class of work -> seconds; they add up to the step."""
+    spent = parts.spent_ns
+    trace = priced.trace
+    work = trace.mask(Kind.WORK)
+    critical = np.bincount(
+        trace.columns["signature"][work].astype(np.int64), parts.critical_ns[work], minlength=len(trace.signatures)
+    )
+    is_compute = np.array([price.bound == "compute" for price in priced.prices], np.bool_)
+    compute = min(float(critical[: len(is_compute)][is_compute].sum()), float(spent[Instant.COMPUTE]))
+    return {
+        "compute": compute / 1e9,
+        "memory": (spent[Instant.COMPUTE] - compute) / 1e9,
+        "communication": (spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING] + spent[Instant.EXPOSED_COPY])
+        / 1e9,
+        "idle": (spent[Instant.HOST_BOUND] + spent[Instant.IDLE]) / 1e9,
+    }
+
+
+def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: str) -> dict[str, float]:
+    """Class of work -> joules with one end of the shares."""
+    share = {name: float(getattr(shares()[name], end)) for name in seconds}
+    joules = {name: seconds[name] * share[name] * limit_watts for name in seconds}
+    busy = seconds["compute"] + seconds["memory"]
+    room = seconds["compute"] * (1 - share["compute"]) + seconds["memory"] * (1 - share["memory"])
+    beside = min(hidden, busy) * max(share["communication"] - share["idle"], 0)
+    joules["communication"] += min(beside, room) * limit_watts
+    return joules
+
+
+def power_over_time(
+    priced: PricedTrace, timeline: Timeline, step: Step, limit_watts: float, points: int
+) -> tuple[Floats, Floats]:
+    """Power of one GPU over a step: ends of equal intervals in ns, and the mean watts of each interval."""
+    trace = priced.trace
+    edges = np.linspace(step.start_ns, step.end_ns, points + 1)
+    signature = trace.columns["signature"].astype(np.int64)
+    is_compute = np.array([price.bound == "compute" for price in priced.prices] or [False], np.bool_)[signature]
+    work, sends = trace.mask(Kind.WORK), trace.mask(Kind.COLLECTIVE)
+    is_copy = np.array([is_transfer(each) for each in trace.signatures] or [False], np.bool_)[signature] & work
+    masks = {"compute": work & is_compute & ~is_copy, "memory": work & ~is_compute & ~is_copy}
+    masks["communication"] = sends | is_copy
+    busy = {name: _busy(timeline.start_ns[mask], timeline.end_ns[mask], edges) for name, mask in masks.items()}
+    busy["memory"] = np.minimum(busy["memory"], 1 - busy["compute"])
+    idle = shares()["idle"].share
+    share = idle + sum(busy[name] * (shares()[name].share - idle) for name in busy)
+    return edges[1:], np.minimum(share, 1.0) * limit_watts
+
+
+def _busy(start: Ints, end: Ints, edges: Floats) -> Floats:
+    """The share of each interval in which at least one of some pieces of work runs."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
+    begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))
+    length = np.maximum(end - begin, 0)
+    before = np.concatenate([[0], np.cumsum(length)])
+    place = np.searchsorted(begin, edges, "right")
+    inside = np.maximum(place - 1, 0)
+    if not len(start):
+        return np.zeros(len(edges) - 1)
+    spent = before[place] - np.where(place > 0, np.maximum(end[inside] - edges, 0).clip(max=length[inside]), 0)
+    return np.clip(np.diff(spent) / np.maximum(np.diff(edges), 1e-9), 0, 1)

@@ -1,0 +1,52 @@
+"""``presim import``: profiles and execution traces of real runs as jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--out", required=True, metavar="DIR", help="Folder to keep the job in, for `presim simulate` and others."
+)
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Profiled step to import; all that follow each other unless given.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(("refuse", "same")),
+    default="refuse",
+    show_default=True,
+    help="What to do about ranks without a file: refuse, or take them to do the same as the others.",
+)
+@click.option(
+    "--from", "kind", metavar="SOURCE", help="Kind of file: kineto, chakra, or of a plug-in. Default: found out."
+)
+@cluster_options
+@engine_options
+@output_options
+def command(files: tuple[Path, ...], out: str, kind: str | None, **options: Any) -> int:
+    """Import the FILEs of a recorded run as a job, one file for each rank.
+
+    A profile of PyTorch's profiler (Chrome trace, .json or .json.gz) becomes a job of its steps. Cluster options name
+    the hardware that it was recorded on, where the file does not say. Then simulate the job on other hardware:
+    `presim simulate DIR --gpu b200`.
+    """
+    from presim.options import EvaluationOptions
+    from presim.verbs.import_job import import_and_evaluate
+
+    outputs = Outputs.taken(options)
+    outputs.check()
+    step, missing = options.pop("step"), options.pop("missing")
+    evaluation = import_and_evaluate(files, EvaluationOptions(**options), out, kind=kind, step=step, missing=missing)
+    outputs.deliver(evaluation)
+    return exit_code(evaluation.result)

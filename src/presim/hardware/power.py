@@ -1,0 +1,27 @@
+"""What GPUs draw by class of work, as shares of their power limit, with sources."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+
+import msgspec
+
+from presim import calibration
+
+
+class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Power of a class of work over the GPU's limit."""
+
+    meaning: str
+    share: float
+    low: float
+    high: float
+    source: str
+    date: datetime.date
+
+
+@functools.cache
+def shares() -> dict[str, PowerShare]:
+    """By class of work: idle, compute, memory, communication; node: the rest of a node for each of its GPUs."""
+    return msgspec.convert(calibration.read("power.toml"), dict[str, PowerShare])

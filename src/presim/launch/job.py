@@ -1,0 +1,101 @@
+"""What is to be launched, and what a framework's files come to."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A model with a plan on a cluster."""
+
+    config: Mapping[str, Any]  # the model's ``config.json``
+    plan: Plan
+    nodes: int
+    gpus_per_node: int
+
+    @property
+    def world_size(self) -> int:
+        """GPUs."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a rank's step."""
+        return self.plan.micro_batches(self.world_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+    """A framework's files for a job; ``command`` starts it from within their folder."""
+
+    framework: str
+    files: Mapping[str, str]  # name -> text
+    command: Sequence[str]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    notes: Sequence[str] = ()  # where the framework does otherwise than the plan
+
+
+def refuse(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
+    """Raise where a field of the plan has none of the values that the framework can express.
+
+    Raises:
+        InputError: which field, and its values there.
+    """
+    for name, values in allowed.items():
+        value = getattr(plan, name)
+        if value not in values:
+            listed = " or ".join(str(one) if one != "" else "the default" for one in values)
+            raise InputError(f"{framework} cannot express {name} = {value!r} of this plan, only {listed}")
+
+
+def torchrun(job: Job, *words: str) -> list[str]:
+    """The command that starts a program on each GPU; on several nodes it meets at the first one."""
+    command = ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus_per_node)]
+    if job.nodes > 1:
+        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$MASTER_ADDR:29500"]
+    return [*command, *words]
+
+
+def shell(files: Files) -> str:
+    """A script for each node, or for a launcher that starts it on each."""
+    return "".join(
+        (
+            "#!/bin/sh\n",
+            "# Start it on each node; on several, with MASTER_ADDR set to the first one's name.\n",
+            'cd "$(dirname "$0")" || exit 1\n',
+            *(f"export {name}={value}\n" for name, value in files.environment.items()),
+            f"exec {quoted(files.command)}\n",
+        )
+    )
+
+
+def slurm(job: Job, files: Files) -> str:
+    """A batch script for Slurm."""
+    return "".join(
+        (
+            "#!/bin/bash\n",
+            f"#SBATCH --nodes={job.nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={job.gpus_per_node}\n",
+            f"#SBATCH --job-name={files.framework}\n\n",
+            'cd "$SLURM_SUBMIT_DIR" || exit 1\n',
+            'export MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"\n',
+            "srun sh launch.sh\n",
+        )
+    )
+
+
+def quoted(words: Sequence[str]) -> str:
+    """A command line on which variables of the shell still count."""
+    return " ".join(f'"{word}"' if word.startswith("$") else shlex.quote(word) for word in words)
+
+
+def program(name: str) -> str:
+    """The text of a program that is shipped."""
+    return resources.files("presim.launch").joinpath("programs", f"{name}.txt").read_text()

@@ -1,0 +1,117 @@
+"""Megatron-LM: the arguments of its ``pretrain_gpt.py``, and a program on megatron-core that takes the same ones."""
+
+from __future__ import annotations
+
+from presim.compose.stages import even
+from presim.errors import InputError
+from presim.launch.job import Files, Job, program, quoted, refuse, torchrun
+from presim.launch.shapes import Shapes, shapes
+
+NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
+_WORDS = "Megatron-LM splits embedding, output layer and loss by words, where the plan has them whole."
+
+
+def files(job: Job) -> Files:
+    """Arguments, program and command.
+
+    Raises:
+        InputError: Megatron-LM cannot express the plan or the model.
+    """
+    plan = job.plan
+    refuse(
+        "Megatron-LM",
+        plan,
+        data_style=("zero1",),
+        recompute=("none", "full"),
+        optimizer=("adamw",),
+        passes=((),),
+        cuda_graphs=(False,),
+        schedule=("", "1f1b", "interleaved"),
+    )
+    model = shapes(job.config)
+    _check_stages(job, model)
+    words = [*_model(model, job), *_parallelism(job), *_training(job)]
+    lines = "".join(f"{quoted([word])}{chr(10) if last else ' '}" for word, last in _broken(words))
+    return Files(
+        framework=NAME,
+        files={ARGUMENTS: lines, PROGRAM: program("megatron")},
+        command=torchrun(job, PROGRAM, *words),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+        notes=(
+            *(() if plan.splits_words or plan.tensor == 1 else (_WORDS,)),
+            "Megatron-LM runs Transformer Engine's layers where the plan has PyTorch's.",
+            f"In a checkout of Megatron-LM: torchrun … pretrain_gpt.py $(cat {ARGUMENTS}).",
+        ),
+    )
+
+
+def _broken(words: list[str]) -> list[tuple[str, bool]]:
+    """Each word, and whether a line ends with it: one option a line."""
+    following = [*words[1:], "--"]
+    return [(word, after.startswith("--")) for word, after in zip(words, following)]
+
+
+def _check_stages(job: Job, model: Shapes) -> None:
+    plan = job.plan
+    sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
+    if len(set(sizes)) > 1:
+        raise InputError(
+            f"Megatron-LM cannot express stages of {', '.join(map(str, sizes))} blocks of this plan: "
+            f"{model.layers} % {len(sizes)} = {model.layers % len(sizes)}, and its stages are equal"
+        )
+
+
+def _model(model: Shapes, job: Job) -> list[str]:
+    words: list[object] = ["--num-layers", model.layers, "--hidden-size", model.hidden]
+    words += ["--ffn-hidden-size", model.feed_forward, "--num-attention-heads", model.heads]
+    words += ["--kv-channels", model.head_size]
+    if model.kv_heads != model.heads:
+        words += ["--group-query-attention", "--num-query-groups", model.kv_heads]
+    words += ["--max-position-embeddings", max(model.positions, job.plan.sequence), "--normalization", "RMSNorm"]
+    words += ["--norm-epsilon", f"{model.epsilon:g}", "--position-embedding-type", "rope"]
+    words += ["--rotary-base", int(model.rotary_base), "--swiglu", "--disable-bias-linear"]
+    words += ["--attention-dropout", "0.0", "--hidden-dropout", "0.0"]
+    words += ["--add-qkv-bias"] if model.has_query_bias else []
+    words += ["--qk-layernorm"] if model.has_query_norm else []
+    words += [] if model.is_tied else ["--untie-embeddings-and-output-weights"]
+    words += ["--tokenizer-type", "NullTokenizer", "--vocab-size", model.vocabulary - 1]  # it adds one of its own
+    words += ["--make-vocab-size-divisible-by", 1]
+    if model.experts:
+        words += ["--num-experts", model.experts, "--moe-router-topk", model.experts_per_token]
+        words += ["--moe-ffn-hidden-size", model.feed_forward, "--moe-grouped-gemm"]
+        words += ["--moe-token-dispatcher-type", "alltoall"]
+    return [str(word) for word in words]
+
+
+def _parallelism(job: Job) -> list[str]:
+    plan = job.plan
+    words: list[object] = ["--tensor-model-parallel-size", plan.tensor]
+    words += ["--pipeline-model-parallel-size", plan.pipeline]
+    if plan.virtual > 1:
+        words += ["--num-virtual-stages-per-pipeline-rank", plan.virtual]
+    words += ["--context-parallel-size", plan.context]
+    if plan.context > 1:
+        words += ["--cp-comm-type", "a2a" if plan.context_style == "ulysses" else "all_gather"]
+    expert = getattr(plan, "expert", 1)
+    words += ["--expert-model-parallel-size", expert] if expert > 1 else []
+    words += ["--sequence-parallel"] if plan.sequence_parallel and plan.tensor > 1 else []
+    words += ["--use-distributed-optimizer"]
+    words += ["--overlap-grad-reduce", "--overlap-param-gather"] if plan.overlap else []
+    return [str(word) for word in words]
+
+
+def _training(job: Job) -> list[str]:
+    plan = job.plan
+    batch = plan.global_batch or plan.micro_batch * plan.data(job.world_size)
+    words: list[object] = ["--seq-length", plan.sequence, "--micro-batch-size", plan.micro_batch]
+    words += ["--global-batch-size", batch, "--train-iters", 10, "--bf16", "--mock-data"]
+    words += ["--optimizer", "adam", "--lr", "3e-4", "--weight-decay", "0.1"]
+    words += ["--clip-grad", "1.0" if plan.clip else "0.0"]
+    if plan.recompute == "full":
+        words += ["--recompute-granularity", "full"]
+        words += ["--recompute-method", "block" if plan.recompute_blocks else "uniform"]
+        words += ["--recompute-num-layers", plan.recompute_blocks or 1]
+    backend = {"auto": "auto", "cudnn": "fused", "flash": "flash"}[plan.attention]
+    words += ["--attention-backend", backend, "--transformer-impl", "transformer_engine"]
+    words += ["--no-gradient-accumulation-fusion"]
+    return [str(word) for word in words]

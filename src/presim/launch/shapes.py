@@ -1,0 +1,91 @@
+"""A model's shapes by Hugging Face's names, for the frameworks that spell a model out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from presim.errors import InputError
+
+_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")  # RMSNorm, rotary positions, gated FFN
+_DENSE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """A decoder with RMSNorm, rotary positions and gated feed-forward layers."""
+
+    family: str  # Hugging Face's model_type
+    layers: int
+    hidden: int
+    feed_forward: int  # of a dense block, or of one expert
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    positions: int  # the longest sequence
+    rotary_base: float
+    epsilon: float
+    is_tied: bool  # the output layer is the embedding
+    experts: int = 0
+    experts_per_token: int = 0
+
+    @property
+    def has_query_bias(self) -> bool:
+        """Whether the projections of attention have biases."""
+        return self.family == "qwen2"
+
+    @property
+    def has_query_norm(self) -> bool:
+        """Whether queries and keys are normalised."""
+        return self.family in ("qwen3", "qwen3_moe")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A ``config.json``.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} holds no object; name a folder with Hugging Face's config.json")
+    return found
+
+
+def shapes(config: Mapping[str, Any]) -> Shapes:
+    """The shapes that a config says.
+
+    Raises:
+        InputError: the model is of another family, or lacks a size.
+    """
+    family = str(config.get("model_type", ""))
+    if family not in _FAMILIES:
+        raise InputError(f"models of type {family or 'unknown'} are not written; {', '.join(_FAMILIES)} are")
+    if missing := [name for name in _DENSE if not isinstance(config.get(name), int)]:
+        raise InputError(f"the config lacks {missing[0]}; add it")
+    experts = int(config.get("num_local_experts") or config.get("num_experts") or 0)
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    rope = config.get("rope_parameters") or {}
+    return Shapes(
+        family=family,
+        layers=config["num_hidden_layers"],
+        hidden=hidden,
+        feed_forward=int(config.get("moe_intermediate_size") or config["intermediate_size"]),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_size=int(config.get("head_dim") or hidden // heads),
+        vocabulary=config["vocab_size"],
+        positions=int(config.get("max_position_embeddings") or 0),
+        rotary_base=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+        epsilon=float(config.get("rms_norm_eps") or 1e-6),
+        is_tied=bool(config.get("tie_word_embeddings", False)),
+        experts=experts,
+        experts_per_token=int(config.get("num_experts_per_tok") or 0),
+    )

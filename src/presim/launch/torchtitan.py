@@ -1,0 +1,120 @@
+"""torchtitan 0.3: its trainer is configured by a function in a Python file, which ``--module`` names."""
+
+from __future__ import annotations
+
+from presim.compose.stages import even
+from presim.errors import InputError
+from presim.launch.job import Files, Job, program, refuse, torchrun
+from presim.launch.shapes import Shapes, shapes
+
+NAME, MODULE = "torchtitan", "plan_config"
+_WORDS = "torchtitan splits embedding, output layer and loss by words, where the plan has them whole."
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero-bubble": "InterleavedZeroBubble",
+}
+
+
+def files(job: Job) -> Files:
+    """The file with the configuration, and the command.
+
+    Raises:
+        InputError: torchtitan cannot express the plan or the model.
+    """
+    plan = job.plan
+    refuse(
+        NAME,
+        plan,
+        data_style=("fsdp2", "hsdp"),
+        recompute=("none", "full"),
+        recompute_blocks=(0,),
+        optimizer=("adamw",),
+        passes=((),),
+        context_style=("all-gather",),
+        attention=("auto",),
+    )
+    model = shapes(job.config)
+    if model.family not in ("llama", "mistral") or model.experts:
+        raise InputError(f"torchtitan files are written for Llama's architecture; this is {model.family}")
+    if model.head_size * model.heads != model.hidden:
+        raise InputError(
+            f"torchtitan's Llama cannot express heads of {model.head_size}: {model.heads} x {model.head_size} = "
+            f"{model.heads * model.head_size} is not its width of {model.hidden}"
+        )
+    words = () if plan.splits_words or plan.tensor == 1 else (_WORDS,)
+    text = program("torchtitan").replace("{settings}", _settings(job, model))
+    return Files(
+        framework=NAME,
+        files={f"{MODULE}.py": text},
+        command=torchrun(job, "-m", "torchtitan.train", "--module", MODULE, "--config", "plan"),
+        environment={"PYTHONPATH": '"$PWD${PYTHONPATH:+:$PYTHONPATH}"'},
+        notes=(*words, "torchtitan runs flex attention where the plan has a fused kernel."),
+    )
+
+
+def _settings(job: Job, model: Shapes) -> str:
+    """Names with values, as Python."""
+    plan = job.plan
+    shard = job.plan.shard if plan.data_style == "hsdp" else 0
+    sharing = plan.sharing(job.world_size)
+    model_part = {
+        "dim": model.hidden,
+        "n_layers": model.layers,
+        "n_heads": model.heads,
+        "n_kv_heads": model.kv_heads,
+        "hidden_dim": model.feed_forward,
+        "vocab_size": model.vocabulary,
+        "head_dim": model.head_size,
+        "rope_theta": model.rotary_base,
+        "max_seq_len": max(model.positions, plan.sequence),
+        "tied": model.is_tied,
+    }
+    pipelined = plan.pipeline > 1
+    training = {
+        "local_batch_size": plan.micro_batch * (job.micro_batches if pipelined else 1),
+        "global_batch_size": plan.global_batch or -1,
+        "seq_len": plan.sequence,
+        "steps": 10,
+        "max_norm": 1.0 if plan.clip else float("inf"),
+        "disable_cuda_graphs": not plan.cuda_graphs,
+    }
+    parallelism: dict[str, object] = {
+        "data_parallel_replicate_degree": sharing // shard if shard else 1,
+        "data_parallel_shard_degree": (shard or sharing) // plan.context,
+        "fsdp_reshard_after_forward": "always" if plan.reshard and not pipelined else "never",
+        "tensor_parallel_degree": plan.tensor,
+        "enable_sequence_parallel": plan.sequence_parallel,
+        "context_parallel_degree": plan.context,
+        "pipeline_parallel_degree": plan.pipeline,
+    }
+    if pipelined:
+        parallelism["pipeline_parallel_schedule"] = _SCHEDULES[plan.order]
+        parallelism["pipeline_parallel_microbatch_size"] = plan.micro_batch
+        parallelism["module_fqns_per_model_part"] = _parts(job, model)
+    said = (("MODEL", model_part), ("TRAINING", training), ("PARALLELISM", parallelism))
+    parts = [f"{name} = {_python(values)}" for name, values in said]
+    return "\n".join([*parts, f"RECOMPUTE = {plan.recompute == 'full'}"])
+
+
+def _parts(job: Job, model: Shapes) -> list[list[str]]:
+    """The modules of each stage, as torchtitan names them."""
+    plan = job.plan
+    sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
+    parts, first = [], 0
+    for size in sizes:
+        parts.append([f"layers.{number}" for number in range(first, first + size)])
+        first += size
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    return parts
+
+
+def _python(values: dict[str, object]) -> str:
+    """A dictionary, a line for each name."""
+    return "{\n" + "".join(f"    {name!r}: {_literal(value)},\n" for name, value in values.items()) + "}"
+
+
+def _literal(value: object) -> str:
+    return 'float("inf")' if value == float("inf") else repr(value)

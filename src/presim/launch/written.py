@@ -1,0 +1,92 @@
+"""Writes the files of every framework that can express a plan, and says of the others why they cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.files import make_folder, write_file
+from presim.launch import hugging_face, megatron, torchtitan
+from presim.launch.job import Files, Job, shell, slurm
+from presim.launch.shapes import read_config
+
+FRAMEWORKS: Mapping[str, Callable[[Job], Files]] = {
+    torchtitan.NAME: torchtitan.files,
+    megatron.NAME: megatron.files,
+    hugging_face.DEEPSPEED: hugging_face.deepspeed,
+    hugging_face.ACCELERATE: hugging_face.accelerate,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What was written for a job."""
+
+    folders: Mapping[str, Path]  # framework -> its files
+    commands: Mapping[str, Sequence[str]]  # framework -> what starts it from its folder
+    notes: Sequence[str]  # what differs from the plan, and why others were not written
+
+    def lines(self) -> list[str]:
+        """What to tell the user."""
+        said = [f"{name}: {folder}/launch.sh, slurm.sh, predict.sh" for name, folder in self.folders.items()]
+        return [*said, *self.notes]
+
+
+def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> Written:
+    """Write a folder for each framework; ``presim_options`` name the cluster."""
+    folders, commands, notes = {}, {}, []
+    for name, files_of in FRAMEWORKS.items():
+        try:
+            files = files_of(job)
+        except InputError as error:
+            notes.append(f"No files for {name}: {error}.")
+            continue
+        folders[name] = place / name
+        commands[name] = list(files.command)
+        _write(job, files, folders[name], presim_options)
+        notes += files.notes
+    return Written(folders, commands, notes)
+
+
+def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: Path) -> Written:
+    """The same for a model as the command line names it; ``cluster``: fields of `ClusterOptions`.
+
+    Raises:
+        InputError: the cluster cannot be, or a file not be written.
+    """
+    from presim.graph.take import config_file
+    from presim.hardware.choose import choose_cluster
+
+    chosen = choose_cluster(**cluster)
+    config = config_file(model)
+    if config is None or not config.name.endswith(".json"):
+        said = f"No launch files: {model} is no config.json, so that frameworks cannot be told the model."
+        return Written({}, {}, [said])
+    job = Job(config=read_config(config), plan=plan, nodes=chosen.nodes, gpus_per_node=chosen.gpus_per_node)
+    options = [
+        word
+        for name, value in cluster.items()
+        if value is not None and name not in ("nodes", "gpus_per_node", "world_size")
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    return write_all(job, place, options)
+
+
+def _write(job: Job, files: Files, folder: Path, options: Sequence[str]) -> None:
+    """Files, launch scripts, and the command that predicts them."""
+    setting = "".join(f"export {name}={value}\n" for name, value in files.environment.items())
+    predicted = shlex.join(["presim", "run", *options, "--", *files.command])
+    texts = {
+        **files.files,
+        "launch.sh": shell(files),
+        "slurm.sh": slurm(job, files),
+        "predict.sh": f'#!/bin/sh\ncd "$(dirname "$0")" || exit 1\n{setting}exec {predicted}\n',
+    }
+    for name, text in texts.items():
+        make_folder((folder / name).parent)
+        write_file(folder / name, text.encode())

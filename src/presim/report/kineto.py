@@ -1,0 +1,384 @@
+"""A simulated job as PyTorch's profiler would have recorded it: one Chrome trace a rank, as Kineto writes them.
+
+Tools for these files (Perfetto, TensorBoard's plug-in, Holistic Trace Analysis) read them, and so does `presim import`.
+
+* The host is a process with one thread: steps (``ProfilerStep#``), operators, and calls of the CUDA runtime.
+* The GPU is a process with a thread for each stream: kernels, copies, and waits for events. A call and what it launched
+  share a ``correlation``.
+* A collective begins where its stream is ready for it, as NCCL's kernels do, which wait for other ranks while they run.
+* What presim knows beyond that is in arguments whose names begin with ``presim``; no tool needs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.files import make_folder, write_file
+from presim.hardware import Cluster
+from presim.trace.collective import Collective
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.representatives import Representatives
+from presim.trace.schema import WAITS, Kind, Manifest
+from presim.trace.signatures import Copy, Gemm, Signature, family
+
+_CALL_NS = 2_000  # a launch call as it is drawn, where the host does not go on earlier
+_FIRST_STREAM = 7  # CUPTI's number of the default stream
+_SYNCS = {
+    Kind.EVENT_SYNC: "cudaEventSynchronize",
+    Kind.STREAM_SYNC: "cudaStreamSynchronize",
+    Kind.DEVICE_SYNC: "cudaDeviceSynchronize",
+}
+_COPIES = {
+    "h2d": "Memcpy HtoD (Pageable -> Device)",
+    "d2h": "Memcpy DtoH (Device -> Pageable)",
+    "d2d": "Memcpy DtoD (Device -> Device)",
+    "peer": "Memcpy PtoP (Device -> Device)",
+}
+_NCCL = {
+    "all_reduce": "AllReduce_Sum",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter_Sum",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce_Sum",
+}
+_CALLED = {"all_reduce": "allreduce", "all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base"}
+_TYPES = {
+    "float32": ("Float", "float"),
+    "float64": ("Double", "double"),
+    "bfloat16": ("BFloat16", "c10::BFloat16"),
+    "float16": ("Half", "c10::Half"),
+    "int64": ("Long", "long int"),
+    "int32": ("Int", "int"),
+    "uint8": ("Byte", "unsigned char"),
+    "int8": ("Char", "signed char"),
+    "float8_e4m3fn": ("Float8_e4m3fn", "c10::Float8_e4m3fn"),
+    "float8_e5m2": ("Float8_e5m2", "c10::Float8_e5m2"),
+}
+
+Json = dict[str, Any]
+
+
+def write(
+    ranks: Mapping[int, PricedTrace],
+    timelines: Mapping[int, Timeline],
+    host_ns: Mapping[int, np.ndarray],
+    representatives: Representatives,
+    cluster: Cluster,
+    folder: str | os.PathLike[str],
+) -> list[Path]:
+    """Write the profiles of all ranks that were simulated; returns the files.
+
+    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts.
+    """
+    target = Path(folder)
+    make_folder(target)
+    files = []
+    for rank, priced in sorted(ranks.items()):
+        path = target / f"rank-{rank}.pt.trace.json.gz"
+        write_file(path, encode(priced, timelines[rank], host_ns[rank], cluster, representatives.others.get(rank, ())))
+        files.append(path)
+    return files
+
+
+def encode(
+    priced: PricedTrace,
+    timeline: Timeline,
+    host_ns: np.ndarray,
+    cluster: Cluster,
+    stands_for: Sequence[int] = (),
+    latency_ns: int = 3_000,
+) -> bytes:
+    """The profile of one rank, packed.
+
+    ``stands_for``: the other ranks that do the same. ``latency_ns``: from a launch to its earliest start on the device.
+    """
+    manifest = priced.trace.manifest
+    content = {
+        "schemaVersion": 1,
+        "deviceProperties": [_device(cluster)],
+        "cupti_version": 24,
+        "cuda_runtime_version": 12080,
+        "cuda_driver_version": 12080,
+        "distributedInfo": _distributed(manifest),
+        "record_shapes": 1,
+        "with_stack": 0,
+        "traceName": f"presim rank {manifest.rank}",
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+        "presim": {
+            "gpu": cluster.gpu.id,
+            "node": cluster.node.id,
+            "fabric": cluster.fabric.id,
+            "gpus_per_node": cluster.gpus_per_node,
+            "stands_for": list(stands_for),
+        },
+        "traceEvents": list(_Writer(priced, timeline, host_ns, latency_ns).events()),
+    }
+    return gzip.compress(msgspec.json.encode(content), compresslevel=3, mtime=0)
+
+
+def _device(cluster: Cluster) -> Json:
+    gpu = cluster.gpu
+    return {"id": 0, "name": gpu.name, "totalGlobalMem": gpu.memory_bytes}
+
+
+def _distributed(manifest: Manifest) -> Json:
+    config = [
+        {
+            "pg_name": str(index),
+            "pg_desc": group.name,
+            "backend_config": "cuda:nccl",
+            "pg_size": group.size,
+            "ranks": list(group.ranks),
+        }
+        for index, group in enumerate(manifest.groups)
+    ]
+    return {
+        "backend": "nccl",
+        "rank": manifest.rank,
+        "world_size": manifest.world_size,
+        "pg_count": len(config),
+        "pg_config": config,
+    }
+
+
+@dataclasses.dataclass
+class _Call:
+    """One call of the host, as far as it is known when it begins."""
+
+    entry: int
+    start_ns: int
+    end_ns: int
+
+
+class _Writer:
+    """Goes through a trace once; an entry's number is the correlation of its call."""
+
+    def __init__(self, priced: PricedTrace, timeline: Timeline, host_ns: np.ndarray, latency_ns: int) -> None:
+        self._latency_ns = latency_ns
+        self._trace, self._timeline = priced.trace, timeline
+        manifest = priced.trace.manifest
+        self._host = 1000 + manifest.rank
+        self._device = manifest.rank % max(manifest.gpus_per_node, 1)
+        self._host_ns = host_ns.astype(np.int64).tolist()
+        names = ("kind", "stream", "object", "signature", "operator", "phase", "value")
+        self._columns = {name: priced.trace.columns[name].tolist() for name in names}
+        self._start, self._end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
+        self._issue = timeline.issue_ns.tolist()
+        self._recorded: dict[int, tuple[int, int]] = {}  # serial -> entry of the recording, its stream
+        self._ends: dict[int, int] = {}  # stream -> when what it was given so far has ended
+        self._texts = [msgspec.json.encode(signature).decode() for signature in priced.trace.signatures]
+
+    def events(self) -> Iterator[Json]:
+        """All events: of the host in order, and with each what it launched."""
+        yield from self._names()
+        step, number = 0, 0
+        for call in self._calls():
+            kind = self._columns["kind"][call.entry]
+            if kind == Kind.STEP:
+                yield self._complete("user_annotation", f"ProfilerStep#{number}", step, call.start_ns, {})
+                step, number = call.start_ns, number + 1
+            elif kind in (Kind.WORK, Kind.COLLECTIVE):
+                yield from self._launch(call)
+            elif kind == Kind.EVENT_RECORD:
+                self._recorded[self._columns["object"][call.entry]] = call.entry, self._columns["stream"][call.entry]
+                self._hold(call.entry)
+                yield self._runtime("cudaEventRecord", call)
+            elif kind == Kind.STREAM_WAIT:
+                yield self._runtime("cudaStreamWaitEvent", call)
+                yield from self._sync("Stream Wait Event", call)
+                self._hold(call.entry)
+            elif kind in WAITS:
+                yield self._runtime(_SYNCS[Kind(kind)], call)
+                yield from self._sync(_SYNCS[Kind(kind)].removeprefix("cuda").replace("Synchronize", " Sync"), call)
+
+    def _calls(self) -> Iterator[_Call]:
+        """Calls with their times: one begins when the host has done its work before it."""
+        calls = (*WAITS, Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STEP)
+        now, last, waiting = 0, -1, 0
+        pending: _Call | None = None
+        for entry, kind in enumerate(self._columns["kind"]):
+            waiting += self._host_ns[entry]
+            if kind not in calls:
+                continue
+            start = max(now + waiting, last)
+            end = start
+            if kind in WAITS:
+                end = max(self._end[entry], start)
+            elif kind == Kind.STEP:
+                start = end = max(start, last + 1)
+            else:
+                end = max(self._issue[entry], start)  # later than its start where the queue was full
+            if pending is not None:
+                pending.end_ns = max(pending.end_ns, min(pending.start_ns + _CALL_NS, start))
+                yield pending
+            pending = _Call(entry, start, end)
+            now, last, waiting = end, start, 0
+        if pending is not None:
+            yield pending
+
+    def _launch(self, call: _Call) -> Iterator[Json]:
+        entry = call.entry
+        signature = self._trace.signatures[self._columns["signature"][entry]]
+        operator = self._columns["operator"][entry]
+        name = self._trace.operators[operator] if operator >= 0 else f"presim::{family(signature)}"
+        shapes = _shapes(signature)
+        communication = self._communication(signature) if isinstance(signature, Collective) else {}
+        said = {"External id": entry + 1, "Ev Idx": entry, **shapes, **communication}
+        called = "record_param_comms" if communication else name
+        yield self._complete("cpu_op", called, call.start_ns, call.end_ns, said)
+        copy = isinstance(signature, Copy)
+        runtime = ("cudaMemsetAsync" if signature.direction == "memset" else "cudaMemcpyAsync") if copy else ""
+        if self._columns["value"][entry]:
+            runtime = "cudaGraphLaunch"
+        yield self._runtime(runtime or "cudaLaunchKernel", call)
+        yield self._flow("s", self._host, self._host, call.start_ns, entry)
+        yield self._on_device(entry, signature, name, communication)
+        yield self._flow("f", self._device, self._tid(entry), self._start[entry], entry)
+
+    def _on_device(self, entry: int, signature: Signature, operator: str, communication: Json) -> Json:
+        said = {
+            "External id": entry + 1,
+            "device": self._device,
+            "context": 1,
+            "stream": self._tid(entry),
+            "correlation": entry + 1,
+            **communication,
+            "presim signature": self._texts[self._columns["signature"][entry]],
+            "presim phase": self._columns["phase"][entry],
+            "presim launch": self._columns["object"][entry],
+            "presim operator": operator if self._columns["operator"][entry] >= 0 else "",
+        }
+        category, name = "kernel", _kernel(signature, operator)
+        if isinstance(signature, Copy):
+            category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
+            said["bytes"] = signature.bytes
+        else:
+            grid, block = getattr(signature, "grid", (1, 1, 1)), getattr(signature, "block", (1, 1, 1))
+            said |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
+        start, end = self._start[entry], self._end[entry]
+        if isinstance(signature, Collective):
+            ready = max(self._ends.get(self._columns["stream"][entry], 0), self._issue[entry] + self._latency_ns)
+            start = min(start, ready)
+        self._hold(entry)
+        return self._event(category, name, self._device, self._tid(entry), start, end, said)
+
+    def _communication(self, signature: Collective) -> Json:
+        groups = self._trace.manifest.groups
+        known = 0 <= signature.group < len(groups)
+        group = groups[signature.group] if known else None
+        size = group.size if group else 1
+        elements = signature.bytes // dtype_bytes(signature.dtype)
+        given = elements // size if signature.kind == "all_gather" else elements
+        got = elements // size if signature.kind == "reduce_scatter" else elements
+        found: Json = {
+            "Collective name": _CALLED.get(signature.kind, signature.kind),
+            "dtype": _TYPES.get(signature.dtype, (signature.dtype, ""))[0],
+            "In msg nelems": given,
+            "Out msg nelems": got,
+            "In split size": "[]",
+            "Out split size": "[]",
+            "Group size": size,
+            "Process Group Name": str(signature.group),
+            "Process Group Description": group.name if group else "",
+            "Process Group Ranks": str(list(group.ranks)) if group else "[]",
+        }
+        if group is not None and signature.kind in ("send", "recv") and 0 <= signature.peer < len(group.ranks):
+            found["Dst Rank" if signature.kind == "send" else "Src Rank"] = group.ranks[signature.peer]
+        return found
+
+    def _sync(self, name: str, call: _Call) -> Iterator[Json]:
+        """A wait as CUPTI records it, with the recording that it waits for."""
+        entry = call.entry
+        kind, serial = self._columns["kind"][entry], self._columns["object"][entry]
+        said: Json = {
+            "cuda_sync_kind": name,
+            "stream": -1 if kind == Kind.DEVICE_SYNC else self._tid(entry),
+            "correlation": entry + 1,
+            "device": self._device,
+            "context": 1,
+        }
+        if kind in (Kind.STREAM_WAIT, Kind.EVENT_SYNC):
+            if serial not in self._recorded:
+                return
+            recorded, stream = self._recorded[serial]
+            said["wait_on_stream"] = _FIRST_STREAM + stream
+            said["wait_on_cuda_event_record_corr_id"] = recorded + 1
+            said["wait_on_cuda_event_id"] = serial
+        start, end = self._start[entry], self._end[entry]
+        yield self._event("cuda_sync", name, self._device, self._tid(entry), start, end, said)
+
+    def _runtime(self, name: str, call: _Call) -> Json:
+        said = {"External id": call.entry + 1, "cbid": 211, "correlation": call.entry + 1}
+        return self._complete("cuda_runtime", name, call.start_ns, call.end_ns, said)
+
+    def _complete(self, category: str, name: str, start_ns: int, end_ns: int, said: Json) -> Json:
+        return self._event(category, name, self._host, self._host, start_ns, end_ns, said)
+
+    def _event(self, category: str, name: str, pid: int, tid: int, start_ns: int, end_ns: int, said: Json) -> Json:
+        return {
+            "ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start_ns / 1000,
+            "dur": (end_ns - start_ns) / 1000, "args": said,
+        }  # fmt: skip
+
+    def _flow(self, phase: str, pid: int, tid: int, at_ns: int, entry: int) -> Json:
+        found: Json = {"ph": phase, "id": entry + 1, "pid": pid, "tid": tid, "ts": at_ns / 1000}
+        return {**found, "cat": "ac2g", "name": "ac2g", **({"bp": "e"} if phase == "f" else {})}
+
+    def _hold(self, entry: int) -> None:
+        """The stream is busy until this entry has ended; a wait of a stream ends when it takes effect."""
+        stream = self._columns["stream"][entry]
+        self._ends[stream] = max(self._ends.get(stream, 0), self._end[entry])
+
+    def _tid(self, entry: int) -> int:
+        return _FIRST_STREAM + int(self._columns["stream"][entry])
+
+    def _names(self) -> Iterator[Json]:
+        """What viewers call processes and threads, and their order."""
+        streams = sorted(set(self._columns["stream"]))
+        rows: list[tuple[str, int, int, Json]] = [
+            ("process_name", self._host, 0, {"name": "python"}),
+            ("process_labels", self._host, 0, {"labels": "CPU"}),
+            ("process_sort_index", self._host, 0, {"sort_index": self._host}),
+            ("thread_name", self._host, self._host, {"name": f"thread {self._host} (python)"}),
+            ("process_name", self._device, 0, {"name": "python"}),
+            ("process_labels", self._device, 0, {"labels": f"GPU {self._device}"}),
+            ("process_sort_index", self._device, 0, {"sort_index": 5_000_000 + self._device}),
+        ]
+        for stream in streams:
+            tid = _FIRST_STREAM + stream
+            rows.append(("thread_name", self._device, tid, {"name": f"stream {tid}"}))
+            rows.append(("thread_sort_index", self._device, tid, {"sort_index": tid}))
+        for name, pid, tid, said in rows:
+            yield {"ph": "M", "name": name, "ts": 0, "pid": pid, "tid": tid, "args": said}
+
+
+def _kernel(signature: Signature, operator: str) -> str:
+    """A kernel's name: NCCL's as the library has it, others by what is known of them."""
+    if isinstance(signature, Collective):
+        word = _NCCL.get(signature.kind, "SendRecv")
+        return f"ncclDevKernel_{word}(ncclDevKernelArgsStorage<4096ul>)"
+    if isinstance(signature, Copy):
+        return _COPIES.get(signature.direction, "Memset (Device)")
+    return str(getattr(signature, "name", "")) or f"{family(signature)}_kernel<{operator}>"
+
+
+def _shapes(signature: Signature) -> Json:
+    """Inputs of a product as the profiler records them; presim has no others."""
+    if not isinstance(signature, Gemm):
+        return {}
+    name = _TYPES.get(signature.dtype, ("", signature.dtype))[1]
+    left, right = [signature.m, signature.k], [signature.k, signature.n]
+    if signature.batch > 1:
+        left, right = [signature.batch, *left], [signature.batch, *right]
+    return {"Input Dims": [left, right], "Input type": [name, name]}

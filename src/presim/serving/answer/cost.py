@@ -1,0 +1,75 @@
+"""Energy and money of a served load, for each million tokens.
+
+A GPU draws a share of its power limit by what it does (`presim.hardware.power`): steps with prefill count as bound by
+arithmetic, steps that only decode as bound by memory, the rest as idle; the rest of the node is added. A deployment is
+paid for by the hour, busy or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from presim.hardware.power import shares
+from presim.serving.deployments.deployment import Prediction
+
+_J_PER_KWH = 3.6e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """What is paid, in any currency; None: not asked."""
+
+    gpu_hour: float | None = None
+    kwh: float | None = None
+
+
+def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
+    """Energy with its range, and money where there are prices; all figures are None where nothing was served."""
+    figures, gpus = prediction.figures, prediction.deployment.gpus
+    limit = prediction.deployment.engine.cluster.gpu.power_w
+    output, every = float(figures["output_throughput"]), float(figures["total_token_throughput"])
+
+    def kwh(end: str, rate: float) -> float | None:
+        if not limit or not rate:
+            return None
+        return _watts(prediction.inside, limit, end) * gpus / rate * 1e6 / _J_PER_KWH
+
+    hours = gpus / output * 1e6 / 3600 if output else None
+    energy = kwh("share", output)
+    return {
+        "watts": _watts(prediction.inside, limit, "share") * gpus if limit and output else None,
+        "kWh_per_million_output_tokens": energy,
+        "kWh_per_million_output_tokens_range": [kwh("low", output), kwh("high", output)],
+        "kWh_per_million_tokens": kwh("share", every),
+        "gpu_hours_per_million_output_tokens": hours,
+        "money_per_million_output_tokens": _product(hours, prices.gpu_hour),
+        "energy_money_per_million_output_tokens": _product(energy, prices.kwh),
+        "price_per_gpu_hour": prices.gpu_hour,
+        "price_per_kwh": prices.kwh,
+    }
+
+
+def _product(amount: float | None, price: float | None) -> float | None:
+    return None if amount is None or price is None else amount * price
+
+
+def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
+    """Mean power of a GPU with its part of the node, with one end of the shares."""
+    busy = min(float(inside["device_busy"]), 1.0)
+    prefill = busy * float(inside["time_in_steps_with_prefill"])
+    spent = {"compute": prefill, "memory": busy - prefill, "idle": 1 - busy, "node": 1.0}
+    return limit * sum(part * float(getattr(shares()[name], end)) for name, part in spent.items())
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """The cost in a line; empty where it is not known."""
+    if found["kWh_per_million_output_tokens"] is None:
+        return ""
+    low, high = found["kWh_per_million_output_tokens_range"]
+    said = [f"{found['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
+    said.append(f"about {found['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
+    money, energy = found["money_per_million_output_tokens"], found["energy_money_per_million_output_tokens"]
+    said += [f"{money:.3g} for the GPUs"] if money is not None else []
+    said += [f"{energy:.3g} for the energy"] if energy is not None else []
+    return f"A million output tokens: {', '.join(said)}."

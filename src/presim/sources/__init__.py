@@ -1,0 +1,1 @@
+"""Trace sources: whatever delivers a job, each behind one interface (`presim.sources.source`)."""

@@ -1,0 +1,62 @@
+"""What every trace source must keep; plug-in authors run it over their own.
+
+>>> from presim.job import Job
+>>> from presim.trace.builder import TraceBuilder
+>>> check_job(Job((TraceBuilder().trace(),)))
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+import numpy as np
+
+from presim.job import Job
+from presim.sources.source import Source
+from presim.trace.check import check
+from presim.trace.schema import Trace
+
+
+def check_source(source: Source) -> Job:
+    """A source delivers the same sound job each time; returns it.
+
+    Raises:
+        AssertionError: it does not.
+    """
+    first, second = source.job(), source.job()
+    check_job(first)
+    assert source.name, "a source has a name"
+    assert list(map(_content, first.traces)) == list(map(_content, second.traces)), "a source delivers the same job"
+    return first
+
+
+def check_job(job: Job) -> None:
+    """A job's traces are sound, of one world, its ranks stand for others once, and it is saved and read unchanged.
+
+    Raises:
+        AssertionError: one of this does not hold.
+    """
+    ranks = [trace.manifest.rank for trace in job.traces]
+    assert ranks, "a job has at least one trace"
+    assert ranks == sorted(set(ranks)), f"traces are ascending by rank, each once; got {ranks}"
+    first = job.traces[0].manifest
+    worlds = {(one.manifest.world_size, one.manifest.gpu, one.manifest.gpus_per_node) for one in job.traces}
+    assert len(worlds) == 1, f"all ranks are of one world on one GPU; got {sorted(worlds)}"
+    others = [rank for spoken in job.stands_for.values() for rank in spoken]
+    assert set(job.stands_for) <= set(ranks), "only ranks with a trace stand for others"
+    assert len({*others, *ranks}) == len(others) + len(ranks), "a rank has a trace or one that stands for it"
+    assert max([*others, *ranks]) < first.world_size, f"ranks are below the world size {first.world_size}"
+    assert all(note.endswith(".") for note in job.notes), f"notes are sentences; got {list(job.notes)}"
+    for trace in job.traces:
+        check(trace)
+        assert (trace.columns["host_ns"] >= 0).all(), "host time is not negative"
+    with tempfile.TemporaryDirectory() as folder:
+        job.save(folder)
+        again = Job.load(folder)
+    assert list(map(_content, again.traces)) == list(map(_content, job.traces)), "a job is saved and read unchanged"
+    assert {rank: list(spoken) for rank, spoken in job.stands_for.items() if spoken} == dict(again.stands_for)
+
+
+def _content(trace: Trace) -> tuple[object, ...]:
+    columns = tuple(np.asarray(column).tobytes() for column in trace.columns.values())
+    return trace.manifest, trace.signatures, trace.scopes, trace.operators, trace.sites, columns

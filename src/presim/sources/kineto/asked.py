@@ -1,0 +1,302 @@
+"""What a rank asked of its device in profiled steps, in the order in which its host asked.
+
+* Device work belongs to the call with its correlation id. It starts when its launch has reached the device, the work
+  before it on its stream has ended, and what its stream waits for has ended. A pause beyond that is kept as part of it.
+* Waits between streams are those that the profiler recorded (``enable_cuda_sync_events``). Without, they are found by
+  time: work that starts right when work of another stream ends, and not at its own launch, waited for it.
+* Host time is the time between calls. What a host waits in a synchronisation, or for room in a full queue, is not.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from presim.engine.options import Options
+from presim.sources.kineto.collectives import Groups, is_nccl
+from presim.sources.kineto.events import Event, Profile
+from presim.sources.kineto.steps import Window, within
+from presim.sources.kineto.work import Reader
+from presim.trace.schema import Kind, Phase
+from presim.trace.signatures import Signature
+
+_LATENCY_NS = Options().launch_latency_ns
+_SYNC_NS = Options().sync_latency_ns
+_QUEUED_NS = 3_000  # between two kernels of one stream where the second one was there: the device needs this itself
+_RIGHT_AFTER_NS = 15_000  # work that starts so soon after another stream's work has ended waited for it
+_MOST_LATENCY_NS = 20_000  # beyond, all work was queued, and none found its stream idle
+_FULL_QUEUE = 512  # launches that a device has not begun; beyond, a host may be held up
+_SYNCS = {
+    "cudaDeviceSynchronize": Kind.DEVICE_SYNC,
+    "cudaStreamSynchronize": Kind.STREAM_SYNC,
+    "cudaEventSynchronize": Kind.EVENT_SYNC,
+    "hipDeviceSynchronize": Kind.DEVICE_SYNC,
+    "hipStreamSynchronize": Kind.STREAM_SYNC,
+    "hipEventSynchronize": Kind.EVENT_SYNC,
+}
+
+
+@dataclasses.dataclass
+class Asked:
+    """One entry of the trace to be."""
+
+    kind: Kind
+    stream: int = 0
+    host_ns: int = 0
+    serial: int = 0  # of a recording; of a message: the launch that it shares with others
+    signature: Signature | None = None
+    duration_ns: int = 0  # of device work, by itself
+    pause_ns: int = 0  # before it, with nothing that explains it
+    operator: str = ""
+    phase: Phase = Phase.OTHER
+    replayed: bool = False
+    event: Event | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """All that was asked in some steps; an entry ends each of them."""
+
+    entries: list[Asked]
+    unexplained_ns: int  # pauses on streams that nothing in the profile explains
+    inferred: int  # waits between streams that were found by time
+    nameless: int  # NCCL kernels without a size or a group
+
+
+def ask(profile: Profile, window: Window, groups: Groups) -> Steps:
+    """What was asked in the steps."""
+    return _Walk(profile, window, groups).steps()
+
+
+class _Walk:
+    """Goes through the calls of the steps once, and keeps what its streams and its host are doing."""
+
+    def __init__(self, profile: Profile, window: Window, groups: Groups) -> None:
+        self._profile, self._window, self._groups = profile, window, groups
+        self._works: dict[int, list[Event]] = defaultdict(list)
+        for event in profile.work:
+            self._works[event.number("correlation")].append(event)
+        self._calls = within(profile.calls, window)
+        self._syncs = {event.number("correlation"): event for event in profile.syncs}
+        self._reader = Reader(profile, self._kernels())
+        self._latency_ns = self._usual_latency()
+        self._last_end: dict[int, int] = {}  # stream -> end of its last work
+        self._before()
+        self._awaited: dict[int, int] = {}  # stream -> end of what its next work waits for
+        self._entries: list[Asked] = []
+        self._placed: list[tuple[int, int, int, Asked]] = []  # end, number, stream, entry of all work so far, by end
+        self._records: dict[
+            int, tuple[int, int]
+        ] = {}  # correlation of a recording -> its serial, the end it stands for
+        self._serials = 0
+        self._cursor, self._late = window.start_ns, 0
+        self._unexplained = self._inferred = self._nameless = 0
+        self._streams = self._dense_streams()
+        self._starts = sorted(event.start_ns for event in profile.work)
+
+    def steps(self) -> Steps:
+        ends = list(self._window.ends_ns)
+        wanted = {sync.number("wait_on_cuda_event_record_corr_id") for sync in self._syncs.values()}
+        for call in self._calls:
+            while call.start_ns >= ends[0]:
+                self._end(ends.pop(0))
+            correlation = call.number("correlation")
+            if works := self._works.get(correlation):
+                self._launch(call, works)
+            elif correlation in wanted and correlation >= 0:
+                self._record(call, correlation)
+            elif "StreamWaitEvent" in call.name:
+                self._wait(call, correlation)
+            elif (kind := _SYNCS.get(call.name)) is not None:
+                self._synchronise(call, kind, correlation)
+        for end in ends:
+            self._end(end)
+        return Steps(self._entries, self._unexplained, self._inferred, self._nameless)
+
+    def _end(self, at_ns: int) -> None:
+        """A step ends; what the host does until then is in it."""
+        host = self._host(at_ns)
+        self._cursor = max(self._cursor, at_ns)
+        self._add(Asked(Kind.STEP, 0, host))
+
+    # Set-up
+
+    def _kernels(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for call in self._calls:
+            for event in self._works.get(call.number("correlation"), ()):
+                found[event.number("External id")] += 1
+        return found
+
+    def _usual_latency(self) -> int:
+        """From a launch to the start of its work, where that found its stream idle."""
+        found = sorted(
+            works[0].start_ns - call.start_ns
+            for call in self._calls
+            if (works := self._works.get(call.number("correlation"))) and works[0].start_ns >= call.start_ns
+        )
+        shortest = found[len(found) // 100] if found else _LATENCY_NS
+        return shortest if shortest <= _MOST_LATENCY_NS else _LATENCY_NS
+
+    def _before(self) -> None:
+        """Where the streams stand at the beginning of the steps."""
+        for call in self._profile.calls:
+            if call.start_ns >= self._window.start_ns:
+                break
+            for event in self._works.get(call.number("correlation"), ()):
+                stream = _stream(event)
+                self._last_end[stream] = max(self._last_end.get(stream, 0), event.end_ns)
+
+    def _dense_streams(self) -> dict[int, int]:
+        """Streams of the profile by their numbers in the trace: the one with most kernel time is 0."""
+        busy: Counter[int] = Counter()
+        for event in self._profile.work:
+            busy[_stream(event)] += 0 if is_nccl(event) else event.end_ns - event.start_ns
+        ordered = sorted(busy, key=lambda stream: (-busy[stream], stream))
+        return {stream: number for number, stream in enumerate(ordered)}
+
+    # Calls
+
+    def _host(self, start_ns: int) -> int:
+        spent, self._late = max(0, start_ns - self._cursor) + self._late, 0
+        return spent
+
+    def _launch(self, call: Event, works: Sequence[Event]) -> None:
+        host = self._host(call.start_ns)
+        graph = "Graph" in call.name
+        for place, event in enumerate(works):
+            self._place(event, call, 0 if place else host, replayed=graph or place > 0)
+        self._cursor = max(self._cursor, call.start_ns)
+        last = works[-1]
+        if last.cat.lower() == "gpu_memcpy" and "DtoH" in last.name and last.end_ns <= call.end_ns > call.start_ns:
+            self._add(Asked(Kind.STREAM_SYNC, self._streams[_stream(last)]))  # from or to pageable memory
+            self._returned(call, last.end_ns)
+        elif call.end_ns - call.start_ns > 20_000 and self._outstanding(call.start_ns) >= _FULL_QUEUE:
+            self._cursor = call.end_ns - _LATENCY_NS
+
+    def _outstanding(self, now_ns: int) -> int:
+        """Work that has been launched by now and has not begun."""
+        launched = bisect.bisect_right(self._starts, now_ns)
+        return len(self._placed) - max(0, launched - bisect.bisect_right(self._starts, self._window.start_ns))
+
+    def _place(self, event: Event, call: Event, host_ns: int, *, replayed: bool) -> None:
+        stream = _stream(event)
+        before = self._last_end.get(stream, 0)
+        ready = max(before, self._awaited.pop(stream, 0), call.start_ns + self._latency_ns)
+        pause = event.start_ns - ready
+        if pause > _QUEUED_NS and (source := self._ends_right_before(event, stream, ready)) is not None:
+            self._wait_for(source, stream)
+            pause = event.start_ns - source[0]
+        pause = max(0, pause)
+        self._unexplained += pause if pause > _RIGHT_AFTER_NS else 0
+        entry = Asked(
+            Kind.WORK, self._streams[stream], host_ns, signature=self._signature(event),
+            duration_ns=max(1, event.end_ns - event.start_ns), pause_ns=pause, operator=self._reader.name(event),
+            phase=self._phase(event, call), replayed=replayed, event=event,
+            serial=max(0, event.number("presim launch", 0)),
+        )  # fmt: skip
+        self._add(entry)
+        self._last_end[stream] = max(before, event.end_ns)
+        bisect.insort(self._placed, (event.end_ns, len(self._placed), stream, entry))
+
+    def _signature(self, event: Event) -> Signature:
+        if is_nccl(event):
+            call = self._profile.operators.get(event.number("External id"))
+            if (found := self._groups.collective(event, call)) is not None:
+                return found
+            self._nameless += 1
+        return self._reader.signature(event)
+
+    def _phase(self, event: Event, call: Event) -> Phase:
+        said = event.args.get("presim phase")
+        if isinstance(said, int) and 0 <= said < len(Phase):
+            return Phase(said)
+        if any(update.start_ns <= call.start_ns < update.end_ns for update in self._profile.updates):
+            return Phase.OPTIMIZER
+        name = self._reader.name(event).lower()
+        return Phase.BACKWARD if call.tid != self._window.tid or "backward" in name else Phase.FORWARD
+
+    def _ends_right_before(self, event: Event, stream: int, ready_ns: int) -> tuple[int, Asked] | None:
+        """The work of another stream, launched before, that ended last before this one started."""
+        at = bisect.bisect_right(self._placed, event.start_ns, key=lambda placed: placed[0])
+        for end, _, other, entry in reversed(self._placed[:at]):
+            if end < max(event.start_ns - _RIGHT_AFTER_NS, ready_ns):
+                return None
+            if other != stream:
+                return end, entry
+        return None
+
+    def _wait_for(self, source: tuple[int, Asked], stream: int) -> None:
+        """Record an event right behind the source, and let the stream wait for it."""
+        self._serials += 1
+        self._inferred += 1
+        place = next(index for index in range(len(self._entries) - 1, -1, -1) if self._entries[index] is source[1])
+        self._entries.insert(place + 1, Asked(Kind.EVENT_RECORD, source[1].stream, serial=self._serials))
+        self._add(Asked(Kind.STREAM_WAIT, self._streams[stream], serial=self._serials))
+
+    def _record(self, call: Event, correlation: int) -> None:
+        stream = next(
+            (
+                sync.number("wait_on_stream")
+                for sync in self._syncs.values()
+                if sync.number("wait_on_cuda_event_record_corr_id") == correlation
+            ),
+            -1,
+        )
+        if stream not in self._streams:
+            return
+        self._serials += 1
+        self._records[correlation] = self._serials, self._last_end.get(stream, 0)
+        host = self._host(call.start_ns)
+        self._cursor = max(self._cursor, call.start_ns)
+        self._add(Asked(Kind.EVENT_RECORD, self._streams[stream], host, self._serials))
+
+    def _wait(self, call: Event, correlation: int) -> None:
+        sync = self._syncs.get(correlation)
+        if sync is None:
+            return
+        known = self._records.get(sync.number("wait_on_cuda_event_record_corr_id"))
+        stream = sync.number("stream")
+        if known is None or stream not in self._streams:
+            return
+        self._awaited[stream] = max(self._awaited.get(stream, 0), known[1])
+        host = self._host(call.start_ns)
+        self._cursor = max(self._cursor, call.start_ns)
+        self._add(Asked(Kind.STREAM_WAIT, self._streams[stream], host, known[0]))
+
+    def _synchronise(self, call: Event, kind: Kind, correlation: int) -> None:
+        sync = self._syncs.get(correlation)
+        known = self._records.get(sync.number("wait_on_cuda_event_record_corr_id")) if sync is not None else None
+        ended = [(end, stream) for stream, end in self._last_end.items() if end <= call.end_ns]
+        host = self._host(call.start_ns)
+        if kind == Kind.EVENT_SYNC and known is not None:
+            self._add(Asked(Kind.EVENT_SYNC, 0, host, known[0]))
+            self._returned(call, known[1])
+            return
+        said = sync.number("stream") if sync is not None else -1
+        if kind != Kind.DEVICE_SYNC and said in self._streams:
+            ended = [(self._last_end.get(said, 0), said)]
+        end, stream = max(ended, default=(0, -1))
+        if kind == Kind.DEVICE_SYNC:
+            self._add(Asked(kind, 0, host))
+        elif stream in self._streams:
+            self._add(Asked(Kind.STREAM_SYNC, self._streams[stream], host))
+        else:
+            self._late += host
+        self._returned(call, end)
+
+    def _returned(self, call: Event, awaited_ns: int) -> None:
+        """The host goes on after a wait; what it took beyond what the simulation assumes is its own time."""
+        own = call.end_ns - max(awaited_ns + _SYNC_NS, call.start_ns)
+        self._late += max(0, own) + max(0, self._latency_ns - _LATENCY_NS)
+        self._cursor = max(self._cursor, call.end_ns)
+
+    def _add(self, entry: Asked) -> None:
+        self._entries.append(entry)
+
+
+def _stream(event: Event) -> int:
+    stream = event.number("stream")
+    return stream if stream >= 0 else event.tid if isinstance(event.tid, int) else 0

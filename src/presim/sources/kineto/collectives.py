@@ -1,0 +1,129 @@
+"""Collectives of a profile: what NCCL was asked for, from the fields that PyTorch adds to kernels and their calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from presim.sources.kineto.events import Event, Profile
+from presim.trace.collective import Collective
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import Group
+
+TYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "BFloat16": "bfloat16",
+    "Half": "float16",
+    "Int": "int32",
+    "Long": "int64",
+    "Short": "int16",
+    "Byte": "uint8",
+    "Char": "int8",
+    "Bool": "bool",
+    "Float8_e4m3fn": "float8_e4m3fn",
+    "Float8_e5m2": "float8_e5m2",
+}
+_KINDS = (  # part of PyTorch's name, kind; the first that fits
+    ("reduce_scatter", "reduce_scatter"),
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("all_reduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("all_gather", "all_gather"),
+    ("all_to_all", "all_to_all"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("reduce", "reduce"),
+    ("scatter", "scatter"),
+    ("gather", "gather"),
+    ("barrier", "barrier"),
+    ("recv", "recv"),
+    ("send", "send"),
+)
+_SENT = ("reduce_scatter", "all_to_all", "send", "scatter")  # whose size is that of their input
+
+
+def is_nccl(event: Event) -> bool:
+    """Whether a kernel is one of NCCL's."""
+    return event.cat.lower() == "kernel" and event.name.startswith(("nccl", "rccl", "mscclKernel"))
+
+
+class Groups:
+    """The process groups of one rank's profile, those that PyTorch lists first."""
+
+    def __init__(self, profile: Profile, rank: int, world_size: int) -> None:
+        self._rank, self._world_size = rank, world_size
+        self._found: list[Group] = []
+        self._places: dict[str, int] = {}
+        for listed in profile.groups:
+            ranks = _ranks(listed.get("ranks"), world_size)
+            called = str(listed.get("pg_desc", ""))
+            name = str(listed.get("pg_name", ""))
+            self._place(name, ranks, _size(listed, "pg_size") or len(ranks), called)
+
+    def table(self) -> tuple[Group, ...]:
+        """All groups so far, in the order of their indices."""
+        return tuple(self._found)
+
+    def collective(self, event: Event, call: Event | None) -> Collective | None:
+        """What a NCCL kernel does; None where the profile does not say. ``call``: the operator that launched it."""
+        if "presim signature" in event.args:
+            return msgspec.json.decode(str(event.args["presim signature"]), type=Collective)
+        said = event.args if "Collective name" in event.args else call.args if call is not None else {}
+        name = str(said.get("Collective name", "")).lower()
+        kind = next((kind for part, kind in _KINDS if part in name), "")
+        dtype = TYPES.get(str(said.get("dtype", "")), "")
+        if not kind or not dtype:
+            return None
+        ranks = _ranks(said.get("Process Group Ranks"), self._world_size)
+        size = _size(said, "Group size") or len(ranks)
+        index = self._place(str(said.get("Process Group Name", "")), ranks, size)
+        elements = _size(said, "In msg nelems" if kind in _SENT else "Out msg nelems")
+        if kind == "all_gather":
+            elements = max(elements, _size(said, "In msg nelems") * size)
+        return Collective(kind, elements * dtype_bytes(dtype), dtype, index, self._peer(kind, said, index))
+
+    def _peer(self, kind: str, said: dict[str, Any], index: int) -> int:
+        if kind not in ("send", "recv"):
+            return -1
+        ranks = self._found[index].ranks
+        other = _size(said, "Dst Rank" if kind == "send" else "Src Rank", -1)
+        return ranks.index(other) if other in ranks else other
+
+    def _place(self, name: str, ranks: tuple[int, ...], size: int, called: str = "") -> int:
+        known = self._places.get(name)
+        if known is not None and (self._found[known].ranks or not ranks):
+            return known
+        if not ranks and size == self._world_size:
+            ranks = tuple(range(size))
+        called = called if called not in ("", "undefined") else name
+        group = Group(called or f"group of {size}", ranks, max(size, len(ranks)))
+        if known is not None:
+            self._found[known] = group
+            return known
+        self._places[name] = len(self._found)
+        self._found.append(group)
+        return self._places[name]
+
+
+def _ranks(said: object, world_size: int) -> tuple[int, ...]:
+    """Ranks as PyTorch writes them: a list, or its text; none where it cut them short.
+
+    >>> _ranks("[0, 2, 4]", 8), _ranks([1, 3], 8), _ranks("[0, 1, ..., 63]", 64)
+    ((0, 2, 4), (1, 3), ())
+    """
+    if isinstance(said, str) and "..." not in said:
+        return tuple(rank for rank in map(int, re.findall(r"\d+", said)) if rank < world_size)
+    good = isinstance(said, Sequence) and not isinstance(said, str) and all(isinstance(each, int) for each in said)
+    return tuple(said) if good else ()
+
+
+def _size(said: dict[str, Any], key: str, default: int = 0) -> int:
+    try:
+        return int(said.get(key, default))
+    except (TypeError, ValueError):
+        return default

@@ -1,0 +1,171 @@
+"""Read a Chrome trace of PyTorch's profiler: its events by category, times in ns since the first of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.errors import InputError
+
+STEP = re.compile(r"ProfilerStep#(\d+)$")
+LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_MOST_BYTES = 8 << 30  # unpacked
+_FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One complete event (``ph`` X)."""
+
+    name: str
+    cat: str
+    tid: int | str
+    start_ns: int
+    end_ns: int
+    args: dict[str, Any]
+
+    def number(self, key: str, default: int = -1) -> int:
+        """An argument as a whole number; the default where it is none."""
+        value = self.args.get(key, default)
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            return default
+
+
+class _Raw(msgspec.Struct, frozen=True):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    tid: int | str = 0
+    ts: float | int = 0
+    dur: float | int = 0
+    args: dict[str, Any] = {}
+
+
+class _File(msgspec.Struct, frozen=True):
+    traceEvents: list[_Raw]
+    deviceProperties: list[dict[str, Any]] = []
+    distributedInfo: dict[str, Any] = {}
+    presim: dict[str, Any] = {}  # of presim's own exports: the cluster's parts
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """One rank's profile."""
+
+    path: Path
+    rank: int | None  # None: the file does not say
+    world_size: int | None
+    device: str  # the GPU as its driver calls it; empty: not said
+    groups: list[dict[str, Any]]  # process groups as PyTorch lists them
+    written_by: dict[str, Any]
+    steps: dict[int, Event]  # by number
+    calls: list[Event]  # of the CUDA runtime and driver, by start
+    work: list[Event]  # kernels, copies and memsets, by start
+    syncs: list[Event]  # of streams and hosts, where the profiler recorded them
+    operators: dict[int, Event]  # by External id
+    updates: list[Event]  # of the optimizer
+
+
+def read(path: Path) -> Profile:
+    """Read one file, packed or not.
+
+    Raises:
+        InputError: it cannot be read, is no such trace, or a time in it cannot be.
+    """
+    file = _decode(_unpacked(path), path)
+    first = min((event.ts for event in file.traceEvents if event.ph == "X"), default=0)
+    events = [_event(raw, first, path) for raw in file.traceEvents if raw.ph == "X"]
+    by_category: dict[str, list[Event]] = {}
+    for event in sorted(events, key=lambda event: (event.start_ns, event.end_ns)):
+        by_category.setdefault(event.cat.lower(), []).append(event)
+    device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
+    info = file.distributedInfo
+    return Profile(
+        path=path,
+        rank=_whole(info.get("rank")),
+        world_size=_whole(info.get("world_size")),
+        device=str(device),
+        groups=[group for group in info.get("pg_config") or [] if isinstance(group, dict)],
+        written_by=file.presim,
+        steps=_steps(by_category),
+        calls=_all(by_category, LAUNCHES),
+        work=_all(by_category, DEVICE),
+        syncs=by_category.get("cuda_sync", []),
+        operators={
+            event.number("External id"): event
+            for event in by_category.get("cpu_op", [])
+            if event.number("External id") >= 0
+        },
+        updates=[event for event in by_category.get("user_annotation", []) if event.name.startswith("Optimizer.step#")],
+    )
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a file looks like a Chrome trace, by its name."""
+    return path.is_file() and path.name.endswith((".json", ".json.gz"))
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
+    if not data:
+        raise InputError(f"{path} is empty; record the profile again")
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        with gzip.open(path) as stream:
+            unpacked = stream.read(_MOST_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
+        ) from error
+    if len(unpacked) > _MOST_BYTES:
+        raise InputError(f"{path} unpacks to more than {_MOST_BYTES >> 30} GiB; record fewer steps")
+    return unpacked
+
+
+def _decode(data: bytes, path: Path) -> _File:
+    try:
+        return msgspec.json.decode(data, type=_File)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path} is not {_FORMAT}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is cut short or damaged ({len(data):,} bytes: {error}); copy it again") from error
+
+
+def _event(raw: _Raw, first: float, path: Path) -> Event:
+    if raw.dur < 0:
+        raise InputError(
+            f"{path}: {raw.name!r} at {raw.ts:.3f} us has a negative duration ({raw.dur:g} us); "
+            "record the profile again"
+        )
+    start = round((raw.ts - first) * 1000)
+    return Event(raw.name, raw.cat, raw.tid, start, start + round(raw.dur * 1000), raw.args)
+
+
+def _all(by_category: dict[str, list[Event]], names: tuple[str, ...]) -> list[Event]:
+    found = [event for name in names for event in by_category.get(name, [])]
+    return sorted(found, key=lambda event: (event.start_ns, event.end_ns))
+
+
+def _steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
+    """The steps on the host; those on the GPU's tracks, where PyTorch repeats them, if there are no others."""
+    for category in ("user_annotation", "python_function", "gpu_user_annotation"):
+        found = {int(match[1]): event for event in by_category.get(category, []) if (match := STEP.search(event.name))}
+        if found:
+            return found
+    return {}
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,0 +1,280 @@
+"""Profiles of PyTorch's profiler as a source: one file a rank, of which some steps become the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.hardware import Cluster, catalogue, choose_cluster
+from presim.job import Job
+from presim.sources.kineto.asked import Asked, Steps, ask
+from presim.sources.kineto.collectives import Groups
+from presim.sources.kineto.events import Profile, is_profile, read
+from presim.sources.kineto.steps import Window, choose
+from presim.sources.source import Request
+from presim.trace.coverage import RankCoverage
+from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
+from presim.trace.signatures import Collective, Signature
+
+REPEATED = 3  # a single step follows itself, so that work which overlaps the next step is counted
+_CUT = 0.02  # of the step: pauses that nothing explains are named from here on
+
+
+@dataclasses.dataclass(frozen=True)
+class Kineto:
+    """Reads profiles and rebuilds what their steps asked of the devices."""
+
+    paths: Sequence[Path]
+    request: Request
+    name: str = "kineto"
+
+    def job(self) -> Job:
+        """The steps of all ranks; their work is priced by the measured times.
+
+        Raises:
+            InputError: a file cannot be used, or files do not belong together.
+        """
+        profiles = _by_rank([read(path) for path in self.paths])
+        first = profiles[min(profiles)]
+        world_size = _world_size(profiles)
+        speak = {rank: _stands_for(profile) for rank, profile in sorted(profiles.items())}
+        missing = sorted(set(range(world_size)) - set(profiles) - {rank for ranks in speak.values() for rank in ranks})
+        _check_complete(missing, world_size, self.request.missing)
+        cluster = _recorded_on(first, world_size, self.request)
+        numbers = None if self.request.step is None else (self.request.step,)
+        ranks: list[_Rank] = []
+        for rank, profile in sorted(profiles.items()):
+            window = choose(profile, numbers)
+            numbers = window.numbers  # the others' are those of the first
+            groups = Groups(profile, rank, world_size)
+            ranks.append(_Rank(rank, profile, window, ask(profile, window, groups), groups.table()))
+        _share_collectives(ranks)
+        traces = tuple(_trace(one, cluster) for one in ranks)
+        return Job(
+            traces,
+            {rank: ranks for rank, ranks in speak.items() if ranks},
+            RankCoverage(),
+            tuple(_notes(ranks, missing)),
+        )
+
+
+def open_kineto(paths: Sequence[Path], request: Request) -> Kineto | None:
+    """Files, or folders of them, that look like Chrome traces."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(each for each in path.iterdir() if is_profile(each)) if path.is_dir() else [path]
+    return Kineto(tuple(files), request) if files and all(map(is_profile, files)) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rank:
+    rank: int
+    profile: Profile
+    window: Window
+    steps: Steps
+    groups: tuple[Group, ...]
+
+
+def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
+    found: dict[int, Profile] = {}
+    for profile in profiles:
+        rank = profile.rank
+        if rank is None and len(profiles) > 1:
+            said = re.search(r"rank[-_]?(\d+)", profile.path.name)
+            if said is None:
+                raise InputError(
+                    f"{profile.path} does not say which rank it is of (it has no distributedInfo); name it rank-R.json"
+                )
+            rank = int(said[1])
+        if (other := found.get(rank or 0)) is not None:
+            raise InputError(
+                f"{other.path} and {profile.path} are both of rank {rank or 0}; name one file for each rank"
+            )
+        found[rank or 0] = profile
+    return found
+
+
+def _world_size(profiles: dict[int, Profile]) -> int:
+    said = {profile.world_size: profile.path for profile in profiles.values() if profile.world_size}
+    if len(said) > 1:
+        (one, first), (other, second) = list(said.items())[:2]
+        raise InputError(f"{first} is of a job of {one} ranks, {second} of one of {other}; name files of one job")
+    size = next((size for size in said if size), None) or max(profiles) + 1
+    if max(profiles) >= size:
+        raise InputError(f"{profiles[max(profiles)].path} is of rank {max(profiles)} of {size} ranks; record it again")
+    return size
+
+
+def _stands_for(profile: Profile) -> list[int]:
+    """The other ranks that do the same, where presim wrote the profile."""
+    said = profile.written_by.get("stands_for", [])
+    return [rank for rank in said if isinstance(rank, int)] if isinstance(said, list) else []
+
+
+def _check_complete(absent: Sequence[int], world_size: int, missing: str) -> None:
+    if absent and missing == "refuse":
+        shown = ", ".join(map(str, absent[:6])) + (", …" if len(absent) > 6 else "")
+        raise InputError(
+            f"{len(absent)} of {world_size} ranks have no profile ({shown}): name their files too, or say "
+            "--missing same if they do the same as those given"
+        )
+
+
+def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster:
+    """The cluster that was profiled: what the user says, then what the file says."""
+    said = profile.written_by
+    gpu = request.gpu or said.get("gpu")
+    if gpu is None and request.cluster is None:
+        gpu = next((one.id for one in catalogue.gpus() if one.name == profile.device), None)
+        if gpu is None:
+            named = (
+                f"names a GPU that the catalogue does not have, {profile.device!r}"
+                if profile.device
+                else "names no GPU"
+            )
+            raise InputError(f"{profile.path} {named}; say which one it was with --gpu")
+    sized = request.nodes or request.gpus_per_node
+    per_node = request.gpus_per_node or (None if sized else said.get("gpus_per_node"))
+    return choose_cluster(
+        gpu=gpu, node=request.node or said.get("node"), fabric=request.fabric or said.get("fabric"),
+        nodes=request.nodes, gpus_per_node=per_node, world_size=world_size, cluster=request.cluster,
+    )  # fmt: skip
+
+
+def _share_collectives(ranks: Sequence[_Rank]) -> None:
+    """A collective takes as long as on the rank that came last: on others the kernel waits for that one besides."""
+    met: dict[tuple[object, ...], list[Asked]] = {}
+    for one in ranks:
+        counts: dict[object, int] = {}
+        for entry in one.steps.entries:
+            signature = entry.signature
+            if isinstance(signature, Collective) and signature.group < len(one.groups):
+                ranks_of_group = one.groups[signature.group].ranks
+                key = (ranks_of_group, *_ends(signature, ranks_of_group, one.rank))
+                counts[key] = counts.get(key, 0) + 1
+                met.setdefault((key, counts[key]), []).append(entry)
+    for entries in met.values():
+        shortest = min(entry.duration_ns for entry in entries)
+        for entry in entries:
+            entry.duration_ns = shortest
+
+
+def _ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Of a message, from whom to whom."""
+    if signature.kind not in ("send", "recv") or not 0 <= signature.peer < len(ranks):
+        return ()
+    other = ranks[signature.peer]
+    return (rank, other) if signature.kind == "send" else (other, rank)
+
+
+def _trace(one: _Rank, cluster: Cluster) -> Trace:
+    rows = _Rows()
+    turns = REPEATED if len(one.window.numbers) == 1 else 1
+    for turn in range(turns):
+        for entry in one.steps.entries:
+            rows.add(entry, turn)
+    measured = Measured(
+        durations_ns=tuple(duration for _, duration in rows.work),
+        gpu=cluster.gpu.id,
+        node=cluster.node.id,
+        fabric=cluster.fabric.id,
+        nodes=cluster.nodes,
+        gpus_per_node=cluster.gpus_per_node,
+        source=f"{one.profile.path.name}, {_steps_of(one.window)}",
+        step_ns=one.window.measured_ns,
+    )
+    manifest = Manifest(
+        world_size=cluster.world_size, rank=one.rank, gpu=cluster.gpu.id, gpus_per_node=cluster.gpus_per_node,
+        script=one.profile.path.name, groups=one.groups, node=cluster.node.id, fabric=cluster.fabric.id,
+        measured=measured,
+    )  # fmt: skip
+    signatures = tuple(signature for signature, _ in rows.work)
+    return Trace(manifest, signatures, (), tuple(rows.operators), rows.columns())
+
+
+class _Rows:
+    """Entries as columns; the same work with another measured time is another signature of the table."""
+
+    def __init__(self) -> None:
+        self.work: dict[tuple[Signature, int], int] = {}
+        self.operators: dict[str, int] = {}
+        self._rows: list[tuple[int, ...]] = []
+        self._steps = 0
+
+    def add(self, entry: Asked, turn: int) -> None:
+        """One entry, in the given repetition of the step."""
+        signature = operator = -1
+        kind, serial = entry.kind, entry.serial * REPEATED + turn if entry.serial else 0
+        if kind == Kind.STEP:
+            serial, self._steps = self._steps, self._steps + 1
+        if entry.signature is not None:
+            key = entry.signature, entry.duration_ns + entry.pause_ns
+            signature = self.work.setdefault(key, len(self.work))
+            kind = Kind.COLLECTIVE if isinstance(entry.signature, Collective) else Kind.WORK
+        if entry.operator:
+            operator = self.operators.setdefault(entry.operator, len(self.operators))
+        self._row(kind, entry.phase, entry.stream, signature, operator, entry.host_ns, serial, int(entry.replayed))
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The columns of the trace."""
+        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        return {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
+
+    def _row(
+        self, kind: int, phase: int, stream: int, signature: int, operator: int, host_ns: int, object_: int, value: int
+    ) -> None:
+        found = {
+            "kind": kind, "phase": phase, "stream": stream, "signature": signature, "scope": -1, "operator": operator,
+            "host_ns": host_ns, "object": object_, "value": value, "site": -1,
+        }  # fmt: skip
+        self._rows.append(tuple(int(found[name]) for name in COLUMNS))
+
+
+def _steps_of(window: Window) -> str:
+    first, last = window.numbers[0], window.numbers[-1]
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+def _notes(ranks: Sequence[_Rank], missing: Sequence[int]) -> list[str]:
+    first = ranks[0]
+    measured = first.window.measured_ns
+    once = len(first.window.numbers) > 1
+    said = [
+        f"Imported from {_steps_of(first.window)} of {first.profile.path.name}: a step took {measured / 1e6:.3f} ms on "
+        f"rank {first.rank}{' in the median' if once else ''}."
+        + ("" if once else f" It is repeated {REPEATED} times, so that work which overlaps the next step counts."),
+        "A profile holds no allocations: memory is not predicted.",
+    ]
+    if missing:
+        said.append(
+            f"{len(missing)} ranks have no profile and are taken to do the same at the same time; collectives take as "
+            "long as the profiled ranks spent in them, their waits included."
+        )
+    unexplained = sum(one.steps.unexplained_ns for one in ranks) / len(ranks)
+    if unexplained > _CUT * measured:
+        said.append(
+            f"Pauses of {unexplained / measured:.0%} of the step before kernels are explained by no launch, stream or "
+            "event in the profile; they are kept as they were."
+        )
+    if inferred := sum(one.steps.inferred for one in ranks):
+        said.append(
+            f"{inferred} waits between streams were found by the times of kernels; waits that held nothing up are not "
+            "known (profile with enable_cuda_sync_events=True to have them all)."
+        )
+    if nameless := sum(one.steps.nameless for one in ranks):
+        said.append(
+            f"{nameless} NCCL kernels have no sizes in the profile: they are single kernels of the measured time."
+        )
+    if not any(operator.args.get("Input Dims") for operator in first.profile.operators.values()) and not any(
+        "presim signature" in event.args for event in first.profile.work[:50]
+    ):
+        said.append(
+            "The profile has no shapes (record_shapes=True): on another GPU kernels go by datasheet rates, ± 50 %."
+        )
+    return said

@@ -1,0 +1,220 @@
+"""What a kernel of a profile is: its signature, from the operator that launched it, its shapes and its name.
+
+Presim's own exports carry signatures as they were. PyTorch's profiler gives operators their input shapes where it was
+started with ``record_shapes=True``; without, a kernel is its name and its launch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from presim.capture.reading.classify import classify_launch, memory_family
+from presim.capture.reading.log import Descriptor
+from presim.capture.reading.operators import Operand, Operator
+from presim.sources.kineto.events import Event, Profile
+from presim.trace.signatures import (
+    Attention,
+    Copy,
+    Elementwise,
+    Gemm,
+    Index,
+    Kernel,
+    Normalization,
+    Signature,
+    Softmax,
+)
+
+TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "int": "int32",
+    "long": "int64",
+    "long int": "int64",
+    "short": "int16",
+    "short int": "int16",
+    "bool": "bool",
+    "unsigned char": "uint8",
+    "signed char": "int8",
+    "c10::BFloat16": "bfloat16",
+    "c10::Half": "float16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")
+_PRODUCT_KERNEL = re.compile(r"gemm|cutlass|nvjet|xmma|wgmma|16816|cublas|gemv|dot_kernel|Cijk", re.IGNORECASE)
+_REDUCE = re.compile(r"splitKreduce|reduce_kernel", re.IGNORECASE)
+_ATTENTION_KERNEL = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
+_DIRECTIONS = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "peer"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Signatures of a profile's work; ``kernels``: how many kernels an operator launched in the step."""
+
+    profile: Profile
+    kernels: Counter[int]
+
+    def signature(self, event: Event) -> Signature:
+        """The signature of a kernel, copy or memset that is no collective."""
+        if "presim signature" in event.args:
+            return msgspec.json.decode(str(event.args["presim signature"]), type=Signature)
+        if event.cat.lower() != "kernel":
+            return _copy(event)
+        operator = self.operator(event)
+        if operator is None:
+            return _bare(event, "")
+        share = 1 / max(1, self.kernels[event.number("External id")])
+        return _of_operator(event, operator, share)
+
+    def operator(self, event: Event) -> Operator | None:
+        """The operator that launched it, with its shapes; None where the profile does not say."""
+        call = self.profile.operators.get(event.number("External id"))
+        if call is None:
+            return None
+        inputs = operands(call.args)
+        name = call.name if "::" in call.name else f"profile::{call.name}"
+        return Operator(name, inputs, _outputs(name, inputs), _flags(call.args))
+
+    def name(self, event: Event) -> str:
+        """The operator's name, else the kernel's own."""
+        call = self.profile.operators.get(event.number("External id"))
+        said = event.args.get("presim operator")
+        return str(said) if said is not None else call.name if call is not None else ""
+
+
+def operands(args: dict[str, Any]) -> tuple[Operand, ...]:
+    """The tensors among an operator's recorded inputs.
+
+    >>> [(each.dtype, each.shape) for each in operands({"Input Dims": [[4, 8], []], "Input type": ["float", "Scalar"]})]
+    [('float32', (4, 8))]
+    """
+    dims, types = args.get("Input Dims", args.get("Input dims")), args.get("Input type", args.get("Input Type"))
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return ()
+    found = []
+    for shape, dtype in zip(dims, types):
+        if not isinstance(shape, list) or not shape:
+            continue
+        if all(isinstance(each, list) for each in shape):
+            elements = sum(_elements(each) for each in shape)
+            found.append(Operand("float32", elements, True, tensors=len(shape)))
+        elif dtype in TYPES and _elements(shape):
+            found.append(Operand(TYPES[dtype], _elements(shape), True, tuple(shape)))
+    return tuple(found)
+
+
+def _elements(shape: Sequence[Any]) -> int:
+    return math.prod(size for size in shape if isinstance(size, int)) if shape else 0
+
+
+def _flags(args: dict[str, Any]) -> tuple[int, ...]:
+    """Booleans and integers among the arguments, as a capture has them."""
+    values = args.get("Concrete Inputs") or []
+    words = {"True": 1, "False": 0}
+    return tuple(
+        words[value] if value in words else int(value)
+        for value in values
+        if str(value) in words or str(value).isdigit()
+    )
+
+
+def _outputs(name: str, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Profiles do not record outputs: an operator's is taken to be like its largest input, of an index like its second.
+
+    A ratio of predictions hardly depends on this.
+    """
+    if not inputs:
+        return ()
+    family = memory_family(name.split("::")[-1].split(".")[0].rstrip("_"))
+    if family is Index and len(inputs) > 1 and inputs[0].shape:
+        rows, columns = inputs[1].elements, inputs[0].shape[-1]
+        return (Operand(inputs[0].dtype, rows * columns, True, (rows, columns)),)
+    return (
+        (max(inputs, key=lambda operand: operand.elements),) if family in (Elementwise, Normalization, Softmax) else ()
+    )
+
+
+def _of_operator(event: Event, operator: Operator, share: float) -> Signature:
+    base = operator.base_name
+    found: Signature | None = None
+    if base in _PRODUCTS and _PRODUCT_KERNEL.search(event.name) and not _REDUCE.search(event.name):
+        found = _product(operator)
+    elif "attention" in base and _ATTENTION_KERNEL.search(event.name):
+        found = _attention(operator, event.name)
+    if found is not None:
+        return found
+    if not operator.inputs or _PRODUCT_KERNEL.search(event.name) or "conv" in base or "attention" in base:
+        return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
+    try:
+        return classify_launch(_descriptor(event), operator, share)
+    except (IndexError, ValueError):  # an operator with other arguments than the capture knows
+        return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
+
+
+def _product(operator: Operator) -> Gemm | None:
+    """``a @ b`` from the last two matrices; of `aten::linear` the second is transposed."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) >= 2]
+    if len(matrices) < 2:
+        return None
+    left, right = matrices[-2:]
+    if operator.base_name == "linear":
+        left, right = matrices[:2]
+        rows = math.prod(left.shape[:-1])
+        return Gemm(m=rows, n=right.shape[0], k=left.shape[-1], batch=1, dtype=left.dtype, layout="NT")
+    batch = math.prod(left.shape[:-2])
+    if left.shape[-1] != right.shape[-2]:
+        return None
+    bias = len(operator.inputs) > 2
+    return Gemm(
+        m=left.shape[-2], n=right.shape[-1], k=left.shape[-1], batch=max(batch, 1), dtype=left.dtype,
+        epilogue="bias" if bias and len(operator.inputs[0].shape) == 1 else "",
+    )  # fmt: skip
+
+
+def _attention(operator: Operator, kernel: str) -> Attention | None:
+    backward = "backward" in operator.base_name
+    tensors = [operand for operand in operator.inputs if len(operand.shape) == 4]
+    if len(tensors) < (4 if backward else 3) or re.search("combine|dot_do_o|convert_dq|preprocess", kernel):
+        return None
+    query, key, value = tensors[1:4] if backward else tensors[:3]
+    rows_first = operator.base_name.removeprefix("_").startswith(("flash_attention", "efficient_attention"))
+    length, heads = (1, 2) if rows_first else (2, 1)
+    flags = [scalar for scalar in operator.scalars if scalar in (0, 1, 2)]
+    backend = next((name for name in ("cudnn", "flash") if name in operator.base_name), "efficient")
+    return Attention(
+        "backward" if backward else "forward", query.shape[0], query.shape[heads], key.shape[heads],
+        query.shape[length], key.shape[length], query.shape[3], value.shape[3], bool(flags and flags[0]), query.dtype,
+        backend,
+    )  # fmt: skip
+
+
+def _bare(event: Event, operator: str, moved: int = 0) -> Kernel:
+    fields = _descriptor(event)
+    grid, block = fields.numbers("grid"), fields.numbers("block")
+    return Kernel(event.name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), moved, operator)
+
+
+def _descriptor(event: Event) -> Descriptor:
+    sizes = {}
+    for key in ("grid", "block"):
+        given = event.args.get(key)
+        good = isinstance(given, list) and len(given) == 3 and all(isinstance(each, int) for each in given)
+        sizes[key] = ",".join(map(str, given)) if good and given else "1,1,1"
+    return Descriptor("kernel", {"name": event.name, **sizes})
+
+
+def _copy(event: Event) -> Copy:
+    size = max(event.number("bytes", 0), 0)
+    if event.cat.lower() == "gpu_memset":
+        return Copy("memset", size)
+    direction = next((short for word, short in _DIRECTIONS.items() if word in event.name), "d2d")
+    return Copy(direction, size, pinned="Pinned" in event.name)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""Programs and plans as sources: what `presim run` captures and `presim compose` composes, as jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from presim.job import Job
+from presim.options import ClusterOptions, RunOptions
+
+if TYPE_CHECKING:
+    from presim.compose.plan import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """Runs a script or a launch command on the emulated cluster."""
+
+    command: Sequence[str]
+    options: RunOptions
+    name: str = "capture"
+
+    def job(self) -> Job:
+        """The job as it was captured.
+
+        Raises:
+            InputError: an option or the script cannot be used.
+            CaptureError: the script cannot be run here, or left nothing to price.
+        """
+        from presim.verbs.run import capture_command, cluster_of_command
+
+        target = cluster_of_command(self.command, self.options)
+        found = capture_command(self.command, target, self.options)
+        return Job(tuple(found.traces), found.stands_for, found.coverage, tuple(found.notes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """Composes a training job from a model's graph and a plan."""
+
+    model: str
+    plan: Plan
+    cluster: ClusterOptions
+    dtype: str = "bfloat16"
+    name: str = "composition"
+
+    def job(self) -> Job:
+        """The composed job.
+
+        Raises:
+            InputError: the model cannot be traced, or the plan cannot be.
+        """
+        from presim.compose.compose import compose
+        from presim.graph.take import open_graph
+        from presim.verbs.target import chosen_cluster
+
+        made = compose(open_graph(self.model, self.dtype), self.plan, chosen_cluster(self.cluster))
+        return Job(tuple(made.traces), made.stands_for, notes=tuple(made.notes), composed=True)

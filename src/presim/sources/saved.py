@@ -1,0 +1,28 @@
+"""A job that was saved before, as a source."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from presim.job import Job
+from presim.sources.source import Request
+from presim.trace.store import JOB_FILE
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """Reads the folder of a job."""
+
+    folder: Path
+    name: str = "saved job"
+
+    def job(self) -> Job:
+        """The job in the folder."""
+        return Job.load(self.folder)
+
+
+def open_saved(paths: Sequence[Path], request: Request) -> Saved | None:
+    """One folder with a saved job."""
+    return Saved(paths[0]) if len(paths) == 1 and (paths[0] / JOB_FILE).is_file() else None

@@ -1,0 +1,181 @@
+"""Simulate every rank of the world by itself, and draw jitter of hosts, GPUs and links (`--ranks-simulated all`)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from presim.cost.price import PricedTrace
+from presim.engine.every_rank import Factors, Outcome, outcomes, window_of
+from presim.errors import InputError
+from presim.figures.every_rank import EveryRank, Straggler
+from presim.hardware import Cluster
+from presim.options import SimulateOptions
+from presim.pipeline import Evaluation
+from presim.trace.collective import Collective
+from presim.trace.schema import WAITS, Kind
+from presim.trace.splitting import as_rank
+from presim.units import GIB, seconds
+
+VARIES = {"hosts": "the CPU time of each node", "gpus": "the kernels of each GPU", "links": "each node's network links"}
+_MOST_SPREAD = 1.0
+_BYTES_OF_OP = 420  # while a draw runs: the loop's program and state, and what builds them
+_SHOWN = 8
+
+
+def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateOptions) -> Evaluation:
+    """The evaluation with `Result.every_rank` and a note that tells it, where the options ask for it.
+
+    Raises:
+        InputError: a jitter cannot be read, a rank is not known, or so many ranks take too much memory.
+    """
+    jitter = jitter_of(options.jitter)
+    if options.ranks_simulated != "all" and not jitter:
+        return evaluation
+    ranks = every_rank(evaluation)
+    crosses = [_crosses(rank, cluster) for rank in ranks]
+    world = range(cluster.world_size)
+    places = [rank // cluster.gpus_per_node for rank in world]
+    draws = options.jitter_draws if jitter else 0
+    factors = _draws(jitter, options.seed, draws, cluster, places)
+    found = list(outcomes(ranks, crosses, factors, evaluation.options))
+    told = _figures(found, jitter, options.seed, len(ranks))
+    result = msgspec.structs.replace(
+        evaluation.result, every_rank=told, notes=[_sentence(told), *evaluation.result.notes]
+    )
+    return dataclasses.replace(evaluation, result=result)
+
+
+def jitter_of(texts: Sequence[str]) -> dict[str, float]:
+    """From ``NAME=X``, several of them separated by blanks or commas.
+
+    Raises:
+        InputError: a name is unknown or given twice, or a spread is none.
+    """
+    found: dict[str, float] = {}
+    for text in (word for each in texts for word in each.replace(",", " ").split()):
+        name, equals, number = text.partition("=")
+        try:
+            spread = float(number)
+        except ValueError:
+            spread = -1.0
+        if name not in VARIES or not equals or not 0 <= spread <= _MOST_SPREAD:
+            raise InputError(
+                f"--jitter takes NAME=X with a relative standard deviation from 0 to {_MOST_SPREAD:g} of "
+                f"{', '.join(VARIES)}; got {text!r}"
+            )
+        if name in found:
+            raise InputError(f"--jitter {name} is given twice; leave one of them")
+        found[name] = spread
+    return found
+
+
+def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
+    """Each rank of the world in order, with the work and prices of the simulated rank that stands for it."""
+    world = evaluation.result.job.world_size
+    steady = evaluation.result.steps.steady_index
+    voices = evaluation.representatives.of(np.arange(world)).tolist()
+    unknown = [rank for rank, voice in enumerate(voices) if voice < 0]
+    if unknown:
+        raise InputError(
+            f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank stands "
+            "for them: capture the job with --ranks auto to simulate every rank"
+        )
+    kept = {
+        rank: dataclasses.replace(priced, trace=window_of(priced.trace, steady))
+        for rank, priced in evaluation.ranks.items()
+    }
+    _check_memory(sum(_ops(kept[voice]) for voice in voices), world)
+    return [
+        kept[voice] if voice == rank else dataclasses.replace(kept[voice], trace=as_rank(kept[voice].trace, rank))
+        for rank, voice in enumerate(voices)
+    ]
+
+
+def _ops(priced: PricedTrace) -> int:
+    return int(np.count_nonzero(priced.trace.mask(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, *WAITS)))
+
+
+def _check_memory(ops: int, world: int) -> None:
+    """Refuse what would not fit this machine's free memory."""
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return
+    if ops * _BYTES_OF_OP > max(free, GIB):
+        raise InputError(
+            f"{world:,} ranks simulated by themselves are {ops:,} kernels, collectives and events, which take about "
+            f"{ops * _BYTES_OF_OP / GIB:.0f} GiB of memory, and {free / GIB:.0f} GiB are free; leave --ranks-simulated "
+            "and --jitter out, or simulate fewer GPUs"
+        )
+
+
+def _crosses(priced: PricedTrace, cluster: Cluster) -> list[bool]:
+    """By signature, whether it is a collective between nodes."""
+    groups = priced.trace.manifest.groups
+    apart = [len({cluster.domain(rank) for rank in group.ranks}) > 1 for group in groups]
+    return [
+        isinstance(one, Collective) and 0 <= one.group < len(groups) and apart[one.group]
+        for one in priced.trace.signatures
+    ]
+
+
+def _draws(
+    jitter: Mapping[str, float], seed: int, draws: int, cluster: Cluster, places: Sequence[int]
+) -> Iterator[Factors]:
+    """First none at all, then the draws; what one kind draws does not depend on the others."""
+    one = np.ones(len(places))
+    yield Factors(one, one, one)
+    for draw in range(draws):
+
+        def drawn(kind: int, count: int, spread: float, draw: int = draw) -> np.ndarray:
+            """Lognormal, mean 1; always as many numbers."""
+            width = np.sqrt(np.log1p(spread**2))
+            normal = np.random.default_rng([seed, draw, kind]).standard_normal(count)
+            return np.exp(width * normal - width**2 / 2)
+
+        yield Factors(
+            hosts=drawn(0, cluster.nodes, jitter.get("hosts", 0.0))[places],
+            gpus=drawn(1, len(places), jitter.get("gpus", 0.0)),
+            links=drawn(2, cluster.nodes, jitter.get("links", 0.0))[places],
+        )
+
+
+def _figures(found: Sequence[Outcome], jitter: dict[str, float], seed: int, ranks: int) -> EveryRank:
+    still, *drawn = found
+    times = [each.step_ns / 1e9 for each in drawn]
+    low, middle, high = (float(value) for value in np.quantile(times, (0.1, 0.5, 0.9))) if times else (None,) * 3
+    often = collections.Counter(each.busiest for each in drawn if each.busiest >= 0).most_common(_SHOWN)
+    return EveryRank(
+        ranks_simulated=ranks,
+        step_time_s=still.step_ns / 1e9,
+        jitter=jitter,
+        seed=seed,
+        step_times_s=times,
+        mean_s=float(np.mean(times)) if times else None,
+        deviation_s=float(np.std(times, ddof=1)) if len(times) > 1 else None,
+        p10_s=low,
+        p50_s=middle,
+        p90_s=high,
+        stragglers=[Straggler(rank, count / len(drawn)) for rank, count in often],
+    )
+
+
+def _sentence(told: EveryRank) -> str:
+    said = (
+        f"All {told.ranks_simulated:,} ranks were simulated, each by itself: a step takes {seconds(told.step_time_s)}"
+    )
+    if told.mean_s is None or told.p10_s is None or told.p90_s is None:
+        return f"{said}."
+    spread = ", ".join(f"{name} {value:.3g}" for name, value in told.jitter.items())
+    longer = told.mean_s / told.step_time_s - 1 if told.step_time_s else 0.0
+    return (
+        f"{said} without jitter and {seconds(told.mean_s)} with it ({spread}; mean of {len(told.step_times_s)} draws, "
+        f"seed {told.seed}; 10th to 90th percentile {seconds(told.p10_s)} to {seconds(told.p90_s)}), {longer:+.1%}; "
+        "the other figures are without jitter."
+    )

@@ -1,0 +1,36 @@
+"""Import the files of a recorded run as a job, keep it, and evaluate it (`presim import`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from presim.options import ClusterOptions, EvaluationOptions
+from presim.pipeline import Evaluation
+from presim.verbs.simulate import evaluate_saved
+
+
+def import_and_evaluate(
+    files: Sequence[Path],
+    options: EvaluationOptions,
+    out: str | os.PathLike[str],
+    *,
+    kind: str | None = None,
+    step: int | None = None,
+    missing: Literal["refuse", "same"] = "refuse",
+) -> Evaluation:
+    """Import files as a job into a folder, and evaluate it on the hardware that it was recorded on.
+
+    Raises:
+        InputError: the files cannot be used, or the folder cannot be written.
+    """
+    from presim.sources.source import Request, open_files
+    from presim.trace import store
+
+    store.check_writable(out)
+    recorded_on = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
+    open_files(files, Request(**recorded_on, step=step, missing=missing), kind).job().save(out)
+    return evaluate_saved(out, options)

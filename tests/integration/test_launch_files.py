@@ -1,0 +1,77 @@
+"""Files that are written for a plan run as they are, and do the plan's work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from presim.compose.plan import Plan
+from presim.launch.job import Job as Launch
+from presim.launch.written import write_all
+from presim.options import EvaluationOptions
+from presim.trace.schema import Phase
+from presim.verbs.simulate import evaluate_saved
+from support.captured import ROOT, Job
+from support.command import presim
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+LAYERS, HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, VOCABULARY, TOKENS = 2, 256, 768, 8, 4, 2048, 512
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": FEED_FORWARD,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+LAYER = HIDDEN * (2 * HIDDEN + 2 * HIDDEN * KV_HEADS // HEADS) + 3 * HIDDEN * FEED_FORWARD
+FORWARD = 2 * TOKENS * (LAYERS * LAYER + VOCABULARY * HIDDEN)  # of one sample
+
+
+def captured(plan: Plan, framework: str, folder: Path) -> Job:
+    """The first rank of four GPUs."""
+    written = write_all(Launch(config=MODEL, plan=plan, nodes=1, gpus_per_node=4), folder / "files")
+    words: Sequence[str] = written.commands[framework]
+    done = presim(
+        *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", "0", "--steps", "2", "--save", folder / "job"),
+        *("--", *words),
+        cwd=written.folders[framework],
+        PYTHONPATH=f"{ROOT / 'src'}:{written.folders[framework]}",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Job(evaluate_saved(folder / "job", EvaluationOptions()))
+
+
+@pytest.mark.needs("torchtitan")
+def test_torchtitan_does_a_plan_s_work(tmp_path: Path) -> None:
+    plan = Plan(sequence=TOKENS, micro_batch=2, tensor=2, sequence_parallel=True, recompute="full")
+    job = captured(plan, "torchtitan", tmp_path)
+    assert job.gemm_flops(Phase.FORWARD) == 2 * FORWARD // 2
+    assert job.trace.manifest.batch == {"tokens": 2 * TOKENS, "samples": 2}
+
+
+@pytest.mark.needs("megatron.core")
+@pytest.mark.needs("transformer_engine")
+def test_megatron_core_does_a_plan_s_work(tmp_path: Path) -> None:
+    plan = Plan(sequence=TOKENS, tensor=2, sequence_parallel=True, global_batch=4, data_style="zero1")
+    job = captured(plan, "megatron", tmp_path)
+    assert job.gemm_flops(Phase.FORWARD) == 2 * FORWARD // 2  # two micro-batches, each on two ranks
+
+
+@pytest.mark.needs("deepspeed")
+def test_deepspeed_does_a_plan_s_work(tmp_path: Path) -> None:
+    job = captured(Plan(sequence=TOKENS, micro_batch=2), "deepspeed", tmp_path)
+    assert job.gemm_flops(Phase.FORWARD) == 2 * FORWARD
+
+
+@pytest.mark.needs("accelerate")
+def test_accelerate_does_a_plan_s_work(tmp_path: Path) -> None:
+    job = captured(Plan(sequence=TOKENS, data_style="hsdp", shard=2, recompute="full"), "accelerate", tmp_path)
+    assert job.gemm_flops(Phase.FORWARD) == FORWARD
+    assert job.gemm_flops(Phase.RECOMPUTE)

@@ -1,0 +1,124 @@
+"""Launch files say what the plan says, and a framework that cannot express it says which field."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.launch.job import Job
+from presim.launch.megatron import files as megatron
+from presim.launch.shapes import shapes
+from presim.launch.torchtitan import files as torchtitan
+from presim.launch.written import write_all
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 2048,
+}
+
+
+def job(plan: Plan, **config: Any) -> Job:
+    return Job(config={**LLAMA, **config}, plan=plan, nodes=2, gpus_per_node=4)
+
+
+def options(text: str) -> dict[str, str]:
+    """Of a file with an option a line."""
+    return {words[0]: " ".join(words[1:]) for words in map(shlex.split, text.splitlines())}
+
+
+def test_megatron_s_arguments_are_the_plan_s() -> None:
+    plan = Plan(
+        sequence=512,
+        micro_batch=2,
+        tensor=2,
+        sequence_parallel=True,
+        pipeline=2,
+        virtual=2,
+        global_batch=32,
+        data_style="zero1",
+        recompute="full",
+        clip=False,
+    )
+    said = options(megatron(job(plan)).files["megatron.args"])
+    assert said["--num-query-groups"] == "4"
+    assert said["--tensor-model-parallel-size"] == said["--pipeline-model-parallel-size"] == "2"
+    assert said["--num-virtual-stages-per-pipeline-rank"] == "2"
+    assert (said["--micro-batch-size"], said["--global-batch-size"]) == ("2", "32")
+    assert said["--clip-grad"] == "0.0"
+    assert said["--recompute-granularity"] == "full"
+    assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce"} <= set(said)
+
+
+def test_its_program_takes_every_argument_that_is_written() -> None:
+    found = megatron(job(Plan(sequence=512, data_style="zero1"), num_local_experts=8, model_type="mixtral"))
+    known = set(re.findall(r"[a-z][a-z0-9-]+", found.files["train_megatron.py"]))
+    assert {word.removeprefix("--") for word in found.command if word.startswith("--") and word != "--"} <= known | {
+        "nnodes",
+        "nproc-per-node",
+        "rdzv-backend",
+        "rdzv-endpoint",
+    }
+
+
+def test_torchtitan_s_configuration_is_python_with_the_plan_s_degrees_and_stages() -> None:
+    plan = Plan(sequence=512, tensor=2, pipeline=2, global_batch=16, stages=(1, 3))
+    text = torchtitan(job(plan)).files["plan_config.py"]
+    said = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    parallelism = said["PARALLELISM"]
+    assert parallelism["module_fqns_per_model_part"] == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2", "layers.3", "norm", "lm_head"],
+    ]
+    assert parallelism["data_parallel_shard_degree"] == 2
+    assert said["TRAINING"]["local_batch_size"] == 8  # all micro-batches of a rank
+    assert said["RECOMPUTE"] is False
+
+
+def test_what_a_framework_cannot_express_is_one_sentence(tmp_path: Path) -> None:
+    written = write_all(job(Plan(sequence=512, tensor=2)), tmp_path)
+    assert list(written.folders) == ["torchtitan"]
+    assert (
+        "No files for megatron: Megatron-LM cannot express data_style = 'fsdp2' of this plan, only zero1."
+        in written.notes
+    )
+    assert "No files for deepspeed: deepspeed cannot express tensor = 2 of this plan, only 1." in written.notes
+
+
+def test_stages_that_are_not_equal_are_not_megatron_s() -> None:
+    with pytest.raises(InputError, match=r"stages of 1, 3 blocks of this plan: 4 % 2 = 0, and its stages are equal"):
+        megatron(job(Plan(sequence=512, pipeline=2, stages=(1, 3), global_batch=16, data_style="zero1")))
+
+
+def test_deepspeed_and_accelerate_have_the_model_and_the_batch(tmp_path: Path) -> None:
+    written = write_all(job(Plan(sequence=512, micro_batch=2, global_batch=64, recompute="full")), tmp_path)
+    settings = json.loads((written.folders["deepspeed"] / "ds_config.json").read_text())
+    assert settings["zero_optimization"]["stage"] == 3
+    batches = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+    assert [settings[name] for name in batches] == [2, 4, 64]
+    yaml = (written.folders["accelerate"] / "accelerate.yaml").read_text()
+    assert "  fsdp_activation_checkpointing: true\n" in yaml
+    assert json.loads((written.folders["accelerate"] / "model" / "config.json").read_text()) == LLAMA
+    launch = (written.folders["accelerate"] / "launch.sh").read_text()
+    assert '--main_process_ip "$MASTER_ADDR"' in launch
+
+
+def test_a_model_of_another_family_is_named() -> None:
+    with pytest.raises(InputError, match="models of type gpt2 are not written; llama, mistral"):
+        shapes({**LLAMA, "model_type": "gpt2"})

@@ -1,0 +1,48 @@
+"""What presim writes has the layout of PyTorch's profiler, event by event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.trace.schema import Kind
+from support.profiles import content, exported, simulated
+
+
+def test_kernels_calls_and_arrows_share_correlations_and_times_are_the_simulated_ones(tmp_path: Path) -> None:
+    found = simulated()
+    paths = exported(tmp_path, found)
+    assert [path.name for path in paths] == ["rank-0.pt.trace.json.gz", "rank-1.pt.trace.json.gz"]
+    body = content(paths[1])
+    assert body["distributedInfo"]["rank"] == 1
+    assert body["deviceProperties"][0]["name"] == "NVIDIA H100 80GB HBM3"
+    complete = [event for event in body["traceEvents"] if event["ph"] == "X"]
+    assert all(event["dur"] >= 0 for event in complete)
+    device = [event for event in complete if event["cat"] in ("kernel", "gpu_memcpy")]
+    calls = {event["args"]["correlation"]: event for event in complete if event["cat"] == "cuda_runtime"}
+    for event in device:
+        assert calls[event["args"]["correlation"]]["ts"] < event["ts"]
+        assert event["tid"] == event["args"]["stream"] >= 7
+    starts = {event["id"] for event in body["traceEvents"] if event["ph"] == "s"}
+    assert starts == {event["id"] for event in body["traceEvents"] if event["ph"] == "f"}
+    assert starts == {event["args"]["correlation"] for event in device}
+    timeline = found.timelines[1]
+    work = found.ranks[1].trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    last = int(timeline.end_ns[work].max())
+    assert max(event["ts"] + event["dur"] for event in device) * 1000 == pytest.approx(last, abs=1)
+    steps = sorted(event["name"] for event in complete if event["name"].startswith("ProfilerStep#"))
+    assert steps == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_collectives_carry_the_fields_of_pytorch(tmp_path: Path) -> None:
+    body = content(exported(tmp_path, simulated())[0])
+    nccl = next(event for event in body["traceEvents"] if event["name"].startswith("ncclDevKernel_AllReduce"))
+    args = nccl["args"]
+    assert (args["Collective name"], args["dtype"], args["In msg nelems"]) == ("allreduce", "BFloat16", 4 << 20)
+    assert (args["Group size"], args["Process Group Ranks"]) == (2, "[0, 1]")
+
+
+def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (exported(tmp_path / name, simulated()) for name in ("a", "b"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

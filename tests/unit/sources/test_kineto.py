@@ -1,0 +1,185 @@
+"""A profile becomes a job whose replay takes as long as the profile says; what cannot be read ends in a sentence."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.cost import profiled
+from presim.cost.price import Origin
+from presim.errors import InputError
+from presim.hardware import choose_cluster
+from presim.job import Job, evaluate
+from presim.pipeline import evaluate as run
+from presim.sources import conformance
+from presim.sources.source import Request, open_files
+from presim.trace.collective import Collective
+from presim.trace.schema import Kind
+from presim.trace.signatures import Copy, Gemm
+from support.profiles import CLUSTER, as_pytorch, content, exported, program, simulated
+
+
+def imported(paths: list[Path], **said: Any) -> Job:
+    return open_files(paths, Request(**said)).job()
+
+
+def test_an_export_comes_back_with_the_same_step_time_and_work(tmp_path: Path) -> None:
+    original = simulated()
+    source = open_files(exported(tmp_path, original), Request())
+    job = conformance.check_source(source)
+    assert [trace.manifest.rank for trace in job.traces] == [0, 1]
+    again = evaluate(job, CLUSTER)
+    assert original.result.step_time_s is not None
+    assert again.step_time_s == pytest.approx(original.result.step_time_s, rel=1e-3)
+    before, after = program(0), job.traces[0]
+    for kind in (Kind.WORK, Kind.COLLECTIVE, Kind.STEP):
+        assert int(after.mask(kind).sum()) == int(before.mask(kind).sum())
+    assert set(before.signatures) == set(after.signatures)
+    assert after.manifest.groups == before.manifest.groups
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_pytorch_itself_records_suffices_to_replay_the_step_within_two_percent(
+    tmp_path: Path, waits: bool
+) -> None:
+    original = simulated()
+    paths = [as_pytorch(path, waits=waits) for path in exported(tmp_path, original)]
+    job = imported(paths)
+    assert original.result.step_time_s is not None
+    assert evaluate(job, CLUSTER).step_time_s == pytest.approx(original.result.step_time_s, rel=0.02)
+    works = job.traces[0].signatures
+    assert Gemm(2048, 4096, 4096, 1, "bfloat16") in works
+    assert Collective("all_reduce", 8 << 20, "bfloat16", 0) in works
+    assert Copy("h2d", 1 << 20) in works
+    assert any("found by the times" in note for note in job.notes) is not waits
+
+
+def test_one_step_is_repeated(tmp_path: Path) -> None:
+    original = simulated()
+    job = imported(exported(tmp_path, original), step=1)
+    assert len(job.traces[0].steps()) == 3
+    assert original.result.step_time_s is not None
+    assert evaluate(job, CLUSTER).step_time_s == pytest.approx(original.result.step_time_s, rel=0.01)
+    assert "step 1 of rank-0" in job.notes[0]
+
+
+def test_kernels_that_overlap_in_a_profile_overlap_in_its_replay(tmp_path: Path) -> None:
+    """The engine's own rule that compute kernels run one after the other is not for measured ones."""
+    paths = exported(tmp_path, simulated())
+    body = content(paths[0])
+    kernels = [event for event in body["traceEvents"] if event.get("cat") == "kernel"]
+    second = dict(kernels[-1], tid=99, args={**kernels[-1]["args"], "stream": 99, "correlation": 10**6})
+    launch = next(
+        event
+        for event in body["traceEvents"]
+        if event.get("cat") == "cuda_runtime" and event["args"]["correlation"] == kernels[-1]["args"]["correlation"]
+    )
+    body["traceEvents"] += [second, dict(launch, args={**launch["args"], "correlation": 10**6})]
+    paths[0].write_bytes(gzip.compress(json.dumps(body).encode()))
+    job = imported([paths[0]], missing="same")
+    found = run(job.traces, CLUSTER)
+    work = found.priced.trace.mask(Kind.WORK)
+    starts = sorted(zip(found.timeline.start_ns[work], found.timeline.end_ns[work]))[-2:]
+    assert starts[1][0] < starts[0][1]
+
+
+def test_other_hardware_scales_what_was_measured_and_says_how_wide(tmp_path: Path) -> None:
+    paths = [as_pytorch(path) for path in exported(tmp_path, simulated())]
+    job = imported(paths)
+    other = choose_cluster(gpu="b200", world_size=2)
+    here, there = (run(job.traces, cluster) for cluster in (CLUSTER, other))
+    for before, after, signature in zip(here.priced.prices, there.priced.prices, job.traces[0].signatures):
+        assert before.origin is Origin.MEASURED
+        if isinstance(signature, Gemm):
+            assert after.duration_ns < before.duration_ns
+            assert after.estimator == profiled.SCALED
+            assert after.uncertainty >= profiled.SCALED_UNCERTAINTY
+    names = {price.estimator for price in there.priced.prices}
+    assert profiled.BY_RATE in names
+    assert there.result.step_time_s is not None
+    assert here.result.step_time_s is not None
+    assert there.result.step_time_s < here.result.step_time_s
+
+
+def test_without_shapes_kernels_go_by_datasheet_rates_and_the_result_says_so(tmp_path: Path) -> None:
+    paths = [as_pytorch(path, shapes=False) for path in exported(tmp_path, simulated())]
+    job = imported(paths)
+    assert any("no shapes" in note for note in job.notes)
+    prices = run(job.traces, choose_cluster(gpu="b200", world_size=2)).priced.prices
+    assert {price.uncertainty for price in prices if price.origin is Origin.GUESSED} == {profiled.RATE_UNCERTAINTY}
+
+
+def edited(path: Path, change: Any) -> Path:
+    body = content(path)
+    change(body)
+    path.write_bytes(gzip.compress(json.dumps(body).encode()))
+    return path
+
+
+def no_steps(body: Any) -> None:
+    body["traceEvents"] = [event for event in body["traceEvents"] if "ProfilerStep" not in event["name"]]
+
+
+def negative(body: Any) -> None:
+    next(event for event in body["traceEvents"] if event.get("cat") == "kernel")["dur"] = -5
+
+
+def no_kernels(body: Any) -> None:
+    body["traceEvents"] = [event for event in body["traceEvents"] if event.get("cat") not in ("kernel", "gpu_memcpy")]
+
+
+def no_gpu(body: Any) -> None:
+    del body["presim"]
+    body["deviceProperties"] = [{"id": 0, "name": "Imaginary 9000"}]
+
+
+def other_world(body: Any) -> None:
+    body["distributedInfo"]["world_size"] = 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (no_steps, "has no ProfilerStep annotation: call prof.step"),
+        (negative, r"has a negative duration \(-5 us\); record"),
+        (no_kernels, "has no GPU work in steps 0, 1, 2; record it with ProfilerActivity.CUDA"),
+        (no_gpu, "names a GPU that the catalogue does not have, 'Imaginary 9000'; say which one"),
+        (other_world, "is of a job of 4 ranks, .* of one of 2; name files of one job"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_ends_in_a_sentence(tmp_path: Path, change: Any, message: str) -> None:
+    paths = exported(tmp_path, simulated())
+    edited(paths[0], change)
+    with pytest.raises(InputError, match=message):
+        imported(paths)
+
+
+def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> None:
+    paths = exported(tmp_path, simulated())
+    with pytest.raises(InputError, match=r"1 of 2 ranks have no profile \(1\): name their files too"):
+        imported(paths[:1])
+    with pytest.raises(InputError, match="are both of rank 0"):
+        imported([paths[0], paths[0]])
+    with pytest.raises(InputError, match="has no step 7; it has steps 0, 1, 2"):
+        imported(paths, step=7)
+    with pytest.raises(InputError, match="no source is called 'nsys'"):
+        open_files(paths, Request(), "nsys")
+    whole = paths[0].read_bytes()
+    paths[0].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"is cut short or damaged \([\d,]+ bytes of gzip"):
+        imported(paths)
+    paths[0].write_bytes(gzip.decompress(whole)[:-100])
+    with pytest.raises(InputError, match="is cut short or damaged"):
+        imported(paths)
+    paths[0].write_bytes(b"")
+    with pytest.raises(InputError, match="is empty"):
+        imported(paths)
+    paths[0].write_bytes(b'{"a": 1}')
+    with pytest.raises(InputError, match="is not a Chrome trace"):
+        imported(paths)
+    with pytest.raises(InputError, match="there is no"):
+        imported([tmp_path / "none.json"])
