@@ -118,6 +118,8 @@ class SearchKeywords(TypedDict, total=False):
     study: str | None
     prune: Sequence[str]
     dtype: str
+    confirm: int
+    framework: str
 
 
 def search(

@@ -42,3 +42,19 @@ def test_a_command_is_captured_for_each_value_and_a_second_search_finds_them_kep
     script.write_text("raise SystemExit('nobody runs me again')")
     assert run(words) == ExitCode.STANDS
     assert json.loads(answer.read_text()) == before
+
+
+def test_composed_plans_are_confirmed_by_the_user_s_own_command(tmp_path: Path) -> None:
+    config, script, answer = tmp_path / "config.json", tmp_path / "train.py", tmp_path / "answer.json"
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 128}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", **sizes}))
+    script.write_text(SCRIPT)
+    words = ["search", str(config), "--gpu", "h100-sxm", "--world-size", "1", "--seq", "128", "--mbs", "1,2"]
+    words += ["--dp-style", "fsdp2", "--recompute", "none", "--reshard", "true", "--shard", "0", "--prune", "none"]
+    words += ["--confirm", "2", "--quiet", "--jobs", "1", "--json", str(answer)]
+    assert run([*words, "--", "python", str(script), "--width", "256", "--batch={mbs}"]) == ExitCode.STANDS
+    confirmation = json.loads(answer.read_text())["confirmation"]
+    assert [one["framework"] for one in confirmation["trials"]] == ["command", "command"]
+    assert sorted(confirmation["order"]) == sorted(one["number"] for one in confirmation["trials"])
+    assert confirmation["regret"] >= 0

@@ -219,7 +219,7 @@ class Outputs:
         from presim.report import chakra
 
         host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
-        chakra.write(evaluation.ranks, host, evaluation.representatives, folder)
+        chakra.write(evaluation.ranks, host, evaluation.representatives, folder, evaluation.cluster)
 
     def _deliver_kineto(self, evaluation: Evaluation, folder: str) -> None:
         from presim.engine.ops import host_ns

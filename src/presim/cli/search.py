@@ -81,6 +81,16 @@ def _plan_options(function: Any) -> Any:
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
 )
+@click.option(
+    "--confirm", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best plans and rank anew."
+)
+@click.option(
+    "--framework",
+    type=click.Choice(("auto", "torchtitan", "megatron", "deepspeed", "accelerate")),
+    default="auto",
+    show_default=True,
+    help="What --confirm captures them on; auto: the first that can express a plan.",
+)
 @click.option("--study", metavar="FILE|URL", help="Keep finished trials, and go on from them.")
 @engine_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
@@ -92,7 +102,8 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     """Find the best plan for training MODEL, or the best arguments of a COMMAND.
 
     MODEL is what `presim compose` takes: its plans are composed and simulated. A COMMAND behind `--` has placeholders,
-    e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says.
+    e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says. Beside a MODEL, --confirm
+    captures the best plans by the COMMAND.
     """
     from presim.files import check_writable, write_file
     from presim.search.answer import written
@@ -154,8 +165,8 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
     )
     asked["vary"] = [*asked.get("vary", ()), *(word for word in words if "=" in word), *several]
     if behind:
-        if models:
-            raise InputError(f"{models[0]} and a command are two searches: leave out one of them")
+        if len(models) == 1:
+            return request_for_model(models[0], Asked(**asked), _options(options), said, behind)
         return request_for_command(behind, Asked(**asked), _options(options))
     if len(models) != 1:
         raise InputError(

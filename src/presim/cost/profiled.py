@@ -137,4 +137,6 @@ def _ratio_of_rates(signature: Signature, before: Device, after: Device) -> tupl
     if _PRODUCT.search(name):
         precision = next((kind for kind, text in _TYPES if re.search(text, name, re.IGNORECASE)), "fp32")
         return before.peak(precision) / after.peak(precision), "compute"
+    if getattr(signature, "flops", 0) and not getattr(signature, "bytes", 0):  # an execution trace's: of no known type
+        return before.peak("bf16") / after.peak("bf16"), "compute"
     return before.memory_Bps / after.memory_Bps, "memory"

@@ -6,6 +6,7 @@ collectives have in ``pg_name``.
 
 * Device work is a node; it depends on the work before it on its stream, on the work whose event its stream waited for,
   and on the host node that issued it.
+* The end of a step is a node of the host, named ``step ends``.
 * Host time is a node with ``is_cpu_op``; it depends on the host node before it and on the work that the host
   waited for.
 * Durations are whole microseconds. What rounding takes is carried to the next node of the stream: sums hold.
@@ -27,6 +28,8 @@ import numpy as np
 
 from presim.cost.price import PricedTrace
 from presim.files import make_folder, write_file
+from presim.hardware import Cluster
+from presim.trace import spans
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind
@@ -44,6 +47,8 @@ _KINDS = {  # CollectiveCommType
     "reduce_scatter": 7,
     "barrier": 9,
 }
+KINDS = {number: kind for kind, number in _KINDS.items()}  # CollectiveCommType -> kind
+STEP = "step ends"  # name of the host's node at the end of a step
 _VERSION = "0.0.4"
 
 
@@ -52,11 +57,12 @@ def write(
     host_ns: Mapping[int, np.ndarray],
     representatives: Representatives,
     folder: str | os.PathLike[str],
+    cluster: Cluster | None = None,
     name: str = "presim",
 ) -> list[Path]:
     """Write the traces of all ranks that were simulated; returns the files.
 
-    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts.
+    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts. ``cluster``: named in the files.
     """
     target = Path(folder)
     make_folder(target)
@@ -64,31 +70,37 @@ def write(
     groups: dict[str, list[int]] = {}
     for rank, priced in sorted(ranks.items()):
         path = target / f"{name}.{rank}.et"
-        write_file(path, encode(priced, host_ns[rank]))
+        write_file(path, encode(priced, host_ns[rank], cluster))
         files.append(path)
         groups |= {group.name: list(group.ranks) for group in priced.trace.manifest.groups if group.ranks}
     stands_for = {str(rank): representatives.count(rank) for rank in sorted(ranks)}
-    text = json.dumps({"groups": groups, "ranks_like": stands_for}, indent=2, sort_keys=True) + "\n"
+    others = {str(rank): spans.to_text(representatives.others.get(rank, ())) for rank in sorted(ranks)}
+    found = {"groups": groups, "ranks_like": stands_for, "stands_for": others}
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n"
     write_file(target / f"{name}.groups.json", text.encode())
     return [*files, target / f"{name}.groups.json"]
 
 
-def encode(priced: PricedTrace, host_ns: np.ndarray) -> bytes:
+def encode(priced: PricedTrace, host_ns: np.ndarray, cluster: Cluster | None = None) -> bytes:
     """The nodes of one rank."""
     messages = schema()
     metadata = messages["GlobalMetadata"](version=_VERSION)
     trace = priced.trace
     metadata.attr.add(name="world_size", uint64_val=trace.manifest.world_size)
     metadata.attr.add(name="rank", uint64_val=trace.manifest.rank)
-    parts = [_delimited(metadata)]
-    parts += [_delimited(node) for node in _Nodes(priced, host_ns, messages["Node"]).nodes()]
+    if cluster is not None:
+        for part in ("gpu", "node", "fabric"):
+            metadata.attr.add(name=part, string_val=getattr(cluster, part).id)
+        metadata.attr.add(name="gpus_per_node", uint64_val=cluster.gpus_per_node)
+    parts = [delimited(metadata)]
+    parts += [delimited(node) for node in _Nodes(priced, host_ns, messages["Node"]).nodes()]
     return b"".join(parts)
 
 
 def decode(data: bytes) -> tuple[Any, list[Any]]:
     """The metadata and the nodes of a file, as protobuf messages."""
     messages = schema()
-    metadata, *nodes = _split(data)
+    metadata, *nodes = _split(data) if data else [b""]
     return messages["GlobalMetadata"].FromString(metadata), [messages["Node"].FromString(node) for node in nodes]
 
 
@@ -129,6 +141,8 @@ class _Nodes:
                 self._recorded[serial] = self._on_stream.get(stream)
             elif kind == Kind.STREAM_WAIT and (awaited := self._recorded.get(serial)) is not None:
                 self._waits.setdefault(stream, set()).add(awaited)
+            elif kind == Kind.STEP:
+                yield self._host_node(0, STEP)
             elif kind in WAITS:
                 self._host_waits |= self._awaited(Kind(kind), stream, serial)
 
@@ -145,12 +159,15 @@ class _Nodes:
         micros = self._spent.micros(ns)
         if not micros and not self._host_waits:
             return
-        node = self._next("host", _COMPUTE, micros)
+        yield self._host_node(micros, "host")
+
+    def _host_node(self, micros: int, name: str) -> Any:
+        node = self._next(name, _COMPUTE, micros)
         node.attr.add(name="is_cpu_op", bool_val=True)
         node.ctrl_deps.extend(sorted({self._host} - {0}))
         node.data_deps.extend(sorted(self._host_waits))
         self._host, self._host_waits = node.id, set()
-        yield node
+        return node
 
     def _on_device(self, entry: int, stream: int, index: int, operator: int) -> Any:
         signature = self.trace.signatures[index]
@@ -197,7 +214,7 @@ def _kind(signature: Collective) -> int:
     return {"send": _SEND, "recv": _RECEIVE}.get(signature.kind, _COLLECTIVE)
 
 
-def _delimited(message: Any) -> bytes:
+def delimited(message: Any) -> bytes:
     """A message behind its length as a varint."""
     data: bytes = message.SerializeToString(deterministic=True)
     left, head = len(data), bytearray()
@@ -212,12 +229,14 @@ def _split(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         size = shift = 0
         while True:
-            byte = data[at]
+            byte = data[at]  # an IndexError where the file is cut short
             at += 1
             size |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 break
+        if at + size > len(data):
+            raise ValueError(f"a message of {size} bytes is cut short")
         yield data[at : at + size]
         at += size
 

@@ -42,10 +42,14 @@ class Asked:
     study: str | None = None
     prune: Sequence[str] = ()  # rules; none: those that lose nothing
     dtype: str = "bfloat16"
+    confirm: int = 0  # so many of the best plans are captured
+    framework: str = "auto"  # on which framework; auto: the first that can express a plan
 
 
-def request_for_model(model: str, asked: Asked, options: RunOptions, said: Mapping[str, Value]) -> Request:
-    """The search over a model's plans; ``said``: fields of the plan with one value.
+def request_for_model(
+    model: str, asked: Asked, options: RunOptions, said: Mapping[str, Value], command: Sequence[str] = ()
+) -> Request:
+    """The search over a model's plans; ``said``: fields of the plan with one value; ``command`` confirms the best.
 
     Raises:
         InputError: a knob is not known, a value cannot be, or the model cannot be traced.
@@ -64,7 +68,10 @@ def request_for_model(model: str, asked: Asked, options: RunOptions, said: Mappi
     _check_sequence(said, varied)
     graph = open_graph(model, asked.dtype)
     space = Space({**varied, **_free(graph, {**said, **varied}, varied, options)}, dict(said))
-    return _request(model, asked, options, space, graph=msgspec.msgpack.encode(graph))
+    if command and not asked.confirm:
+        raise InputError(f"{model} and a command are two searches: leave out one of them, or add --confirm 5")
+    request = _request(model, asked, options, space, graph=msgspec.msgpack.encode(graph))
+    return dataclasses.replace(request, confirm=asked.confirm, framework=asked.framework, confirm_command=list(command))
 
 
 def request_for_command(command: Sequence[str], asked: Asked, options: RunOptions) -> Request:
@@ -73,6 +80,8 @@ def request_for_command(command: Sequence[str], asked: Asked, options: RunOption
     Raises:
         InputError: a placeholder has no values, or a varied knob no placeholder.
     """
+    if asked.confirm:
+        raise InputError("--confirm captures the best composed plans; a command is captured anyway: leave it out")
     varied = parse_knobs(asked.vary, own=True)
     holders = placeholders(command)
     if missing := [name for name in holders if name not in varied]:

@@ -29,3 +29,6 @@ class Request:
     budget_s: float | None = None  # None: until every point has a fate
     prune: Sequence[str] = ()
     study: str | None = None  # file or URL that finished trials are kept in
+    confirm: int = 0  # so many of the best plans are captured on a real framework
+    framework: str = "auto"  # which; auto: the first that can express a plan
+    confirm_command: Sequence[str] = ()  # captured in its place, with knobs as placeholders

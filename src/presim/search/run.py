@@ -39,7 +39,12 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         evaluation = Evaluation(request, workers, kept, progress)
         search = exhaustive if request.strategy == "exhaustive" else sampled
         trials = search(request, evaluation, pruner(request, job))
-    return answer(request, trials)
+    found = answer(request, trials)
+    if not request.confirm:
+        return found
+    from presim.search.confirm.ranking import confirm
+
+    return confirm(request, found, progress)
 
 
 def pruner(request: Request, job: Job) -> Pruner:

@@ -15,6 +15,25 @@ from presim.search.trials.trial import Figures, Point, Trial, Value
 SCHEMA_VERSION = 1
 
 
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the best composed plans, captured."""
+
+    number: Annotated[int, doc("The trial's.")]
+    framework: Annotated[str, doc("Which ran it; command: the user's own; empty: none can express it.")]
+    figures: Annotated[Figures | None, doc("What the capture came to; null where there is none.")] = None
+    words: Annotated[str, doc("Why there is none.")] = ""
+
+
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """How captures of the best composed plans rank them."""
+
+    trials: Annotated[list[Confirmed], doc("In the order of composed plans.")]
+    order: Annotated[list[int], doc("Numbers of those that were captured and are feasible, best first.")]
+    regret: Annotated[
+        float | None, doc("What the first composed plan loses to the best captured one, as a share of the objective.")
+    ] = None
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What `presim search` found."""
 
@@ -33,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     loses: Annotated[
         dict[str, float], doc("What the second loses on: parts of its step beside the best one's, s.")
     ] = {}
+    confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
     notes: Annotated[list[str], doc("What a reader should know, as sentences.")] = []
 
     def trial(self, number: int) -> Trial:

@@ -67,7 +67,7 @@ def open_files(paths: Sequence[Path], request: Request, kind: str | None = None)
 
 
 def _built_in() -> dict[str, Opener]:
-    from presim.sources import saved
+    from presim.sources import chakra, saved
     from presim.sources.kineto import source as kineto
 
-    return {"saved": saved.open_saved, "kineto": kineto.open_kineto}
+    return {"saved": saved.open_saved, "chakra": chakra.open_chakra, "kineto": kineto.open_kineto}

@@ -39,6 +39,8 @@ def render(answer: Answer, work: Work) -> RenderableType:
     if answer.best:
         parts += [_plans(answer, work), _decision(answer)]
         parts += [Text(line) for line in _why(answer)]
+    if answer.confirmation is not None and answer.confirmation.order:
+        parts.append(_confirmed(answer))
     if misfits := _misfits(answer):
         parts.append(Text(misfits))
     parts += [Text(note, "bold red" if not answer.best else "") for note in answer.notes]
@@ -128,6 +130,30 @@ def _why(answer: Answer) -> list[str]:
         ]
         lines.append(f"The second, {show(second.point, _varying(answer))}, beside the first: {', '.join(parts)}")
     return lines
+
+
+def _confirmed(answer: Answer) -> Table:
+    """Composed beside captured step times, in the order of the captures."""
+    assert answer.confirmation is not None
+    table = Table(box=None, padding=(0, 1), header_style="dim", title="Captured", title_justify="left")
+    for name in ("", "was", "plan", "on", "composed", "captured", "difference"):
+        table.add_column(name, justify="left" if name in ("plan", "on") else "right")
+    found = {one.number: one for one in answer.confirmation.trials}
+    before = [one.number for one in answer.confirmation.trials]
+    for place, number in enumerate(answer.confirmation.order, 1):
+        composed, captured = answer.trial(number).figures, found[number].figures
+        assert composed is not None
+        assert captured is not None
+        table.add_row(
+            str(place),
+            str(before.index(number) + 1),
+            show(answer.trial(number).point, _varying(answer)),
+            found[number].framework,
+            seconds(composed.step_time_s),
+            seconds(captured.step_time_s),
+            f"{composed.step_time_s / captured.step_time_s - 1:+.1%}",
+        )
+    return table
 
 
 def _misfits(answer: Answer) -> str:

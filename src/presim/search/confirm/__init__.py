@@ -1,0 +1,1 @@
+"""The second fidelity: the best composed plans, captured on the real framework."""

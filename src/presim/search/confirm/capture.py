@@ -1,0 +1,86 @@
+"""Captures one plan: through the files that are written for a framework, or through the user's own command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from presim.errors import InputError
+from presim.files import make_folder
+from presim.launch.written import write_for_model
+from presim.search.knobs import CLUSTER, short
+from presim.search.request import Request
+from presim.search.trials.evaluator import filled, placeholders, plan
+from presim.search.trials.job import Job, Reply
+from presim.search.trials.trial import Point, Trial, Value
+from presim.search.trials.worker import receive, send
+
+
+def check_command(command: Sequence[str], point: Point) -> None:
+    """Raise where the command has a placeholder that is no knob of the plans.
+
+    Raises:
+        InputError: which one, and what there is.
+    """
+    known = _names(point)
+    if missing := [name for name in placeholders(command) if name not in known]:
+        raise InputError(
+            f"the command has {{{missing[0]}}}, which is no knob of the plans; they have {', '.join(sorted(known))}"
+        )
+
+
+def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+    """What the plan is captured with, and its reply."""
+    if request.confirm_command:
+        words = filled(request.confirm_command, _names(trial.point))
+        return "command", _evaluated(request, trial.point, words, Path.cwd())
+    cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
+    written = write_for_model(request.subject, plan(trial.point), cluster, folder)
+    name = next((name for name in written.commands if request.framework in ("auto", name)), None)
+    if name is None:
+        return "", Reply(fate="failed", words=_why_not(written.notes, request.framework))
+    return name, _evaluated(request, trial.point, written.commands[name], written.folders[name])
+
+
+def _names(point: Point) -> dict[str, Value]:
+    """Knobs by their full and their short names."""
+    return {**point, **{short(name): value for name, value in point.items()}}
+
+
+def _why_not(notes: Sequence[str], framework: str) -> str:
+    wanted = [note for note in notes if note.startswith(f"No files for {framework}:")]
+    return (wanted or [note for note in notes if note.startswith("No ")] or ["no framework can express the plan"])[0]
+
+
+def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Path) -> Reply:
+    """The reply of a process that captures the command from within a folder."""
+    options = {name: value for name, value in request.options.items() if name != "save"}
+    job = Job(command=list(words), options=options)
+    make_folder(folder)
+    paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+    with subprocess.Popen(
+        [sys.executable, "-m", "presim.search.trials.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            send(process.stdin, msgspec.msgpack.encode(job))
+            send(process.stdin, msgspec.msgpack.encode(point))
+            data = receive(process.stdout)
+        except BrokenPipeError:
+            data = None
+        finally:
+            process.kill()
+    if data is None:
+        return Reply(fate="failed", words="the process that captured it ended")
+    return msgspec.msgpack.decode(data, type=Reply)

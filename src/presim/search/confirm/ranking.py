@@ -1,0 +1,118 @@
+"""Ranks plans anew by what was captured, and tells what composing alone would have cost."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.search.answer.why import loses_on
+from presim.search.confirm.capture import capture, check_command
+from presim.search.objectives import OBJECTIVES, Objective
+from presim.search.request import Request
+from presim.search.study import Answer, Confirmation, Confirmed, overlapping, ranked
+from presim.search.trials.job import Reply
+from presim.search.trials.trial import Figures, Trial
+
+Capture = Callable[[Request, Trial, Path], tuple[str, Reply]]
+
+
+def confirm(
+    request: Request, answer: Answer, progress: Callable[[str], None] = lambda text: None, take: Capture = capture
+) -> Answer:
+    """The answer with its best plans captured, one after the other, and ranked by that.
+
+    Raises:
+        InputError: the command names a knob that the plans do not have, or files cannot be written.
+    """
+    chosen = [answer.trial(number) for number in answer.best[: request.confirm]]
+    if request.confirm_command and chosen:
+        check_command(request.confirm_command, chosen[0].point)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="presim-confirm-") as folder:
+        for place, trial in enumerate(chosen, 1):
+            progress(f"capturing {place} of {len(chosen)}")
+            framework, reply = take(request, trial, Path(folder, str(trial.number)))
+            found.append(
+                Confirmed(
+                    number=trial.number,
+                    framework=framework,
+                    figures=_with_tokens(reply.figures, trial),
+                    words=reply.words,
+                )
+            )
+    return _ranked(request, answer, found)
+
+
+def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
+    """With the tokens of the plan's step where the capture saw none: it is the same plan."""
+    if figures is None or figures.tokens_per_step is not None or trial.figures is None:
+        return figures
+    return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
+
+
+def _ranked(request: Request, answer: Answer, found: Sequence[Confirmed]) -> Answer:
+    objective = OBJECTIVES[answer.objectives[0]]
+    as_trials = [msgspec.structs.replace(answer.trial(one.number), figures=one.figures) for one in found if one.figures]
+    best = ranked(as_trials, objective, request.work, request.constraints)
+    order = [trial.number for trial in best]
+    losses = {trial.number: _value(trial, objective, request) for trial in as_trials}
+    regret = None
+    if order and found and found[0].number in order:
+        was, now = losses[found[0].number], losses[order[0]]
+        regret = (now / was if objective.larger else was / now) - 1
+    confirmation = Confirmation(trials=list(found), order=order, regret=regret)
+    rest = [number for number in answer.best if number not in {one.number for one in found}]
+    left = [one.number for one in found if one.number not in order]
+    changed: dict[str, Any] = {}
+    if order:
+        changed["best"] = [*order, *rest, *left]
+        changed["undecided"] = [trial.number for trial in overlapping(best, objective, request.work)]
+        figures = [trial.figures for trial in best[:2] if trial.figures is not None]
+        changed["loses"] = loses_on(*figures) if len(figures) == 2 else {}
+    return msgspec.structs.replace(
+        answer,
+        **changed,
+        confirmation=confirmation,
+        notes=[*answer.notes, *_notes(answer, confirmation)],
+    )
+
+
+def _value(trial: Trial, objective: Objective, request: Request) -> float:
+    assert trial.figures is not None
+    return abs(objective.loss(trial.figures, request.work))
+
+
+def _notes(answer: Answer, confirmation: Confirmation) -> list[str]:
+    before = [one.number for one in confirmation.trials if one.number in confirmation.order]
+    after = confirmation.order
+    notes = []
+    if not after:
+        return ["No plan could be captured: the ranking is that of composed plans."]
+    if before == after:
+        notes.append(f"Captured, the {len(after)} best keep their order.")
+    else:
+        moves = ", ".join(
+            f"{before.index(number) + 1} to {after.index(number) + 1}"
+            for number in before
+            if _moved(number, before, after)
+        )
+        notes.append(f"Captured, plans change places: {moves}.")
+    if confirmation.regret is None:
+        notes.append("Composing alone would have chosen a plan that could not be captured or does not fit.")
+    else:
+        notes.append(f"Composing alone would have lost {confirmation.regret:.1%} of {_said(answer.objectives[0])}.")
+    if failed := [one for one in confirmation.trials if one.number not in after]:
+        notes.append(f"{len(failed)} not captured, and last therefore; the first: {failed[0].words or 'does not fit'}")
+    return notes
+
+
+def _moved(number: int, before: Sequence[int], after: Sequence[int]) -> bool:
+    return before.index(number) != after.index(number)
+
+
+def _said(objective: str) -> str:
+    return objective.replace("_", " ")

@@ -1,0 +1,300 @@
+"""Chakra execution traces as a source: one file a rank, as presim and other tools write them.
+
+A node of the host is host time; one of the device is work on its stream, of the duration that stands there. What a node
+depends on is what it waits for: of another stream by an event, of the host by its order. Nodes come in any order; they
+are taken by their dependencies, the lowest number first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.errors import InputError
+from presim.hardware import Cluster, choose_cluster
+from presim.job import Job
+from presim.report import chakra
+from presim.sources.source import Request
+from presim.trace import spans
+from presim.trace.builder import TraceBuilder
+from presim.trace.collective import Collective
+from presim.trace.schema import Group, Manifest, Measured, Trace
+from presim.trace.signatures import Kernel, Signature
+
+_ONCE = (1, 1, 1)
+_DEVICE_TYPES = (4, 5, 6, 7)  # compute, send, receive, collective
+_COMMUNICATION = 1  # stream of collectives, where a file names none
+
+
+@dataclasses.dataclass(frozen=True)
+class Chakra:
+    """Reads execution traces."""
+
+    paths: Sequence[Path]
+    request: Request
+    name: str = "chakra"
+
+    def job(self) -> Job:
+        """All ranks of the files.
+
+        Raises:
+            InputError: a file cannot be used, or files do not belong together.
+        """
+        ranks: dict[int, _Rank] = {}
+        for path in self.paths:
+            found = _read(path)
+            if found.rank in ranks:
+                raise InputError(f"{ranks[found.rank].path} and {path} are both of rank {found.rank}; name one of them")
+            ranks[found.rank] = found
+        first = ranks[min(ranks)]
+        world_size = int(first.said.get("world_size", max(ranks) + 1))
+        beside = _beside(first.path)
+        speak = {int(rank): spans.from_text(text) for rank, text in beside.get("stands_for", {}).items() if text}
+        speak = {rank: others for rank, others in speak.items() if rank in ranks}
+        absent = sorted(set(range(world_size)) - set(ranks) - {rank for others in speak.values() for rank in others})
+        if absent and self.request.missing == "refuse":
+            raise InputError(
+                f"{len(absent)} of {world_size} ranks have no trace (rank {absent[0]} is the first): name their files "
+                "too, or say --missing same if they do the same as those given"
+            )
+        cluster = _recorded_on(first, world_size, self.request)
+        groups = _groups(beside, world_size)
+        traces = tuple(_Builder(one, cluster, groups).trace() for _, one in sorted(ranks.items()))
+        notes = (
+            f"Imported from {len(traces)} Chakra execution traces: durations are those in the files.",
+            "An execution trace holds no allocations: memory is not predicted.",
+        )
+        return Job(traces, speak, notes=notes)
+
+
+def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
+    """Files that end in ``.et``, or folders of them."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.et")) if path.is_dir() else [path]
+    return Chakra(tuple(files), request) if files and all(file.suffix == ".et" for file in files) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rank:
+    path: Path
+    rank: int
+    said: dict[str, Any]  # of the file's metadata
+    nodes: dict[int, Any]
+    order: list[int]  # of the nodes, each behind what it depends on
+
+
+def _read(path: Path) -> _Rank:
+    from google.protobuf.message import DecodeError
+
+    try:
+        data = path.read_bytes()
+        metadata, nodes = chakra.decode(data)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
+    except (DecodeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"{path} is cut short, damaged or no Chakra execution trace ({len(data):,} bytes); write it again"
+        ) from error
+    if not nodes:
+        raise InputError(f"{path} has no nodes; write the execution trace again")
+    said = _attributes(metadata)
+    named = re.search(r"(\d+)\.et$", path.name)
+    rank = said.get("rank", int(named[1]) if named else 0)
+    by_number: dict[int, Any] = {}
+    for node in nodes:
+        if node.id in by_number:
+            raise InputError(f"{path} has two nodes of number {node.id}; write the execution trace again")
+        by_number[node.id] = node
+    return _Rank(path, int(rank), said, by_number, _ordered(by_number, path))
+
+
+def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
+    """Each node behind those that it depends on, otherwise by number."""
+    open_: dict[int, int] = {}
+    follow: dict[int, list[int]] = {}
+    for number, node in nodes.items():
+        before = {*node.data_deps, *node.ctrl_deps}
+        if undeclared := before - nodes.keys():
+            raise InputError(
+                f"{path}: node {number} ({node.name!r}) depends on node {min(undeclared)}, which the file does not "
+                "have; write the execution trace again"
+            )
+        open_[number] = len(before)
+        for other in before:
+            follow.setdefault(other, []).append(number)
+    ready = [number for number, count in open_.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for other in follow.get(number, ()):
+            open_[other] -= 1
+            if not open_[other]:
+                heapq.heappush(ready, other)
+    if len(order) < len(nodes):
+        stuck = min(number for number, count in open_.items() if count)
+        raise InputError(
+            f"{path}: {len(nodes) - len(order)} nodes depend on each other in a loop, node {stuck} "
+            f"({nodes[stuck].name!r}) among them; write the execution trace again"
+        )
+    return order
+
+
+def _attributes(message: Any) -> dict[str, Any]:
+    return {one.name: getattr(one, value) for one in message.attr if (value := one.WhichOneof("value"))}
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """What lies in ``NAME.groups.json`` beside ``NAME.R.et``; nothing where there is none."""
+    file = path.with_name(re.sub(r"\.?\d+\.et$", "", path.name) + ".groups.json")
+    if not file.is_file():
+        return {}
+    try:
+        found = msgspec.json.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"{file} cannot be read ({error}); write the execution traces again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
+    """The process groups in the order in which they lie there; all ranks where a file names none."""
+    listed = beside.get("groups", {})
+    if not isinstance(listed, dict):
+        raise InputError(f"the groups beside the execution traces are no table but {json.dumps(listed)[:40]}; see docs")
+    found = [Group(str(name), tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
+    for group in found:
+        if group.ranks and max(group.ranks) >= world_size:
+            raise InputError(
+                f"group {group.name!r} has rank {max(group.ranks)}, but there are {world_size} ranks; write the "
+                "execution traces again"
+            )
+    return (*found, Group("", tuple(range(world_size)), world_size))
+
+
+def _recorded_on(first: _Rank, world_size: int, request: Request) -> Cluster:
+    said = first.said
+    gpu = request.gpu or said.get("gpu")
+    if gpu is None and request.cluster is None:
+        raise InputError(f"{first.path} does not say what it was recorded on; name the GPU with --gpu")
+    sized = request.nodes or request.gpus_per_node
+    return choose_cluster(
+        gpu=gpu, node=request.node or said.get("node"), fabric=request.fabric or said.get("fabric"),
+        nodes=request.nodes, gpus_per_node=request.gpus_per_node or (None if sized else said.get("gpus_per_node")),
+        world_size=world_size, cluster=request.cluster,
+    )  # fmt: skip
+
+
+class _Builder:
+    """Goes through the nodes of one rank in order."""
+
+    def __init__(self, rank: _Rank, cluster: Cluster, groups: tuple[Group, ...]) -> None:
+        self._rank, self._groups = rank, groups
+        self._cluster = cluster
+        self._build = TraceBuilder(
+            Manifest(
+                world_size=cluster.world_size, rank=rank.rank, gpu=cluster.gpu.id, script=rank.path.name,
+                gpus_per_node=cluster.gpus_per_node, groups=groups, node=cluster.node.id, fabric=cluster.fabric.id,
+            )
+        )  # fmt: skip
+        self._said = {number: _attributes(node) for number, node in rank.nodes.items()}
+        self._recorded: dict[int, int] = {}  # node -> the event behind it
+        self._awaited = self._awaited_nodes()
+        self._host_ns = 0
+        self._works: list[int] = []  # durations of device work, in order
+
+    def trace(self) -> Trace:
+        """The rank's trace, with the durations of its nodes as measured times."""
+        for number in self._rank.order:
+            node, said = self._rank.nodes[number], self._said[number]
+            if node.type not in _DEVICE_TYPES:
+                continue
+            if said.get("is_cpu_op", False):
+                self._host(node)
+            else:
+                self._device(node, said)
+        made = self._build.trace()
+        return _with_durations(made, self._works, self._cluster, self._rank.path.name)
+
+    def _awaited_nodes(self) -> set[int]:
+        """Nodes that a node of another stream, or of the host, depends on."""
+        found: set[int] = set()
+        for number, node in self._rank.nodes.items():
+            mine = self._stream_of(number)
+            found |= {other for other in node.data_deps if self._stream_of(other) != mine}
+        return found
+
+    def _stream_of(self, number: int) -> int:
+        said, node = self._said[number], self._rank.nodes[number]
+        if said.get("is_cpu_op", False):
+            return -1
+        return int(said.get("stream", 0 if node.type == 4 else _COMMUNICATION))
+
+    def _host(self, node: Any) -> None:
+        for other in sorted(node.data_deps):
+            if other in self._recorded:
+                self._build.event_sync(self._recorded[other], host_ns=self._take())
+        self._host_ns += node.duration_micros * 1000
+        if node.name == chakra.STEP:
+            self._build.step(host_ns=self._take())
+
+    def _device(self, node: Any, said: dict[str, Any]) -> None:
+        stream = self._stream_of(node.id)
+        for other in sorted(node.data_deps):
+            if other in self._recorded and self._stream_of(other) != stream:
+                self._build.wait(self._recorded[other], stream=stream, host_ns=self._take())
+        signature = self._signature(node, said)
+        self._build.work(signature, stream=stream, host_ns=self._take(), operator=node.name)
+        self._works.append(max(node.duration_micros * 1000, 0))
+        if node.id in self._awaited:
+            self._recorded[node.id] = self._build.record(stream=stream)
+
+    def _take(self) -> int:
+        spent, self._host_ns = self._host_ns, 0
+        return spent
+
+    def _signature(self, node: Any, said: dict[str, Any]) -> Signature:
+        if node.type == 4:
+            return Kernel(node.name, _ONCE, _ONCE, int(said.get("tensor_size", 0)), flops=int(said.get("num_ops", 0)))
+        size, name = int(said.get("comm_size", 0)), str(said.get("pg_name", ""))
+        group = next((index for index, one in enumerate(self._groups) if one.name == name), len(self._groups) - 1)
+        if node.type == 7:
+            kind = chakra.KINDS.get(int(said.get("comm_type", -1)))
+            if kind is None:
+                raise InputError(
+                    f"{self._rank.path}: node {node.id} ({node.name!r}) is a collective of unknown type "
+                    f"{said.get('comm_type')}; presim knows {', '.join(sorted(chakra.KINDS.values()))}"
+                )
+            return Collective(kind, size, "uint8", group)
+        kind, end = ("send", "comm_dst") if node.type == 5 else ("recv", "comm_src")
+        ranks, other = self._groups[group].ranks, int(said.get(end, -1))
+        return Collective(kind, size, "uint8", group, ranks.index(other) if other in ranks else -1)
+
+
+def _with_durations(trace: Trace, works: Sequence[int], cluster: Cluster, source: str) -> Trace:
+    """The same work with another duration is another signature of the table."""
+    table: dict[tuple[int, int], int] = {}
+    column = trace.columns["signature"].copy()
+    at = 0
+    for entry, index in enumerate(column.tolist()):
+        if index >= 0:
+            column[entry] = table.setdefault((index, works[at]), len(table))
+            at += 1
+    measured = Measured(
+        durations_ns=tuple(duration for _, duration in table), gpu=cluster.gpu.id, node=cluster.node.id,
+        fabric=cluster.fabric.id, nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node, source=source,
+    )  # fmt: skip
+    return dataclasses.replace(
+        trace,
+        manifest=msgspec.structs.replace(trace.manifest, measured=measured),
+        signatures=tuple(trace.signatures[index] for index, _ in table),
+        columns={**trace.columns, "signature": column},
+    )

@@ -1,0 +1,81 @@
+"""Captures rank the best composed plans anew, and say what composing alone would have lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.search.confirm.capture import check_command
+from presim.search.confirm.ranking import confirm
+from presim.search.objectives import OBJECTIVES
+from presim.search.request import Request
+from presim.search.run import answer
+from presim.search.space import Space
+from presim.search.study import Answer
+from presim.search.trials.job import Reply
+from presim.search.trials.trial import Trial
+from support.searching import figures
+
+SPACE = Space({"tensor": (1, 2, 4, 8)}, {"sequence": 64})
+
+
+def confirmed(composed: list[float], captured: dict[int, Reply], objective: str = "step_time", most: int = 3) -> Answer:
+    """With step times by number."""
+    request = Request(subject="model", space=SPACE, objectives=[OBJECTIVES[objective]], confirm=most)
+    trials = [
+        Trial(number=number, point=point, fate="priced", figures=figures(composed[number]))
+        for number, point in enumerate(SPACE)
+    ]
+
+    def take(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+        return "torchtitan", captured[trial.number]
+
+    return confirm(request, answer(request, trials), take=take)
+
+
+def priced(step_time_s: float) -> Reply:
+    return Reply(fate="priced", figures=figures(step_time_s))
+
+
+def test_plans_are_ranked_by_captures_and_the_rest_follows() -> None:
+    found = confirmed([1.0, 1.1, 1.2, 9.0], {0: priced(2.0), 1: priced(1.6), 2: priced(1.8)})
+    assert found.best == [1, 2, 0, 3]
+    assert found.confirmation
+    assert found.confirmation.regret == pytest.approx(0.25)
+    assert found.notes == [
+        "Captured, plans change places: 1 to 3, 2 to 1, 3 to 2.",
+        "Composing alone would have lost 25.0% of step time.",
+    ]
+
+
+def test_of_an_objective_that_is_to_be_large_the_loss_is_a_share_too() -> None:
+    found = confirmed([1.0, 1.1, 1.2, 9.0], {0: priced(2.0), 1: priced(1.6)}, "tokens_per_s_per_gpu", most=2)
+    assert found.confirmation
+    assert found.confirmation.regret == pytest.approx(0.25)
+
+
+def test_the_order_may_stay() -> None:
+    found = confirmed([1.0, 1.1, 1.2, 9.0], {0: priced(1.0), 1: priced(1.6)}, most=2)
+    assert found.notes == [
+        "Captured, the 2 best keep their order.",
+        "Composing alone would have lost 0.0% of step time.",
+    ]
+
+
+def test_what_cannot_be_captured_is_last_with_its_reason() -> None:
+    failed = Reply(fate="failed", words="the script raised")
+    found = confirmed([1.0, 1.1, 1.2, 9.0], {0: failed, 1: priced(1.6), 2: priced(1.5)})
+    assert found.best == [2, 1, 3, 0]
+    assert found.confirmation
+    assert found.confirmation.regret is None
+    assert "1 not captured, and last therefore; the first: the script raised" in found.notes
+
+
+def test_a_placeholder_must_be_a_knob() -> None:
+    check_command(["train.py", "{tp}", "{sequence}"], {"tensor": 2, "sequence": 64})
+    with pytest.raises(
+        InputError, match=r"the command has \{pp\}, which is no knob of the plans; they have seq, sequence, t"
+    ):
+        check_command(["train.py", "{pp}"], {"tensor": 2, "sequence": 64})

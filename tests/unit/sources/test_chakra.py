@@ -1,0 +1,127 @@
+"""Execution traces that presim wrote come back exactly; what cannot be replayed ends in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.engine.ops import host_ns
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.job import Job
+from presim.pipeline import Evaluation, evaluate
+from presim.report import chakra
+from presim.sources import conformance
+from presim.sources.source import Request, open_files
+from presim.trace.schema import Kind
+from support.profiles import CLUSTER, program
+
+
+def simulated(job: Job) -> Evaluation:
+    options = Options(host_factor=1.0, contention=False)
+    return evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for)
+
+
+def written(folder: Path, evaluation: Evaluation) -> list[Path]:
+    host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
+    return chakra.write(evaluation.ranks, host, evaluation.representatives, folder, evaluation.cluster)
+
+
+def device(path: Path) -> list[tuple[object, ...]]:
+    """Device work in order: what it is, how long, and which work it waits for, by its place."""
+    nodes = [node for node in chakra.decode(path.read_bytes())[1] if any(one.name == "stream" for one in node.attr)]
+    places = {node.id: place for place, node in enumerate(nodes)}
+    return [
+        (
+            node.name,
+            node.type,
+            node.duration_micros,
+            [str(one) for one in node.attr],
+            [places[at] for at in node.data_deps],
+        )
+        for node in nodes
+    ]
+
+
+def test_a_job_comes_back_with_its_work_dependencies_and_step_time(tmp_path: Path) -> None:
+    original = simulated(Job((program(0), program(1))))
+    files = written(tmp_path / "a", original)
+    job = conformance.check_source(open_files([tmp_path / "a"], Request()))
+    again = simulated(job)
+    assert original.result.step_time_s is not None
+    assert again.result.step_time_s == pytest.approx(original.result.step_time_s, abs=60e-6)  # whole microseconds
+    assert len(job.traces[0].steps()) == 3
+    for kind in (Kind.WORK, Kind.COLLECTIVE):
+        assert int(job.traces[1].mask(kind).sum()) == int(program(1).mask(kind).sum())
+    second = written(tmp_path / "b", again)
+    third = written(tmp_path / "c", simulated(open_files([tmp_path / "b"], Request()).job()))
+    assert [device(path) for path in second[:-1]] == [device(path) for path in files[:-1]]
+    assert [path.read_bytes() for path in third] == [path.read_bytes() for path in second]
+
+
+def test_ranks_that_others_stand_for_are_known(tmp_path: Path) -> None:
+    written(tmp_path, simulated(Job((program(0),), {0: [1]})))
+    assert open_files([tmp_path], Request()).job().stands_for == {0: [1]}
+
+
+def loop(nodes: list[Any]) -> None:
+    nodes[0].data_deps.append(nodes[-1].id)
+
+
+def undeclared(nodes: list[Any]) -> None:
+    nodes[1].data_deps.append(10**6)
+
+
+def twice(nodes: list[Any]) -> None:
+    nodes[2].id = nodes[1].id
+
+
+def unknown(nodes: list[Any]) -> None:
+    node = next(node for node in nodes if node.type == 7)
+    next(one for one in node.attr if one.name == "comm_type").int64_val = 77
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (loop, r"nodes depend on each other in a loop, node \d+ \('\S+.*'\) among them"),
+        (undeclared, r"depends on node 1000000, which the file does not have"),
+        (twice, "has two nodes of number"),
+        (unknown, "is a collective of unknown type 77; presim knows"),
+    ],
+)
+def test_a_trace_that_cannot_be_replayed_ends_in_a_sentence(
+    tmp_path: Path, change: Callable[[list[Any]], None], message: str
+) -> None:
+    path = written(tmp_path, simulated(Job((program(0), program(1)))))[0]
+    metadata, nodes = chakra.decode(path.read_bytes())
+    change(nodes)
+    path.write_bytes(b"".join(chakra.delimited(each) for each in (metadata, *nodes)))
+    with pytest.raises(InputError, match=message):
+        open_files([tmp_path], Request()).job()
+
+
+def test_files_that_are_cut_short_or_missing_are_named(tmp_path: Path) -> None:
+    path, other, *_ = written(tmp_path, simulated(Job((program(0), program(1)))))
+    with pytest.raises(InputError, match=r"1 of 2 ranks have no trace \(rank 0 is the first\)"):
+        open_files([other], Request()).job()
+    whole = path.read_bytes()
+    for part in (whole[:-3], whole[:1], whole[1:]):
+        path.write_bytes(part)
+        with pytest.raises(InputError, match="is cut short, damaged or no Chakra execution trace"):
+            open_files([path, other], Request()).job()
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="has no nodes"):
+        open_files([path, other], Request()).job()
+
+
+def test_a_file_that_does_not_name_its_hardware_needs_a_gpu(tmp_path: Path) -> None:
+    found = simulated(Job((program(0), program(1))))
+    host = {rank: host_ns(priced.trace, found.options) for rank, priced in found.ranks.items()}
+    chakra.write(found.ranks, host, found.representatives, tmp_path)
+    with pytest.raises(InputError, match="does not say what it was recorded on; name the GPU with --gpu"):
+        open_files([tmp_path], Request()).job()
+    assert len(open_files([tmp_path], Request(gpu="h100-sxm")).job().traces) == 2
