@@ -29,7 +29,7 @@ def evaluate_plan(
     """Compose, price and simulate; ``more`` as `evaluate` takes it.
 
     A step of many micro-batches is simulated with few of them, and the time that provably repeats is counted as often
-    as the plan asks: the result is the same, but for memory over time, which is of those few. ``repeat=False``, or
+    as the plan asks: the result is the same, but for memory over time, which is left out. ``repeat=False``, or
     ``PRESIM_REPEAT=0`` in the environment, simulates all of them.
 
     Raises:

@@ -36,7 +36,7 @@ def plan(micros: int, **said: Any) -> Plan:
 
 
 def figures(result: Result) -> Any:
-    """All but memory over time, which is of the micro-batches that were simulated."""
+    """All but memory over time, which is left out where micro-batches are."""
     found = msgspec.to_builtins(result)
     del found["memory"]["timeline"]
     return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from presim.compose.names import Names
 from presim.trace.schema import Kind
 
-_KINDS = (Kind.ALLOC, Kind.FREE, Kind.RETAG, Kind.STEP)
+_MEMORY = (Kind.ALLOC, Kind.FREE, Kind.RETAG)
 Columns = dict[str, NDArray[Any]]
 
 
@@ -35,8 +35,7 @@ class Lacks:
 
 def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
     """The entries of memory, and the ends of steps, of parts laid end to end."""
-    wanted = np.zeros(len(Kind), np.bool_)
-    wanted[list(map(int, _KINDS))] = True
+    wanted = _kinds(*_MEMORY, Kind.STEP)
     made: dict[int, Columns] = {}
     for part in parts:
         if id(part) not in made:
@@ -45,6 +44,23 @@ def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
             own = {name: column[rows] for name, column in part.items()}
             made[id(part)] = _repeated(own, begins, names, lacks) if len(begins) else own
     return {name: np.concatenate([made[id(part)][name] for part in parts]) for name in parts[-1]}
+
+
+def without_memory(columns: Columns) -> Columns:
+    """The other entries, with room for their objects."""
+    rows = np.flatnonzero(~_kinds(*_MEMORY)[columns["kind"]])
+    found = {name: column[rows] for name, column in columns.items()}
+    begins = np.searchsorted(rows, np.flatnonzero(columns["begins"]))
+    found["begins"] = np.zeros(len(rows), np.bool_)
+    found["begins"][begins] = True
+    return found | {"object": np.zeros(len(rows), np.int64)}
+
+
+def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
+    """By kind, whether it is one of these."""
+    table = np.zeros(len(Kind), np.bool_)
+    table[list(map(int, kinds))] = True
+    return table
 
 
 def _repeated(columns: Columns, begins: NDArray[np.int64], names: Names, lacks: Lacks) -> Columns:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.compose.all_memory import Lacks, all_memory
+from presim.compose.all_memory import Lacks, all_memory, without_memory
 from presim.compose.allocator import replay_columns
 from presim.compose.blocks import Placed
 from presim.compose.names import Ints, Names
@@ -24,7 +24,7 @@ class Assembled:
 
     trace: Trace
     begins: Ints
-    memory: Trace  # of all micro-batches, those too that the trace leaves out; the trace itself where it has them all
+    memory: Trace  # of all micro-batches, where the trace leaves some out and has no memory; else the trace itself
 
 
 def assemble(
@@ -46,7 +46,7 @@ def assemble(
         parts.append(made[id(placed)])
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
     memory = _with_memory(all_memory(parts, names, lacks)) if lacks else {}
-    columns = _with_memory(columns)
+    columns = without_memory(columns) if lacks else _with_memory(columns)
     kind, objects = columns["kind"], columns["object"]
     _number_events(columns)
     begins = columns.pop("begins")

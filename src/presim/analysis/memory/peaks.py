@@ -33,10 +33,9 @@ def analyse_memory(
     """All that the result says of memory; ``beyond``: what the device holds besides the allocator's.
 
     ``captured_here``: the trace was captured on an emulated device of the very kind it is judged for. ``whole``: what
-    happens to memory, where the trace does not have all of it.
+    happens to memory, where the trace does not have all of it; memory over time is then left out.
     """
-    own = allocated_bytes(trace), reserved_bytes(trace)
-    allocated, reserved = own if whole is None else (allocated_bytes(whole), reserved_bytes(whole))
+    allocated, reserved = allocated_bytes(whole or trace), reserved_bytes(whole or trace)
     entries = step.entries if whole is None else whole.steps()[trace.steps().index(step.entries)]
     peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
     headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
@@ -56,7 +55,9 @@ def analyse_memory(
         by_category=by_category,
         by_module=by_module,
         requested_bytes=requested,
-        timeline=memory_timeline(device_clock_ns(trace, timeline), step, *own),
+        timeline=MemoryTimeline([], [], [])
+        if whole
+        else memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
     )
 
 
