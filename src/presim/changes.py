@@ -49,13 +49,21 @@ class Changes:
         return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric)
 
     def apart(
-        self, traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], cluster: Cluster
+        self,
+        traces: Sequence[Trace],
+        stands_for: Mapping[int, Sequence[int]],
+        cluster: Cluster,
+        groups: Mapping[int, str],
     ) -> tuple[list[Trace], dict[int, list[int]]]:
-        """The ranks to be simulated, and who stands for whom: slow ranks stand for no others."""
+        """The ranks to be simulated, and who stands for whom: those that are as slow and in the same group.
+
+        ``groups``: by rank, the group of nodes that it is in.
+        """
         speeds = self._speeds(cluster)
-        if not speeds:
+        if not speeds and not groups:
             return list(traces), {rank: list(others) for rank, others in stands_for.items()}
-        return split(traces, stands_for, speeds)
+        kinds = {rank: (speeds.get(rank), groups.get(rank)) for rank in (*speeds, *groups)}
+        return split(traces, stands_for, kinds)
 
     def prices(self, priced: PricedTrace, cluster: Cluster) -> PricedTrace:
         """The prices of one rank with its speed and the factors of operators."""

@@ -41,7 +41,6 @@ class Job:
     )  # rank with a trace -> the other ranks that do the same
     coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks were run and compared
     notes: Sequence[str] = ()  # what a reader of the result should know, as sentences
-    composed: bool = False  # host times are from a table: no machine disturbed them
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Job:
@@ -101,7 +100,7 @@ class Evaluator:
     def _prepare(self, job: Job) -> pipeline.Prepared:
         kept = self._prepared.get(id(job))
         if kept is None or kept[0] is not job:
-            kept = (job, pipeline.prepare(job.traces, composed=job.composed))
+            kept = (job, pipeline.prepare(job.traces))
             self._prepared[id(job)] = kept
         self._prepared.move_to_end(id(job))
         while len(self._prepared) > self._most:

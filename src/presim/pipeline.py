@@ -31,6 +31,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
+from presim.mixed_clusters import Views, apart_by_group, tightest, told
 from presim.result import Coverage, Memory, Rank, Result
 from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
@@ -65,7 +66,6 @@ def evaluate(
     notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
     chain: Callable[[Trace], Chain] | None = None,
-    composed: bool = False,
     changes: Changes | None = None,
     prepared: Prepared | None = None,
     pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
@@ -77,24 +77,29 @@ def evaluate(
     ``rank``: the global rank to report on; the lowest that was captured unless given. ``stands_for``: captured rank ->
     the other ranks that do as it does. ``coverage``: which ranks were run and compared. ``notes``: what a reader should
     know of the ranks. ``prices``: folders with measured tables and learned models. ``chain``: who prices a trace;
-    presim's own unless given. ``composed``: host times are of a table, with no disturbance of a machine in them.
+    presim's own unless given.
     ``changes``: what is to be otherwise than it was captured or is described. ``prepared``: what `prepare`
     returned, for callers that evaluate a job again. ``pricer``: prices a trace, in place of ``prices`` and ``chain``.
     ``brief``: without the tables by operator, family and module. ``repeats``: the traces lack micro-batches, which the
     result is to count; raises `NotRepeatedError` where the simulation does not prove that they would only repeat.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
-    prepared = prepared or prepare(given_traces, rank=rank, composed=composed)
+    prepared = prepared or prepare(given_traces, rank=rank)
     captured, undisturbed, slowdown = prepared.traces, prepared.undisturbed, prepared.slowdown
     chosen = _choose(captured, rank)
     _check_size(chosen, cluster)
     changes, given = changes or Changes(), options or Options()
     changes.check_operators(captured)
-    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster)
-    before, cluster = cluster, changes.cluster(cluster)
+    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster, apart_by_group(cluster))
+    views, before = Views(cluster, changes), cluster.as_seen_by(chosen.manifest.rank)
+    cluster = views.of(chosen.manifest.rank)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     pricer = pricer or _pricer(prices, chain)
-    priced = {trace.manifest.rank: changes.prices(pricer(trace, cluster), cluster) for trace in simulated}
+    simulated = [views.on_own_host(trace, given, options, undisturbed=undisturbed) for trace in simulated]
+    priced = {
+        trace.manifest.rank: changes.prices(pricer(trace, views.of(trace.manifest.rank)), cluster)
+        for trace in simulated
+    }
     representatives = Representatives(list(priced), spoken_for)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
@@ -106,13 +111,16 @@ def evaluate(
     ]
     coverage_, covered = _coverage(captured, stands_for, coverage)
     changed = changes.sentences(before, len(simulated), len(captured))
-    said = [*changed, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
+    groups = told(views.cluster, ranks)
+    said = [*changed, *groups, *covered, *_of_ranks(simulated, representatives), *notes, *pace(ranks)]
     whole = repeats.memory if repeats else {}
-    most = fullest([whole.get(trace.manifest.rank, trace) for trace in captured])
+    full = fullest([whole.get(trace.manifest.rank, trace) for trace in captured])
+    most = tightest(priced, views, full, {rank.rank: rank.peak_reserved_bytes for rank in ranks})
+    own = device if not groups else device_of(views.of(most), priced[most].trace, options)
     of_another = most != chosen.manifest.rank
-    memory = _memory_of_another(priced[most], timelines[most], device, whole.get(most)) if of_another else None
-    own = chosen.manifest.rank
-    summary = summarise(mine, timeline, device, captured, seen=seen[own], brief=brief, whole=whole.get(own))
+    memory = _memory_of_another(priced[most], timelines[most], own, whole.get(most)) if of_another else None
+    number = chosen.manifest.rank
+    summary = summarise(mine, timeline, device, captured, seen=seen[number], brief=brief, whole=whole.get(number))
     result = _of_the_job(summary, ranks, coverage_, said, memory)
     return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options, cluster)
 
@@ -138,6 +146,8 @@ def _seen(
     traces = {rank: one.trace for rank, one in priced.items()}
     if repeats is None:
         return {rank: looked_at(trace, timelines[rank], latency_ns) for rank, trace in traces.items()}
+    if not traces.keys() <= repeats.begins.keys():
+        raise NotRepeatedError
     in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
     found = stretches(list(traces.values()), *in_order, repeats.period)
     if found is None:
@@ -154,13 +164,13 @@ def _seen(
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
     """The prices of ranks with one environment are looked up together."""
-    known: dict[tuple[tuple[str, str], ...], Chain] = {}
+    known: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
 
     def price(trace: Trace, cluster: Cluster) -> PricedTrace:
         if chain is not None:
             return price_trace(trace, cluster, chain(trace), prices=prices)
         nccl = trace.manifest.nccl
-        name = tuple(sorted(nccl.items()))
+        name = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
         if name not in known:
             known[name] = remembering(Chain.default(cluster, nccl, prices))
         return price_trace(trace, cluster, known[name], prices=prices)
@@ -176,7 +186,8 @@ def _coverage(
     by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
     looked_at = coverage_figures(world_size, by_capture, coverage or RankCoverage())
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
-    return looked_at, coverage_sentences(world_size, looked_at, stopped=stopped)
+    composed = all(trace.manifest.origin == "composed" for trace in captured)
+    return looked_at, coverage_sentences(world_size, looked_at, stopped=stopped, composed=composed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,10 +199,10 @@ class Prepared:
     slowdown: float | None  # how much longer the reported rank's host time was before; None: too little is known
 
 
-def prepare(traces: Sequence[Trace], *, rank: int | None = None, composed: bool = False) -> Prepared:
-    """Remove what the capturing machine did to host times; ``rank`` and ``composed`` as in `evaluate`."""
+def prepare(traces: Sequence[Trace], *, rank: int | None = None) -> Prepared:
+    """Remove what the capturing machine did to host times; ``rank`` as in `evaluate`."""
     given = list(traces)
-    if composed:
+    if all(trace.manifest.origin == "composed" for trace in given):
         return Prepared(given, True, None)
     idle = [on_idle_machine(trace) for trace in given]
     captured = without_host_noise(idle)

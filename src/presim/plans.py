@@ -47,7 +47,7 @@ def evaluate_plan(
 
 
 def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more: Any) -> Evaluation:
-    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, composed=True, **more)
+    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **more)
 
 
 def shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:

@@ -13,7 +13,7 @@ from support.reliability.campaign import broken_calls
 from support.reliability.kinds import KINDS, Kind
 from support.reliability.mutate import mutate
 
-COUNT = 3
+COUNT = 2
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.needs_torch], ids=lambda kind: kind.name)

@@ -13,7 +13,7 @@ from presim.cli import main
 from support.reliability.kills import changes, killed
 from support.reliability.kinds import KINDS
 
-POINTS = 6
+POINTS = 4
 VERBS = {
     "simulate": ("job", "simulate job --json out.json --html out.html -q"),
     "report": ("result", "report result.json --html out.html"),

@@ -80,9 +80,11 @@ MAY_IMPORT = {
 CLIENTS = {
     "saved_jobs",
     "sources",
+    "run_calibration",
     "view",
     "explain",
     "changes",
+    "mixed_clusters",
     "cli",
     "search",
     "validation",

@@ -1,4 +1,4 @@
-"""Where Ctrl-C must not come in between: a process that has started and is not written down yet is nobody's to end."""
+"""Defers Ctrl-C while a process has started but is not registered yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that observes a script, and torch, which it observes: imported before the script runs.
+"""Imports torch and everything that observes a script, before the script runs.
 
 What is imported here is the same in every rank's process; what is installed belongs to one (`presim.capture.zygote`).
 """

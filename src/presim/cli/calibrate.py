@@ -1,4 +1,4 @@
-"""``presim calibrate serving``: correct predictions of a deployment by a benchmark of it."""
+"""``presim calibrate``: correct predictions by a benchmark of a deployment, or by a run of a job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from presim.cli.options import cluster_options
 from presim.cli.serve import ENGINE, add_options, plan_of
 
 
@@ -42,3 +43,42 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     )
     for key, measured in found.measured.items():
         click.echo(f"  {key}: measured {measured:.4g}, before {found.before[key]:.4g}, after {found.after[key]:.4g}")
+
+
+@command.command("job")
+@click.argument("run", nargs=-1, required=True, metavar="RUN...")
+@click.option("--trace", metavar="DIR", help="The same job as presim captured it (`presim run --save DIR`).")
+@cluster_options
+@click.option(
+    "--change",
+    type=click.Choice(("arithmetic", "memory", "nvlink", "network", "host")),
+    help="What a single step time changes. Default: what the step depends on most.",
+)
+@click.option("--step", type=click.IntRange(0), metavar="N", help="Of a profile: the step. Default: all that follow.")
+@click.option("--missing", type=click.Choice(("refuse", "same")), default="refuse", help="As of `presim import`.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new cluster file.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def job(
+    run: tuple[str, ...],
+    trace: str | None,
+    change: Any,
+    step: int | None,
+    missing: Any,
+    out: Path,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fit a cluster's description to a RUN of your own, and write it to a new file for --cluster.
+
+    RUN is a profile of PyTorch's profiler (a file for each rank), a log with step times, or the seconds of a step. A
+    profile corrects rates of the GPU and bandwidths, and with --trace the hosts; a step time corrects one of them.
+    """
+    from presim.options import ClusterOptions
+    from presim.run_calibration import parts
+    from presim.run_calibration import show as report
+    from presim.verbs.calibrate_job import calibrate_job
+
+    parts.check_new(out)
+    found = calibrate_job(run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing)
+    parts.write(found.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
+    click.echo(report.encode(found).decode() if as_json else report.text(found, str(out)), nl=not as_json)

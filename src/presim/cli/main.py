@@ -33,7 +33,7 @@ VERBS = {
     "profile": "Measure operators on this machine's GPU, or import measurements.",
     "network": "Show a network, or how long a collective takes on it and which links limit it.",
     "hardware": "List GPUs, node types and fabrics, or show one with its sources.",
-    "calibrate": "Correct predictions of serving by a benchmark of your own.",
+    "calibrate": "Correct predictions by a run or a serving benchmark of your own.",
     "fit": "Fit prices to measurements.",
     "validate": "Compare predictions with measured runs.",
     "doctor": "Check the installation and name the command that fixes each problem.",

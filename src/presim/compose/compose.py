@@ -234,6 +234,7 @@ class _Job:
             },
             model={"parameters": self.whole, "parameters_local": local // self._sharers(place)},
             reference_host=True,
+            origin="composed",
             node=cluster.node.id,
             fabric=cluster.fabric.id,
         )

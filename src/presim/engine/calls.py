@@ -1,4 +1,4 @@
-"""What calls of CUDA's libraries cost a host, by kind.
+"""CPU time of calls to CUDA's libraries, by kind.
 
 The emulated libraries return at once, and what they do is not in the CPU time of a trace.
 """

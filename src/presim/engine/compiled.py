@@ -1,4 +1,4 @@
-"""The engine's loop in machine code, from the same source that runs uncompiled: `presim.compiled_loops` says how.
+"""Compiles the engine's loop to machine code from the same source that runs uncompiled (`presim.compiled_loops`).
 
 `presim.engine.loop` stays plain Python and free of numba, so importing the engine costs nothing.
 """

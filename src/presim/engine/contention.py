@@ -1,4 +1,4 @@
-"""From the demands of priced work to what the loop reads: a class for each op, and what classes add to each other."""
+"""Turns the resource demands of priced work into classes that slow each other in the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that cannot go on: what each rank waits for, in words."""
+"""Describes a deadlock: what each rank waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop for ranks that still run: their ops become known piece by piece, and time goes no further than is certain.
+"""The loop for ranks that are still running: ops arrive piece by piece, and time advances only as far as is certain.
 
 A `LiveEngine` holds the same columns as a simulation of whole traces, in arrays that grow: ops and slots of R ranks
 are interleaved (the i-th op of rank r is number ``i * R + r``), so that every rank can grow at the end. After each

@@ -1,4 +1,4 @@
-"""Which collectives of different ranks are one and the same: the rendezvous of the simulation.
+"""Matches the collective calls of different ranks that belong together.
 
 NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
 match by order between their two ranks. Which communicators are one is `presim.trace.collate`'s to say.

@@ -1,4 +1,4 @@
-"""From one trace and its durations to ops: what the loop needs to know of each entry.
+"""Converts a trace and its durations to the ops that the loop reads.
 
 Entries that concern neither a stream nor the device (allocations, tags, steps) are no ops: their host time is added
 to the op that follows.

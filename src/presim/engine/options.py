@@ -1,4 +1,4 @@
-"""What the simulation takes for granted about hosts, and what it leaves out."""
+"""Assumptions of the simulation about hosts, and effects that it leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which simulated ranks share a network port, and as how many ranks each of them counts there."""
+"""Which simulated ranks share a network port, and how many ranks each of them counts for."""
 
 from __future__ import annotations
 

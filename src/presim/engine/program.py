@@ -1,4 +1,4 @@
-"""From the traces of a job to the arrays of the loop, and from its answer back to timelines."""
+"""Converts the traces of a job to the loop's arrays, and the loop's answer to timelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From priced traces to timelines: the engine's front door."""
+"""Simulates priced traces and returns their timelines: the engine's public function."""
 
 from __future__ import annotations
 

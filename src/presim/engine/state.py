@@ -1,4 +1,4 @@
-"""What the loop reads and what it changes: codes, the program, the state."""
+"""Data structures of the loop: codes, the program, the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: what stands at their heads begins, runs and ends."""
+"""Streams: starts, runs and completes the work at their heads."""
 
 from __future__ import annotations
 

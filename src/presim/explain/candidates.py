@@ -1,4 +1,4 @@
-"""What could be changed: of a saved job by options of its simulation, of a plan by its fields."""
+"""Candidate changes: options of the simulation for a saved job, fields of the plan for a composed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains a saved job: limits, critical path, and candidates in the order of what they bring."""
+"""Explains a saved job: limits, critical path, and candidates ranked by gain."""
 
 from __future__ import annotations
 

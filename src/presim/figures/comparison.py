@@ -1,4 +1,4 @@
-"""What changed from one result to others: figures side by side, and changes whose parts add up to the whole."""
+"""Differences between results, with parts that add up to the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits a step, and what each candidate would bring."""
+"""What limits a step, and the gain of each candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was evaluated, and the figures that name it in a sentence: ranks, steps, throughput, FLOPs."""
+"""The job that was evaluated: ranks, steps, throughput, FLOPs."""
 
 from __future__ import annotations
 

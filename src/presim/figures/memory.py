@@ -1,4 +1,4 @@
-"""What holds the memory."""
+"""Device memory and what holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of budgets: jobs with their limits."""
+"""Reads budget files: jobs with their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds results against budgets and a baseline."""
+"""Checks results against budgets and a baseline."""
 
 from __future__ import annotations
 

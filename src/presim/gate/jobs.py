@@ -1,4 +1,4 @@
-"""Runs the jobs of a file of budgets, each by presim's own command line in a process of its own."""
+"""Runs the jobs of a budget file, each through presim's command line in its own process."""
 
 from __future__ import annotations
 

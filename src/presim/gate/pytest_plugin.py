@@ -1,4 +1,4 @@
-"""A pytest plug-in: the fixture ``presim_job`` predicts a job within a test and holds it against limits."""
+"""A pytest plug-in: the fixture ``presim_job`` predicts a job within a test and checks its limits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Chooses the cluster that the command line means: names, counts, a file, or a file with some of it overridden."""
+"""Chooses the cluster from command-line options: names, counts, a file, or a file with overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,13 +10,14 @@ from presim.errors import InputError
 from presim.hardware.catalogue import find, read
 from presim.hardware.cluster import Cluster, Fabric, Node
 from presim.hardware.codec import GUIDE, load_toml
+from presim.hardware.groups import check_groups, nodes_of, with_groups
 from presim.hardware.schema import Gpu, Sourced
 
 P = TypeVar("P", bound=Sourced)
 _MOST_RANKS = 1 << 20  # what is kept for each rank of the world stays small
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
 _TABLES = ("nccl", "collectives", "network")
-_KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES)
+_KEYS = ("gpu", "node", "fabric", *_COUNTS, *_TABLES, "groups")
 
 
 def choose_cluster(
@@ -40,6 +41,9 @@ def choose_cluster(
     if any(value is not None for value in counts.values()):
         described = {key: value for key, value in described.items() if key not in _COUNTS}
     chosen = {**described, **{key: value for key, value in {**said, **counts}.items() if value is not None}}
+    groups = described.get("groups", ())
+    if groups:
+        chosen = _of_groups(chosen, groups, {key: value for key, value in said.items() if value is not None})
     if "gpu" not in chosen:
         raise InputError("no GPU is named: use --gpu, e.g. --gpu h100-sxm; `presim hardware list` shows all.")
     where = str(cluster or "")
@@ -54,7 +58,38 @@ def choose_cluster(
     if collectives and parts != _parts({"gpu": chosen["gpu"], **described}, where):
         collectives = {}  # measured on other wires
     network = described.get("network", {})
-    return Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
+    whole = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
+    if not groups:
+        return whole
+    rest = {key: chosen[key] for key in ("gpu", "node", "fabric") if key in chosen}
+    return with_groups(whole, groups, lambda table: _parts(_as_the_rest(table, rest), where))
+
+
+def _of_groups(
+    chosen: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], said: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a file with groups leaves open: as many nodes as they have; the rest has the first group's GPU."""
+    if said:
+        key, value = next(iter(said.items()))
+        raise InputError(f"--{key} {value} does not say which group of the cluster's file it is for; change the file")
+    completed = dict(chosen)
+    if not any(key in chosen for key in ("nodes", "world_size")):
+        completed["nodes"] = nodes_of(groups)
+    if "gpu" not in chosen:
+        named = [table["gpu"] for table in groups if "gpu" in table]
+        completed |= {"gpu": named[0]} if named else {}
+    return completed
+
+
+def _as_the_rest(table: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's own words, completed: a GPU or node of its own brings the node and fabric that are usual for it."""
+    own = {key: table[key] for key in ("gpu", "node", "fabric") if key in table}
+    kept = {"gpu": rest["gpu"]}
+    if "gpu" not in own and "node" in rest:
+        kept["node"] = rest["node"]
+    if not own.keys() & {"gpu", "node"} and "fabric" in rest:
+        kept["fabric"] = rest["fabric"]
+    return {**kept, **own}
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -68,11 +103,13 @@ def _described(path: Path) -> dict[str, Any]:
     for key in _TABLES:
         if not isinstance(table.get(key, {}), dict):
             raise InputError(f"{path}: {key} = {table[key]!r} must be a table; see {GUIDE}.")
+    table["groups"] = check_groups(table.get("groups", []), str(path))
     if foreign := [name for name in table.get("nccl", {}) if not name.startswith("NCCL_")]:
         raise InputError(f"{path}: [nccl] has {foreign[0]}, which is no variable of NCCL's (NCCL_…); correct it.")
-    for key in ("gpu", "node", "fabric"):
-        if isinstance(table.get(key), str) and table[key].endswith(".toml"):
-            table[key] = str(path.parent / table[key])
+    for part in (table, *table["groups"]):
+        for key in ("gpu", "node", "fabric"):
+            if isinstance(part.get(key), str) and part[key].endswith(".toml"):
+                part[key] = str(path.parent / part[key])
     return table
 
 

@@ -1,4 +1,4 @@
-"""Nodes, fabrics, and the cluster that is made of them: who sits where and how fast the wires are."""
+"""Nodes, fabrics, and the cluster made of them: placement of GPUs and bandwidth of links."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ class Fabric(Sourced, frozen=True, kw_only=True):
     ports_per_node: Annotated[int, figure("ports_per_node", 1, "Ports that a node's GPUs share; 0: not shared.")] = 0
 
 
+class NodeGroup(msgspec.Struct, frozen=True):
+    """Nodes of a cluster that are otherwise than the rest."""
+
+    name: str
+    first_node: int
+    nodes: int
+    gpu: Gpu
+    node: Node
+    fabric: Fabric
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """``nodes`` machines of one type on one fabric. Ranks fill node after node, as torchrun places them."""
 
@@ -84,6 +95,19 @@ class Cluster(msgspec.Struct, frozen=True):
     nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
     collectives: dict[str, Any] = {}  # constants of the model of collectives that were fitted to this cluster
     network: dict[str, Any] = {}  # how nodes are wired (presim.network.describe); empty: not said, nothing is shared
+    groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
+
+    def group_of(self, rank: int) -> NodeGroup | None:
+        """The group that a rank's node is in; None: it is as the rest."""
+        node = rank // self.gpus_per_node
+        return next((one for one in self.groups if one.first_node <= node < one.first_node + one.nodes), None)
+
+    def as_seen_by(self, rank: int) -> Cluster:
+        """The cluster as if all nodes were as the rank's own, without groups."""
+        if not self.groups:
+            return self
+        own = self.group_of(rank) or self
+        return msgspec.structs.replace(self, gpu=own.gpu, node=own.node, fabric=own.fabric, groups=())
 
     @property
     def world_size(self) -> int:

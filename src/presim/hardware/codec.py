@@ -1,4 +1,4 @@
-"""TOML tables to parts of the catalogue and back: units at the edge, errors in one sentence.
+"""Reads and writes catalogue entries as TOML tables, with units in the keys.
 
 The key, the factor and the limits of each figure are those of its field in ``schema.py`` and ``cluster.py``.
 """

@@ -1,4 +1,4 @@
-"""The text that tells the emulated device what to be: lines ``key value``, keys as in ``shim/core/config.h``."""
+"""Configuration text of the emulated device: lines ``key value``, keys as in ``shim/core/config.h``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much longer a GPU server's CPU takes than the reference host, in whose time captures count host time.
+"""CPU speed of GPU servers relative to the reference host, in whose time captures count host time.
 
 A capture measures all along how fast its machine is at what hosts of GPUs do, and divides CPU time by that
 (`shim/core/pace.h`). How much longer known stretches of host work took than on a machine alone is divided out

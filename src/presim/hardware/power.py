@@ -1,4 +1,4 @@
-"""What GPUs draw by class of work, as shares of their power limit, with sources."""
+"""Power of GPUs by class of work, as shares of their power limit, with sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU is to presim: its figures in one unit each, and where every figure comes from.
+"""The figures of a GPU, each in one unit and with its source.
 
 Inside, sizes are bytes, rates bytes/s or FLOP/s, clocks Hz, times ns. In the TOML files the unit is in the key
 (``memory_bandwidth_GBps``); the pair of names and the factor between them stand together at the field.

@@ -1,4 +1,4 @@
-"""One simulated clock for all ranks that run: takes questions, and answers each once nothing can change the answer."""
+"""One simulated clock for all running ranks: answers a query once nothing can change the answer."""
 
 from __future__ import annotations
 

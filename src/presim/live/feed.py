@@ -1,4 +1,4 @@
-"""From the log of a rank that runs to the ops of a live engine, piece by piece, with the code that takes the whole."""
+"""Feeds the log of a running rank to a live engine piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running rank's host takes: its CPU time, without what other processes cost it and what disturbs it.
+"""Host time of a running rank: its CPU time without disturbance by other processes.
 
 `capture_speed.on_idle_machine` and `host_noise.without_host_noise` do the same to a whole trace; this module uses what
 is known so far.

@@ -1,4 +1,4 @@
-"""What the emulated device asks while a script waits, and what it is answered: shim/core/simulator.h in Python."""
+"""Protocol of the emulated device's queries while a script waits: shim/core/simulator.h in Python."""
 
 from __future__ import annotations
 

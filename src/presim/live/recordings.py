@@ -1,4 +1,4 @@
-"""Which op a recording of an event is, for as long as a rank runs: events may be asked about at any time."""
+"""Maps event recordings of running ranks to ops; events may be queried at any time."""
 
 from __future__ import annotations
 

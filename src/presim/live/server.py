@@ -1,4 +1,4 @@
-"""Where the emulated devices of running ranks ask: a socket in each one's log directory, served by one thread."""
+"""Answers queries of emulated devices: a socket in each rank's log directory, served by one thread."""
 
 from __future__ import annotations
 

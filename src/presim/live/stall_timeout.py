@@ -1,4 +1,4 @@
-"""How long other ranks wait for a rank that is idle, and the error when the time is over."""
+"""How long ranks wait for an idle rank, and the error after that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a description of nodes and a fabric, as a cluster's file has it, to a topology."""
+"""Builds a topology from the description of nodes and a fabric in a cluster file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabrics between nodes: which switches there are, and which links.
+"""Fabrics between nodes: their switches and links.
 
 Adaptive routing spreads every flow evenly over all shortest paths. Parallel switches of one level are then one vertex
 with the sum of their links, because each of those carries the same. With ECMP every switch is a vertex, and a hash puts

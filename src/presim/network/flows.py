@@ -1,4 +1,4 @@
-"""Flows that share links max-min fairly, from when they start until their bytes have arrived.
+"""Max-min fair sharing of links by flows over time.
 
 Flows that cannot be told apart (the same bytes, over links that cannot be told apart either) are one class with one
 rate. Classes are found by refining colours of flows and links until nothing changes, so the answer is that of every

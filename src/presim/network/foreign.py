@@ -1,4 +1,4 @@
-"""Topologies in the forms of other tools: ASTRA-sim, htsim, SimAI, NCCL and nvidia-smi."""
+"""Readers of other tools' topologies: ASTRA-sim, htsim, SimAI, NCCL and nvidia-smi."""
 
 from __future__ import annotations
 

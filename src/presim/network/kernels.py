@@ -1,4 +1,4 @@
-"""Inner loops over links and flows: plain Python over arrays, compiled by numba where there is much of it."""
+"""Inner loops over links and flows, compiled by numba for large networks."""
 
 from __future__ import annotations
 

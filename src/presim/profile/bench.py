@@ -1,4 +1,4 @@
-"""The measuring process: reads signatures, writes one line of JSON for each. Imports torch, and nothing of the shim.
+"""The measuring process: reads signatures, writes one line of JSON for each. It imports torch, but not the shim.
 
 ``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; RESULTS is appended to.
 The first line says which card this is. Each kernel is timed between two events that are queued behind a sweep over

@@ -1,4 +1,4 @@
-"""What ``presim profile`` does: plan, measure in a process of its own, and add what came of it to a table."""
+"""Runs ``presim profile``: plans, measures in a separate process, and adds the results to a table."""
 
 from __future__ import annotations
 

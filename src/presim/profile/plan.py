@@ -1,4 +1,4 @@
-"""What is to be measured of what is wanted: what can be set up, fits, and is not in the table yet."""
+"""Selects what to measure: what can be set up, fits, and is not in the table yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the times of a signature's calls come to: one duration, and how sure it is."""
+"""Reduces the times of a signature's calls to one duration and its uncertainty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every report for people shows of a result, in words and parts: terminal and HTML draw the same."""
+"""Content shared by all reports for people: labels, figures and sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrows between streams: from the work an event was recorded behind to the work that waited for it."""
+"""Arrows between streams, from the work before a recorded event to the work that waited for it."""
 
 from __future__ import annotations
 

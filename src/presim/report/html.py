@@ -1,4 +1,4 @@
-"""The result as one page of HTML that needs nothing else: to keep, to mail, to open on a phone.
+"""The result as one self-contained HTML page.
 
 No script, no font and no picture comes from elsewhere; charts are SVG and bars of CSS, in light and dark.
 """

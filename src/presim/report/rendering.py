@@ -1,4 +1,4 @@
-"""What reports have in common as files: JSON text that diffs well, and pages that need nothing else."""
+"""Helpers shared by reports that are files: diffable JSON and self-contained pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every report for people has in common: how it is printed, and its first lines."""
+"""Helpers shared by terminal reports: printing and title."""
 
 from __future__ import annotations
 

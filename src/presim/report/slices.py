@@ -1,4 +1,4 @@
-"""Named stretches of a timeline, as viewers draw them: steps, phases, modules, host waits, and the work of streams."""
+"""Named intervals of a timeline for viewers: steps, phases, modules, host waits, and streams' work."""
 
 from __future__ import annotations
 

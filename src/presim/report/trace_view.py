@@ -1,4 +1,4 @@
-"""What a trace holds, for people and as JSON (the verb ``trace``)."""
+"""Terminal and JSON views of a trace, for the verb ``trace``."""
 
 from __future__ import annotations
 

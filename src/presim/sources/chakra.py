@@ -203,6 +203,7 @@ class _Builder:
             Manifest(
                 world_size=cluster.world_size, rank=rank.rank, gpu=cluster.gpu.id, script=rank.path.name,
                 gpus_per_node=cluster.gpus_per_node, groups=groups, node=cluster.node.id, fabric=cluster.fabric.id,
+                origin="imported",
             )
         )  # fmt: skip
         self._said = {number: _attributes(node) for number, node in rank.nodes.items()}

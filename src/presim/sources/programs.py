@@ -56,4 +56,4 @@ class Composed:
         from presim.verbs.target import chosen_cluster
 
         made = compose(open_graph(self.model, self.dtype), self.plan, chosen_cluster(self.cluster))
-        return Job(tuple(made.traces), made.stands_for, notes=tuple(made.notes), composed=True)
+        return Job(tuple(made.traces), made.stands_for, notes=tuple(made.notes))

@@ -1,4 +1,4 @@
-"""What must hold in a trace before anybody may index with its columns."""
+"""Checks the invariants of a trace before anything indexes with its columns."""
 
 from __future__ import annotations
 

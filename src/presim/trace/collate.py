@@ -1,4 +1,4 @@
-"""Communicators of several captured ranks that are one and the same, or do as one.
+"""Identifies communicators of several captured ranks that are the same one, or that behave alike.
 
 A captured rank may stand for others, so the members of its communicators are looked at by who stands for them:
 

@@ -1,4 +1,4 @@
-"""Which ranks of a job were run and compared: what the statement "the others do the same" rests on."""
+"""Which ranks of a job were run and compared: the evidence that the others behave the same."""
 
 from __future__ import annotations
 

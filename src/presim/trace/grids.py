@@ -1,4 +1,4 @@
-"""Process groups as parts of a grid of ranks: which group of the same kind any other rank is in.
+"""Process groups as parts of a grid of ranks: finds the group of the same kind that another rank is in.
 
 A mesh of TP, PP, CP, EP and DP numbers its ranks in mixed radix. A group of it holds the ranks that differ in some of
 the digits only, so its members lie at steps: ``(stride, size)`` pairs, the finest first. All its sisters, one for every

@@ -1,4 +1,4 @@
-"""Which captured rank stands for each rank of the world: symmetric ranks are captured and simulated once."""
+"""Maps each rank of the world to the captured rank that represents it; symmetric ranks are simulated once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts' tokens: to how many places each goes when experts are chosen evenly."""
+"""Counts the places that each token is sent to when experts are chosen evenly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Trace: what one rank asked of its device, in the order its host asked.
+"""The Trace: the calls that one rank made to its device, in the order in which its host issued them.
 
 Entries are columns (numpy), because a step has tens of thousands of them. The columns are:
 
@@ -168,6 +168,7 @@ class Manifest(msgspec.Struct, frozen=True):
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
     cluster_tables: ClusterTables = ClusterTables()
+    origin: str = "captured"  # or imported; or composed: host times are of a table, and no machine disturbed them
     measured: Measured | None = None  # of an imported profile: its work is priced by this (presim.cost.profiled)
 
 

@@ -1,4 +1,4 @@
-"""Sets of ranks in few words: ``0:32:1,64:96:8`` (first:end:step) or single numbers; small however large the world."""
+"""Compact notation for sets of ranks: ``0:32:1,64:96:8`` (first:end:step) or single numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulate apart what used to be one: ranks that do as another does until something slows some of them.
+"""Splits a rank that represents others when some of them become slower.
 
 A captured rank that stands for others becomes several simulated ranks, one for each way in which the ranks it stands
 for now differ. Each is the same trace with the process groups of its own place in the grid of ranks.

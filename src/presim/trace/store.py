@@ -1,4 +1,4 @@
-"""A job on disk: a directory of its traces that another machine can read, tomorrow.
+"""Saved jobs: a directory of traces that other machines and later versions can read.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A look into a trace: what it holds, in numbers (the verb ``trace``)."""
+"""Summary of a trace in numbers, for the verb ``trace``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a step to a whole training: days, goodput, energy and money, with what each figure rests on."""
+"""Projects a step to a whole training: days, goodput, energy and cost, with all assumptions."""
 
 from __future__ import annotations
 

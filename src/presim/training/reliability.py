@@ -1,4 +1,4 @@
-"""How often trainings are interrupted, and what nodes draw, from published reports."""
+"""Failure rates of trainings from published reports."""
 
 from __future__ import annotations
 

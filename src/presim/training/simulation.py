@@ -1,4 +1,4 @@
-"""Simulates a training from failure to failure: checkpoints, lost work, restarts, spare nodes, repairs."""
+"""Simulates a training with failures: checkpoints, lost work, restarts, spare nodes, repairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published times of collectives beside what presim says: rows of nccl-tests logs, gathered in a table.
+"""Compares predicted collectives with published times: rows of nccl-tests logs in a table.
 
 A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nccl-tests counts) and ``time_us``;
 ``inter_link`` says the fabric in words, ``dtype`` the element. Exchanges of experts'

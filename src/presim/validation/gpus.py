@@ -1,4 +1,4 @@
-"""The catalogue's name of a GPU from what tables call it: ``H100 SXM5 80GB``, ``A100-SXM4-80GB``, ``DGX H100``.
+"""Catalogue ids for GPU names in tables: ``H100 SXM5 80GB``, ``A100-SXM4-80GB``, ``DGX H100``.
 
 And of its node, where a row says more of it than how many GPUs it has.
 """

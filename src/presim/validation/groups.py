@@ -1,4 +1,4 @@
-"""By what runs are told apart in tables and pictures: who published them, on which GPU, split how, of what size."""
+"""Groups of runs for tables and plots: by source, GPU, parallelism and size."""
 
 from __future__ import annotations
 

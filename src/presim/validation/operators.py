@@ -1,4 +1,4 @@
-"""Published times of single operators beside what presim says.
+"""Compares predicted operator times with published ones.
 
 A row says ``gpu``, ``family`` (that of a signature: gemm, attention, softmax …), ``time_us`` and the fields of that
 signature, each a column of its own name; what has a usual value may be empty.

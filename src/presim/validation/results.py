@@ -1,4 +1,4 @@
-"""The output table: the input's columns and what presim says, kept on disk after every case.
+"""The output table: the input's columns and the predictions, written after every case.
 
 A run that was stopped goes on where it was: a case is done when the table holds its row with the same input cells.
 One whose run failed (a full disk, a time limit) is tried again.

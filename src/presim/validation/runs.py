@@ -1,4 +1,4 @@
-"""What a case must offer to be predicted, and the plug-ins that prepare cases which name no command.
+"""The interface of a case that can be predicted, and the plug-ins that prepare cases without a command.
 
 A plug-in registers a `Factory` in the entry-point group ``presim.cases``. Plug-ins are asked in the order of their
 names, after presim's own `presim.validation.commands`. A plug-in raises `NotMineError` for a case that it does not

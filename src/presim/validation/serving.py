@@ -1,4 +1,4 @@
-"""Published runs of serving beside what presim says: TTFT, TPOT and throughput, by ``presim validate --kind serving``.
+"""Compares predicted TTFT, TPOT and throughput with published serving runs (``presim validate --kind serving``).
 
 A row says ``model``, ``gpu``, ``isl``, ``osl``, ``concurrency`` or ``num_prompts``, and the plan: ``tp``, ``pp``,
 ``attn_dp``, ``moe_ep``, ``gemm_quant``, ``moe_quant``; rows of mode ``disagg`` say it of prefill and decode workers.

@@ -1,4 +1,4 @@
-"""One case from its row to a prediction, by the same pipeline as ``presim run``."""
+"""Predicts one case by the same pipeline as ``presim run``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output table in a few lines: errors by source, GPU, parallelism and size, and the worst cases by name."""
+"""Summary of the output table: errors by source, GPU, parallelism and size, and the worst cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV tables of cases and of what presim says about them: read with a sentence for what is wrong, written whole."""
+"""Reads and writes CSV tables of cases and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of single times, one a row: of a collective, of an operator. What is read, added and written for each."""
+"""Tables with one time per row, of a collective or an operator: columns read, derived and written."""
 
 from __future__ import annotations
 

@@ -54,7 +54,6 @@ def _compose(
         stands_for=job.stands_for,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
-        composed=True,
         changes=changes_asked(options),
     )
     return evaluation, job.traces

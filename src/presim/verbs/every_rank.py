@@ -38,7 +38,7 @@ def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateO
     if options.ranks_simulated != "all" and not jitter:
         return evaluation
     ranks = every_rank(evaluation)
-    crosses = [_crosses(rank, cluster) for rank in ranks]
+    crosses = [_crosses(each, cluster.as_seen_by(rank)) for rank, each in enumerate(ranks)]
     world = range(cluster.world_size)
     places = [rank // cluster.gpus_per_node for rank in world]
     draws = options.jitter_draws if jitter else 0

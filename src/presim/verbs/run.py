@@ -54,6 +54,11 @@ def run_and_evaluate(
         seeded(options.values, 0)
     launch = _launch(command, options.module)
     target = _target(launch, options)
+    if options.live and target.groups:
+        raise InputError(
+            f"the cluster has {len(target.groups)} groups of nodes, and a live clock shows one kind of node: leave out "
+            "--live"
+        )
     if options.save is not None:
         store.check_writable(options.save)
     folders = options.price_folders

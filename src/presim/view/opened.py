@@ -1,4 +1,4 @@
-"""Results of other verbs that are on show: answers of `presim search` and `presim serve`."""
+"""Opens results of `presim search` and `presim serve` for the browser."""
 
 from __future__ import annotations
 

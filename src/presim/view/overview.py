@@ -1,4 +1,4 @@
-"""All simulated ranks at a glance: what each does in every pixel of the step, as one row."""
+"""An overview of all simulated ranks: one row per rank with the dominant work of each pixel."""
 
 from __future__ import annotations
 

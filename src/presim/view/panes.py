@@ -1,4 +1,4 @@
-"""What the panes show, as JSON: each a function of an evaluated job."""
+"""Data of the panes as JSON, each a function of an evaluated job."""
 
 from __future__ import annotations
 

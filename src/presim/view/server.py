@@ -1,4 +1,4 @@
-"""The application: JSON for each pane, and the page that draws them. It listens on this machine only."""
+"""The web application: JSON for each pane and the page that draws them. It listens on localhost only."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,10 @@ from presim.compose.compose import Composed, compose
 from presim.compose.plan import Plan
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.job import Job
 from presim.passes import shared_root, zero_bubble
 from presim.pipeline import evaluate
+from presim.trace import store
 from presim.trace.check import check
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Gemm
@@ -65,7 +69,7 @@ def test_stages_conserve_flops_and_parameters_and_their_messages_meet(
     )
     covered = sorted([*job.stands_for, *(rank for ranks in job.stands_for.values() for rank in ranks)])
     assert covered == list(range(8))
-    result = evaluate(job.traces, CLUSTER, stands_for=job.stands_for, composed=True).result
+    result = evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result
     assert result.step_time_s is not None
 
 
@@ -91,7 +95,7 @@ def test_weights_that_wait_fill_the_bubble() -> None:
     for schedule in ("1f1b", "zero-bubble"):
         job = made(pipeline=4, schedule=schedule)
         options = Options(host_factor=0.0)
-        result = evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for, composed=True).result
+        result = evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for).result
         waits.append(result.ranks[0].bubble_s)
     assert waits[1] < waits[0]
 
@@ -129,3 +133,15 @@ def test_stages_of_a_user_s_choice() -> None:
     assert first > second - 3 * 2 * 256 * 256 * 1024 * 4
     with pytest.raises(InputError, match=r"^stages sum up to 5 blocks, the model has 4; correct the plan$"):
         made(pipeline=2, stages=(3, 2))
+
+
+def test_a_composed_job_is_the_same_when_it_was_saved(tmp_path: Path) -> None:
+    """That its host times are of a table goes with it."""
+    job = compose(llama(4), Plan(sequence=512, pipeline=2, global_batch=16), CLUSTER)
+    store.save(list(job.traces), tmp_path / "job", stands_for=job.stands_for, notes=job.notes)
+    again = Job.load(tmp_path / "job")
+    first, second = (
+        evaluate(traces, CLUSTER, stands_for=job.stands_for).result for traces in (job.traces, again.traces)
+    )
+    assert first == second
+    assert first.notes[0].startswith("8 ranks: 2 composed; by the plan the others do the same")

@@ -202,7 +202,7 @@ def test_options_override_a_cluster_file(cluster_file: Path) -> None:
         (
             'gpus = "h100"',
             "unknown key gpus; a cluster has gpu, node, fabric, nodes, gpus_per_node, world_size, "
-            "nccl, collectives, network, see docs/guide/hardware.md.",
+            "nccl, collectives, network, groups, see docs/guide/hardware.md.",
         ),
         ('gpu = "h100"\nnodes = 0', "nodes = 0 must be a whole number of at least 1; correct it."),
         ("gpu = 100", "gpu = 100 must be a name, a path or a table; correct it."),

@@ -1,4 +1,4 @@
-"""The allocator's blocks: when each was handed out and came back, and what it held at any moment."""
+"""The allocator's blocks: their lifetimes, and the memory held at any moment."""
 
 from __future__ import annotations
 

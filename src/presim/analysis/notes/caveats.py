@@ -1,4 +1,4 @@
-"""What the figures leave out, and what a reader should know, as sentences."""
+"""Sentences about what the figures leave out and what a reader should know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a job's ranks: how many are captured, compared or only assumed to do the same."""
+"""How many ranks of a job are captured, compared, or assumed to behave the same."""
 
 from __future__ import annotations
 
@@ -25,10 +25,17 @@ def coverage_figures(world_size: int, representatives: Representatives, found: R
     )
 
 
-def coverage_sentences(world_size: int, coverage: Coverage, *, stopped: bool = False) -> list[str]:
-    """The same for a reader; nothing for a world of one rank. ``stopped``: after the steps that were asked for."""
+def coverage_sentences(
+    world_size: int, coverage: Coverage, *, stopped: bool = False, composed: bool = False
+) -> list[str]:
+    """The same for a reader; nothing for a world of one rank. ``stopped``: after the steps that were asked for.
+
+    Ranks of a ``composed`` job are the same by its plan, so nothing is assumed.
+    """
     if world_size == 1 or coverage.captured == world_size:
         return []
+    if composed and not coverage.unknown:
+        return [f"{world_size} ranks: {coverage.captured} composed; by the plan the others do the same as one of them."]
     parts = [f"{coverage.captured} captured"]
     if coverage.compared:
         over = "their whole run" if not coverage.steps else f"{coverage.steps} step{'s' if coverage.steps > 1 else ''}"

@@ -1,4 +1,4 @@
-"""What limits a step, in words: each statement with its number, each advice with what it could save at most."""
+"""Sentences about what limits a step, each with its number and an upper bound of the gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure the step time is: which origins it rests on, and the interval that follows from their uncertainties."""
+"""Uncertainty of the step time: shares of prices by origin, and the resulting interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of the device the captured ranks read, and who answered; each place once, however many ranks it has."""
+"""Device values that the captured ranks read, by place, with the policy that answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module paths: layers that differ only in their number are one line to a reader."""
+"""Merges module paths that differ only in a layer's number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A window of time cut at every boundary of interest, so that each piece is of one kind throughout."""
+"""Divides a window of time at event boundaries so that the state is constant within each segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a timeline is a step, and which step stands for the run."""
+"""Finds the steps in a timeline and the one that represents the run."""
 
 from __future__ import annotations
 

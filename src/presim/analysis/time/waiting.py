@@ -1,4 +1,4 @@
-"""How long each collective has its turn on its stream, and waits for the other ranks: on a GPU its kernel spins."""
+"""How long each collective waits at the head of its stream for other ranks."""
 
 from __future__ import annotations
 

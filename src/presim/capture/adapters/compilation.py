@@ -1,4 +1,4 @@
-"""What torch.compile asks of the device while it compiles is named so, as if a module of that name ran.
+"""Attributes device work of torch.compile's own compilation to a scope of its name.
 
 A rank whose graphs lie in inductor's cache already asks for less than the one that filled it: such work is no sign that
 ranks differ, and none of a step that is repeated. What is recorded into a CUDA graph keeps its own place: each replay

@@ -1,4 +1,4 @@
-"""DeepEP, which cannot be built or run without GPUs: a stand-in for whoever imports ``deep_ep``.
+"""Replaces the module ``deep_ep``: DeepEP cannot be built or run without GPUs.
 
 Its library passes tokens to experts through memory that GPUs share and through the network, by kernels of its own, past
 everything that presim stands below. What a program asks of it is known from its arguments, though: each call becomes

@@ -1,4 +1,4 @@
-"""What ``deep_ep`` offers to a program, with the library's names and results: its buffer for training and prompts."""
+"""DeepEP's buffer for training and prompts, with the library's names and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How DeepEP's kernels for training and prompts are tuned: SMs, and how many tokens move before a peer is told."""
+"""Tuning of DeepEP's kernels for training and prompts: SMs, and tokens sent before a peer is notified."""
 
 from __future__ import annotations
 

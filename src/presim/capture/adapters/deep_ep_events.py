@@ -1,4 +1,4 @@
-"""What ``deep_ep`` offers for streams to wait for."""
+"""DeepEP's events, which streams can wait for."""
 
 from __future__ import annotations
 

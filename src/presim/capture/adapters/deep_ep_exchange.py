@@ -1,4 +1,4 @@
-"""What DeepEP's and HybridEP's stand-ins have in common: how tokens are dealt out, and one collective for an exchange.
+"""Shared by the replacements of DeepEP and HybridEP: how tokens are distributed, and one collective per exchange.
 
 Tokens go once to every rank that has an expert they chose. How many choose each expert is read from the routing, which
 presim computes or answers by a policy; the other ranks' tokens are taken to choose as this one's do. How many ranks a

@@ -1,4 +1,4 @@
-"""What DeepSpeed does its own way: one step of its engine steps the optimizer inside it several times, or never.
+"""Marks the optimizer step of DeepSpeed's engine, which calls the wrapped optimizer several times or never.
 
 ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
 before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step.

@@ -1,4 +1,4 @@
-"""CUDA extensions that presim cannot stand below, found by their own files.
+"""Detects CUDA extensions that presim cannot capture, by the files they load.
 
 An extension that has NVIDIA's runtime linked into it statically does not call the emulated one: its runtime asks the
 driver for tables that are not documented, and does not get them. One that was built for another major version of CUDA

@@ -1,4 +1,4 @@
-"""Losses that a framework computes by an autograd function of its own, as where a vocabulary is split over ranks.
+"""Recognises losses that a framework computes by its own autograd function, e.g. over a split vocabulary.
 
 The policies know a loss by its operator's name. Within such a function there are maxima, exponentials, sums and
 collectives only, and what comes out would be a number that no loss can be (below zero). Functions are found by their

@@ -1,4 +1,4 @@
-"""Memory that the GPUs of a group share, for the only one of them that is there.
+"""Memory shared by the GPUs of a group, of which only one is present.
 
 Stands for what PyTorch's fused operators ask of ``torch._C._distributed_c10d._SymmetricMemory``. What another rank
 would have written is what this one writes, at the same place; reading it is a copy between two GPUs, by a copy engine

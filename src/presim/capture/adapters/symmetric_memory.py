@@ -1,4 +1,4 @@
-"""Asynchronous tensor parallelism without the other ranks.
+"""Captures asynchronous tensor parallelism when the other ranks are absent.
 
 PyTorch's fused operators (an all-gather and the product of what it gathers, a product and its reduce-scatter) pass
 pieces through memory of the other GPUs while they multiply. Making such memory hands handles from process to process,

@@ -1,4 +1,4 @@
-"""Kernels that Triton launches by itself: PyTorch's dispatcher does not see them, so their launchers are wrapped.
+"""Wraps Triton's kernel launchers, because PyTorch's dispatcher does not see those launches.
 
 What a hand-written kernel reads, writes and computes follows from its intermediate code (`triton_work`) with the
 arguments and the grid of the launch. Of a kernel that torch.compile generated, tensors follow from the names of its

@@ -1,4 +1,4 @@
-"""What vLLM's V2 model runner keeps on the device by Triton kernels: how far each request is, and what was sampled.
+"""State that vLLM's V2 model runner keeps on the device by Triton kernels: progress of requests and sampled tokens.
 
 Its scheduler reads ``num_sampled``; where that stays zero no request ever ends. Names and meaning as in vLLM 0.33
 (vllm/v1/worker/gpu/input_batch.py and buffer_utils.py). Rows of a batch stand for requests by ``idx_mapping``.

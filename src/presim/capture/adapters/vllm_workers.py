@@ -1,4 +1,4 @@
-"""vLLM starts a process for each GPU of its engine, which a trace of the script's process would not have.
+"""Captures the worker process that vLLM starts for each GPU.
 
 Each rank is such a process already. So the engine takes the ranks that it finds, by what vLLM has for torchrun: its
 ``external_launcher``, where every rank runs the script and the same scheduler.

@@ -1,4 +1,4 @@
-"""Who answers for the values of the emulated device: what can be chosen, and how it is written.
+"""Policies for values of the emulated device: which there are, and how they are written.
 
 ``--values KEY=VALUE`` names the answers to what cannot be computed. They are checked here, without torch; the
 operator hook applies them (shim/hook/values/policies.cpp).

@@ -1,4 +1,4 @@
-"""Which values of the device the script reads, where, and who answered; and the end of a loop that waits for one.
+"""Records which device values the script reads, and ends loops that wait for one.
 
 A program that reads the same values at the same lines again and again, and asks the device for nothing that it has
 not asked for before, waits for something that will not happen. After many rounds and long enough it is stopped.

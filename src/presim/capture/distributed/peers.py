@@ -1,4 +1,4 @@
-"""Whom a rank sends to and receives from: such ranks differ, and have to run together.
+"""Records the peers that a rank sends to and receives from: such ranks differ and must run together.
 
 Pipelines are known by the names of their groups as soon as these are made; whatever else sends is met when it does.
 """

@@ -1,4 +1,4 @@
-"""Tells the hook who is in each process group: PyTorch's record of a call lacks ranks that are unevenly spaced."""
+"""Reports the members of each process group: PyTorch's record of a call lacks unevenly spaced ranks."""
 
 from __future__ import annotations
 

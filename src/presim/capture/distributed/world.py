@@ -1,4 +1,4 @@
-"""What a process needs of torch.distributed to be rank r of a world of which only some ranks run.
+"""Patches torch.distributed so that a process can be rank r of a world of which only some ranks run.
 
 * Gloo connects every pair of ranks while a group is made, which absent ranks cannot answer. Groups on the CPU go
   through the launcher's store instead (`presim.capture.distributed.cpu_group`).

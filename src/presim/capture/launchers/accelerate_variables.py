@@ -1,4 +1,4 @@
-"""What ``accelerate launch`` sets for Accelerator to read (accelerate/utils/launch.py, 1.15)."""
+"""Environment variables that ``accelerate launch`` sets for Accelerator (accelerate/utils/launch.py, 1.15)."""
 
 from __future__ import annotations
 

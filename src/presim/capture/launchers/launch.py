@@ -1,4 +1,4 @@
-"""What a launch command comes to: a program, the world's shape, and the variables of each rank."""
+"""The result of reading a launch command: a program, the world's shape, and each rank's variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are neither Python nor a launcher: what to do about them, in a sentence.
+"""Programs that are neither Python nor a launcher, with advice on how to capture them.
 
 A shell that runs one simple command is read as that command. Programs that pip installed as Python scripts run as such.
 """

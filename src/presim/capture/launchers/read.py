@@ -1,4 +1,4 @@
-"""Which launcher a command is of; the command's first word says."""
+"""Finds the launcher of a command by its first word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world's shape where a launch command and presim's own options both speak of it."""
+"""Reconciles the world's shape from a launch command with presim's own options."""
 
 from __future__ import annotations
 

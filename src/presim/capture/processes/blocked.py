@@ -1,4 +1,4 @@
-"""Which ranks cannot go on before others do: by what they themselves say, or by what they ask of the store.
+"""Finds ranks that cannot proceed before others do, from their calls and from the store's pending requests.
 
 A rank that waits for another's payload says so in its page of the exchange (shim/libs/nccl_box.h), with the position
 of the bell from which on nothing was posted. One that waits for a key has a connection to the store that waits; whose

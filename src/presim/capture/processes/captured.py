@@ -1,4 +1,4 @@
-"""What a rank's process left behind: how it ended, and a log to make a trace of."""
+"""The outcome of a rank's process: how it ended, and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the processes of some ranks on the emulated device and see them through to their end."""
+"""Starts the processes of some ranks on the emulated device and waits for their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out which ranks differ: of a small world all ranks run, of a larger one a sample.
+"""Finds which ranks differ: runs all ranks of a small world, and a sample of a larger one.
 
 In a small world every rank runs, and those that did the same are merged afterwards. In a larger one rank 0 runs beside
 a first sample. Where it exchanges messages with other ranks (the stages of a pipeline), all of these run together: the

@@ -1,4 +1,4 @@
-"""Whether two ranks do the same: what each asks of its device, entry by entry, over all captured steps.
+"""Compares two ranks call by call over all captured steps.
 
 Two ranks are the same where all of this agrees:
 

@@ -1,4 +1,4 @@
-"""Groups replicas that did the same; the first of each group stands for the others."""
+"""Groups replicas that behaved the same; the first of each group represents the others."""
 
 from __future__ import annotations
 

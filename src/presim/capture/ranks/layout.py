@@ -1,4 +1,4 @@
-"""Ranks that exchange with each other, as places on a grid: who else in the world has the same place."""
+"""Places ranks on a grid by whom they communicate with; ranks at the same place behave alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks of a large job to run and compare, in the order of what they are likely to show.
+"""Chooses which ranks of a large job to run and compare, the most informative first.
 
 A job lies on a grid: an axis for each dimension of its process groups. Ranks that differ do so at the ends of an axis
 (uneven shards end there), at its beginning (the first rank logs or saves), or at a place that only the script knows.

@@ -1,4 +1,4 @@
-"""Which ranks to capture: what ``--ranks`` says."""
+"""Parses ``--ranks``: which ranks to capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the capture log to a Trace."""
+"""Assembles a Trace from the capture log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was launched and the operator that launched it, to a signature.
+"""Derives a signature from a launch and the operator that made it.
 
 Library calls (cuBLAS, cuDNN, NCCL, copies) carry exact shapes of their own. A kernel launch is a name and a grid;
 what it does follows from its operator. An operator that launches several kernels has its bytes shared among them

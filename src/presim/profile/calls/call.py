@@ -1,4 +1,4 @@
-"""A call of one operator, its tensors by type, shape and kind of values, and what a capture of it says."""
+"""A call of one operator: its tensors by type, shape and kind of values, and the signature it is captured as."""
 
 from __future__ import annotations
 

@@ -58,7 +58,13 @@ class Evaluator:
         said_of: dict[str, Any] = {name: point.get(name, self._job.options.get(name)) for name in (*CLUSTER, "cluster")}
         name = tuple(said_of.values())
         if name not in self._clusters:
-            self._clusters[name] = choose_cluster(**said_of)
+            chosen = choose_cluster(**said_of)
+            if chosen.groups:
+                raise InputError(
+                    f"the cluster has {len(chosen.groups)} groups of nodes, and plans are searched for nodes that are "
+                    "alike; search for one group, then simulate the best plan on all of them"
+                )
+            self._clusters[name] = chosen
         return self._clusters[name]
 
     def graph(self) -> OperatorGraph:

@@ -20,14 +20,14 @@ from presim.serving.workloads.workload import Workload, summary
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
 _STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
-_DEVICE = ("token_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`; the others are of the host
+_DEVICE = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
     "LoRA, structured output and encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
-    "Experts and data-parallel ranks are taken to be evenly loaded.",
+    "Experts are taken to be as evenly loaded on average as a power law of exponent 1.01 makes them.",
 )
 
 
@@ -52,7 +52,12 @@ class Deployment:
         engine, over = self.engine, self.engine.overheads
         times = scaled(engine.times, scale, host)
         role = "decode" if self.prefill else "any"
-        replicas = [Replica(engine.limits, times, role)] * (self.replicas * engine.plan.dp)  # type: ignore[arg-type]
+        ranks = engine.plan.dp
+        replicas = [
+            Replica(engine.limits, times, role, group=number if ranks > 1 and engine.plan.pp == 1 else -1)  # type: ignore[arg-type]
+            for number in range(self.replicas)
+            for _ in range(ranks)
+        ]
         if self.prefill is not None:
             first = scaled(self.prefill.times, scale, host)
             replicas = [Replica(self.prefill.limits, first, "prefill")] * self.prefill_replicas + replicas

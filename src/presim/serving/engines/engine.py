@@ -82,11 +82,14 @@ class StepTimes:
     host_seq_ns: float = 0.0
     back_ns: float = 0.0  # after it
     back_seq_ns: float = 0.0
+    # [tokens of a rank] experts and their exchange, where data-parallel ranks share them; else in `token_ns`
+    shared_ns: Floats = dataclasses.field(default_factory=lambda: np.zeros(1))
 
     def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
         """Device time of a stage for chunks (queries, keys) and decodes (keys), as the loop has it."""
         tokens = sum(queries for queries, _ in prefills) + len(decodes)
         total = float(self.token_ns[tokens] + self.head_ns[len(prefills) + len(decodes)])
+        total += float(self.shared_ns[min(tokens, len(self.shared_ns) - 1)])
         total += sum(between(self.prefill_ns, queries, keys) for queries, keys in prefills)
         return total + (between(self.decode_ns, len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0)
 
@@ -115,6 +118,7 @@ class Replica:
     limits: Limits
     times: StepTimes
     role: Role = "any"
+    group: int = -1  # replicas of one number, side by side, share experts and step together; -1: alone
     born_ns: int = 0  # when it serves its first request
     gone_ns: int = state.FOREVER  # when it takes no more; what it has, it finishes
 

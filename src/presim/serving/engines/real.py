@@ -25,7 +25,7 @@ from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
 
 _LIMIT_S = 900
-_TABLES = ("token_ns", "head_ns", "prefill_ns", "decode_ns")
+_TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,18 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     return knobs
 
 
+def _all_knobs(replicas: Sequence[Replica], places: dict[int, int]) -> list[int]:
+    groups = [replica.group for replica in replicas]
+    knobs: list[int] = []
+    for place, replica in enumerate(replicas):
+        own = _knobs(replica, places[id(replica.times)])
+        alone = replica.group < 0
+        own[state.GROUP] = place if alone else groups.index(replica.group)
+        own[state.MEMBERS] = 1 if alone else groups.count(replica.group)
+        knobs += own
+    return knobs
+
+
 def _hash_places(limits: Limits) -> int:
     return 1 << max(4, (2 * limits.num_gpu_blocks - 1).bit_length()) if limits.enable_prefix_caching else 2
 
@@ -168,7 +181,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
     columns: dict[str, Any] = {
         "whole": whole,
-        "knobs": [knob for replica in replicas for knob in _knobs(replica, places[id(replica.times)])],
+        "knobs": _all_knobs(replicas, places),
         "base": _firsts([each.num_gpu_blocks + 1 for each in limits]),
         "row_base": _firsts([each.max_num_seqs for each in limits]),
         "batch_base": _firsts([each.max_num_seqs * each.depth for each in limits]),
@@ -186,6 +199,8 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         **_children(workload),
         "token_first": _firsts([len(times.token_ns) for times in tables]),
         "token_ns": np.concatenate([times.token_ns for times in tables]),
+        "shared_first": _firsts([len(times.shared_ns) for times in tables]),
+        "shared_ns": np.concatenate([times.shared_ns for times in tables]),
         "head_first": _firsts([len(times.head_ns) for times in tables]),
         "head_ns": np.concatenate([times.head_ns for times in tables]),
         "prefill_log": np.concatenate([np.log2(times.prefill_ns).ravel() for times in tables]),
@@ -277,6 +292,7 @@ _REPLICA_COLUMNS = (
         "load",
         "emitted",
     ),
+    *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "entry_of"),
     *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free"),
 )
 _SIZED_BY = {

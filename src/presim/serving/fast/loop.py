@@ -7,6 +7,7 @@ oldest batch and takes its output in. A request that arrives at the moment of a 
 from __future__ import annotations
 
 from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.lockstep import take_part
 from presim.serving.fast.output import update
 from presim.serving.fast.policy import schedule
 from presim.serving.fast.routing import arrive, send, transfer
@@ -36,6 +37,7 @@ from presim.serving.fast.state import (
     LOG_USED,
     LOG_WAITING,
     MAX_SEQS,
+    MEMBERS,
     MOVING,
     NOW,
     OPEN,
@@ -123,14 +125,18 @@ def start_step(p: Program, s: State, replica: int) -> None:
     ns = device_ns(p, s, replica, slot, entry)
     ready = chosen + host_ns(p, replica, HOST_NS, s.slot_count[at])
     s.clock[replica] = ready
-    start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
-    end = start
-    for stage in range(p.knobs[knob + STAGES]):
-        end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
-        s.stage_free[replica * _STAGES_AT_MOST + stage] = end
+    s.entry_of[replica] = entry
+    note(p, s, replica, slot, entry, preempted)
+    if p.knobs[knob + MEMBERS] > 1:
+        start, end = take_part(p, s, replica, chosen, ready, ns, s.log[entry * LOG + LOG_TOKENS])
+    else:
+        start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
+        end = start
+        for stage in range(p.knobs[knob + STAGES]):
+            end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
+            s.stage_free[replica * _STAGES_AT_MOST + stage] = end
     s.slot_end[at] = end
     s.n_slots[replica] += 1
-    note(p, s, replica, slot, entry, preempted)
     s.log[entry * LOG + LOG_CHOSEN] = chosen
     s.log[entry * LOG + LOG_START] = start
     s.log[entry * LOG + LOG_END] = end

@@ -33,7 +33,9 @@ GONE = 16  # when it takes no more requests, ns
 LISTEN = 17  # steps between looks at what arrived while there is work; 1: before each
 DRAFT = 18  # tokens that are drafted for each decode; 0: none
 ACCEPT = 19  # of a million drafted tokens, how many are accepted while all before them were
-KNOBS = 20
+GROUP = 20  # first of the data-parallel ranks that step together
+MEMBERS = 21  # how many they are, one after the other; 1: it steps alone
+KNOBS = 22
 
 ANY = 0
 PREFILL = 1
@@ -136,6 +138,8 @@ class Program(NamedTuple):
     is_child: Column  # [request]
     token_first: Column  # [table] first of its times by tokens
     token_ns: Table  # linear layers, norms, communication by tokens of a step
+    shared_first: Column  # [table]
+    shared_ns: Table  # experts and their exchange by tokens of a rank, on average over those that step together
     head_first: Column  # [table]
     head_ns: Table  # logits and sampling by sequences
     prefill_log: Table  # [table * GRID * GRID + log2 q * GRID + log2 kv] log2 of ns of attention
@@ -177,6 +181,13 @@ class State(NamedTuple):
     action: Column
     clock: Column  # of its host
     step: Column  # schedule() calls
+    round: Column  # of a group, at its first rank: the last that began
+    round_of: Column  # the last that the rank took part in
+    round_start: Column
+    round_end: Column
+    round_own: Column  # ns of the slowest rank, without experts
+    round_tokens: Column  # of all ranks
+    entry_of: Column  # of the log, its last step
     unheard: Column  # of them since it looked at what arrived, where LISTEN is above 1
     head: Column  # first waiting request
     tail: Column

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +111,10 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
 
 def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> dict[str, Floats]:
     """By the fields of `StepTimes`: the model's, and its drafter's passes with them."""
+    apart = plan.dp > 1 and plan.pp == 1
     tables = {
-        "token_ns": _token_table(model, plan, pricer, overheads),
+        "token_ns": _token_table(model, plan, pricer, overheads, "own" if apart else "all"),
+        "shared_ns": _token_table(model, plan, pricer, overheads, "shared") if apart else np.zeros(1),
         "head_ns": _head_table(model, plan, pricer),
         "prefill_ns": _attention_table(model, plan, pricer, decode=False),
         "decode_ns": _attention_table(model, plan, pricer, decode=True),
@@ -206,12 +209,26 @@ def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
     ]
 
 
-def _token_table(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> Floats:
+def _shared(work: layers.Work) -> bool:
+    """Whether data-parallel ranks do it together: routed experts, and what adds their outputs up."""
+    return isinstance(work, Routed) or (isinstance(work, layers.Reduce) and work.over == "experts")
+
+
+def _token_table(
+    model: Model, plan: Plan, pricer: Pricer, overheads: Overheads, part: Literal["all", "own", "shared"] = "all"
+) -> Floats:
     """Times by a step's tokens: on the grid as priced, between them straight; padded where CUDA graphs are."""
     most = plan.max_num_batched_tokens
     grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
     dense, sparse = layers.stage_layers(model, plan)
-    per_token = {tokens: _stage(model, plan, tokens, dense, sparse) for tokens in grid}
+    per_token = {
+        tokens: [
+            (work, count)
+            for work, count in _stage(model, plan, tokens, dense, sparse)
+            if part == "all" or _shared(work) == (part == "shared")
+        ]
+        for tokens in grid
+    }
     pricer.price([work for works in per_token.values() for work, _ in works])
     priced = []
     for tokens in grid:

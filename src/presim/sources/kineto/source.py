@@ -192,7 +192,7 @@ def _trace(one: _Rank, cluster: Cluster) -> Trace:
     manifest = Manifest(
         world_size=cluster.world_size, rank=one.rank, gpu=cluster.gpu.id, gpus_per_node=cluster.gpus_per_node,
         script=one.profile.path.name, groups=one.groups, node=cluster.node.id, fabric=cluster.fabric.id,
-        measured=measured,
+        measured=measured, origin="imported",
     )  # fmt: skip
     signatures = tuple(signature for signature, _ in rows.work)
     return Trace(manifest, signatures, (), tuple(rows.operators), rows.columns())

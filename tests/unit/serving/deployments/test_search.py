@@ -6,6 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 from click.testing import CliRunner
 
@@ -71,6 +72,13 @@ def test_manifests_hold_each_engine() -> None:
     assert [item["kind"] for item in items] == ["Deployment", "Service"]
     assert items[0]["spec"]["replicas"] == 3
     assert items[0]["spec"]["selector"]["matchLabels"] == items[0]["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("prefill", [0, 1])
+def test_manifests_keep_kubernetes_schema(prefill: int) -> None:
+    """That of a release, without a field that it does not know."""
+    for item in json.loads(kubernetes("m", Plan(tp=2), 3, prefill))["items"]:
+        kubernetes_validate.validate(item, "1.31", strict=True)
 
 
 def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Groups of nodes with GPUs, nodes or networks of their own: the ``[[groups]]`` of a cluster's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from presim.errors import InputError
+from presim.hardware.cluster import Cluster, Fabric, Node, NodeGroup
+from presim.hardware.schema import Gpu
+
+_KEYS = ("name", "nodes", "first_node", "gpu", "node", "fabric")
+Parts = tuple[Gpu, Node, Fabric]
+
+
+def check_groups(tables: Any, where: str) -> list[dict[str, Any]]:
+    """The tables of the groups as they are written.
+
+    Raises:
+        InputError: a key is unknown or missing, or a count is none.
+    """
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{where}: groups must be tables, each with its own [[groups]]; correct it.")
+    for number, table in enumerate(tables):
+        place = f"{where}: [[groups]] {table.get('name', number)}"
+        if unknown := [key for key in table if key not in _KEYS]:
+            raise InputError(f"{place}: unknown key {unknown[0]}; a group has {', '.join(_KEYS)}.")
+        for key, least in (("nodes", 1), ("first_node", 0)):
+            value = table.get(key, least)
+            if type(value) is not int or value < least:
+                raise InputError(f"{place}: {key} = {value!r} must be a whole number of at least {least}; correct it.")
+        if "nodes" not in table:
+            raise InputError(f"{place}: it does not say how many nodes it has; add nodes = N.")
+    return tables
+
+
+def nodes_of(tables: Sequence[Mapping[str, Any]]) -> int:
+    """How many nodes a cluster needs to hold the groups."""
+    return max((first + table["nodes"] for first, table in zip(_firsts(tables), tables)), default=0)
+
+
+def with_groups(
+    cluster: Cluster, tables: Sequence[Mapping[str, Any]], parts: Callable[[Mapping[str, Any]], Parts]
+) -> Cluster:
+    """The cluster with its groups; what a group does not say is as in the rest.
+
+    Args:
+        cluster: all of it, as if there were no groups.
+        tables: of `check_groups`.
+        parts: from a group's own words to its GPU, node and fabric.
+
+    Raises:
+        InputError: groups overlap or reach beyond the cluster, a node has too few GPUs, or the network is described.
+    """
+    groups: list[NodeGroup] = []
+    for number, (first, table) in enumerate(zip(_firsts(tables), tables)):
+        name = str(table.get("name", f"group {number}"))
+        gpu, node, fabric = parts(table)
+        end = first + table["nodes"]
+        if end > cluster.nodes:
+            raise InputError(
+                f"group {name!r} has nodes {first} to {end - 1}, and the cluster has {cluster.nodes} nodes; "
+                f"give it nodes = {end}, or make the group smaller"
+            )
+        for other in groups:
+            if other.name == name:
+                raise InputError(f"two groups are named {name!r}; give each its own name")
+            if first < other.first_node + other.nodes and other.first_node < end:
+                raise InputError(f"groups {other.name!r} and {name!r} both have node {max(first, other.first_node)}")
+        if cluster.gpus_per_node > node.domain:
+            raise InputError(
+                f"group {name!r} has nodes of {node.domain} GPUs ({node.id}), and the cluster uses "
+                f"{cluster.gpus_per_node} of each node; use --gpus-per-node {node.domain}"
+            )
+        groups.append(NodeGroup(name, first, table["nodes"], gpu, node, fabric))
+    if groups and cluster.network:
+        raise InputError(
+            "a cluster has either groups of nodes or a described network: leave [[groups]] or [network] out, or slow "
+            "links down with [network.factors]"
+        )
+    return msgspec.structs.replace(cluster, groups=tuple(groups))
+
+
+def _firsts(tables: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Where each group begins: where it says so, else after the one before."""
+    firsts: list[int] = []
+    after = 0
+    for table in tables:
+        firsts.append(table.get("first_node", after))
+        after = firsts[-1] + table["nodes"]
+    return firsts

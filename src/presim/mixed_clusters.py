@@ -1,0 +1,105 @@
+"""Clusters of several groups of nodes: each rank is priced on its own nodes, and who sets the pace is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from presim.changes import Changes
+from presim.cost.price import PricedTrace
+from presim.engine.options import Options
+from presim.hardware import Cluster
+from presim.hardware.host import host_factor
+from presim.result import Rank
+from presim.trace.schema import Trace
+from presim.units import seconds
+
+_TELLING = 0.01  # of the step: groups whose work differs by less keep the same pace
+
+
+@dataclasses.dataclass(frozen=True)
+class Views:
+    """A cluster as each of its ranks sees it, with what is to be changed in it."""
+
+    cluster: Cluster
+    changes: Changes
+    known: dict[Hashable, Cluster] = dataclasses.field(default_factory=dict)
+
+    def of(self, rank: int) -> Cluster:
+        """All nodes as the rank's own; the same object for all ranks of a group."""
+        group = self.cluster.group_of(rank)
+        name = None if group is None else group.name
+        if name not in self.known:
+            self.known[name] = self.changes.cluster(self.cluster.as_seen_by(rank))
+        return self.known[name]
+
+    def on_own_host(self, trace: Trace, given: Options, chosen: Options, *, undisturbed: bool) -> Trace:
+        """The trace with the host time of its rank's node, where that is not the one of the job's options."""
+        manifest = trace.manifest
+        if given.host_factor is not None or not self.cluster.groups or manifest.measured is not None:
+            return trace
+        server = self.of(manifest.rank).node.host_factor
+        own = host_factor(manifest.reference_host, manifest.host_probe_ns, server, undisturbed=undisturbed)
+        if not chosen.host_factor or own == chosen.host_factor:
+            return trace
+        host_ns = np.rint(trace.columns["host_ns"] * (own / chosen.host_factor)).astype(np.int64)
+        return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
+
+
+def apart_by_group(cluster: Cluster) -> dict[int, str]:
+    """By rank, the group that its node is in; ranks of no group are not named."""
+    return {
+        rank: group.name
+        for group in cluster.groups
+        for rank in range(
+            group.first_node * cluster.gpus_per_node, (group.first_node + group.nodes) * cluster.gpus_per_node
+        )
+    }
+
+
+def told(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
+    """Which groups there are and which sets the pace, as sentences; none where all nodes are alike."""
+    if not cluster.groups:
+        return []
+    claimed = sum(group.nodes for group in cluster.groups)
+    named = [
+        f"{group.name!r} (nodes {group.first_node} to {group.first_node + group.nodes - 1}, "
+        f"{group.nodes * cluster.gpus_per_node} {group.gpu.id})"
+        for group in cluster.groups
+    ]
+    if claimed < cluster.nodes:
+        named.append(f"the rest ({(cluster.nodes - claimed) * cluster.gpus_per_node} {cluster.gpu.id})")
+    found = [f"The cluster is of {len(named)} groups of nodes: {', '.join(named)}. Each rank is priced on its own."]
+    work: dict[str, Rank] = {}
+    for rank in ranks:
+        name = name_of(cluster, rank.rank)
+        if name not in work or _work_s(rank) > _work_s(work[name]):
+            work[name] = rank
+    if len(work) > 1:
+        slowest, *_, fastest = sorted(work.items(), key=lambda item: (-_work_s(item[1]), item[0]))
+        more = _work_s(slowest[1]) - _work_s(fastest[1])
+        if more > _TELLING * slowest[1].step_time_s:
+            found.append(
+                f"{slowest[0]} sets the pace at collectives: {seconds(_work_s(slowest[1]))} of work in a step, "
+                f"{seconds(more)} more than {fastest[0]}."
+            )
+    return found
+
+
+def name_of(cluster: Cluster, rank: int) -> str:
+    """The rank's group in words."""
+    group = cluster.group_of(rank)
+    return "The rest" if group is None else f"Group {group.name!r}"
+
+
+def tightest(priced: Mapping[int, PricedTrace], views: Views, fullest: int, reserved: Mapping[int, int]) -> int:
+    """The rank whose memory decides whether the job fits: on equal GPUs ``fullest``, else by what its GPU has."""
+    if not views.cluster.groups or priced[fullest].trace.manifest.exit == "out_of_memory":
+        return fullest
+    return max(priced, key=lambda rank: (reserved[rank] / views.of(rank).gpu.memory_bytes, -rank))
+
+
+def _work_s(rank: Rank) -> float:
+    return rank.compute_s + rank.host_bound_s

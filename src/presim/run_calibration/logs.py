@@ -1,0 +1,62 @@
+"""Step times of a run: a number of seconds, or a log of a trainer."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+from presim.errors import InputError
+
+_UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": 1e-6}
+_TIME = re.compile(
+    r"(?:step[ _-]?time|iteration[ _-]?time|elapsed time per iteration|time[ _/]per[ _/](?:step|iteration)"
+    r"|iter[ _]?time|time/step)\s*(?:\((?P<before>ms|s|sec|seconds|milliseconds|us)\))?"
+    r"\s*[:=]\s*(?P<value>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+    r"\s*(?P<after>ms|milliseconds|seconds|sec|s|us)?\b",
+    re.IGNORECASE,
+)
+
+
+def step_times_s(run: str) -> list[float]:
+    """Seconds of each step that was measured: of a number one, of a log all that it names.
+
+    >>> step_times_s("1.25")
+    [1.25]
+
+    Raises:
+        InputError: it is neither a number nor a log that names step times.
+    """
+    try:
+        found = [float(run)]
+    except ValueError:
+        found = _of_log(Path(run))
+    if bad := [time for time in found if not 0 < time < 1e5]:
+        raise InputError(f"{run} says that a step took {bad[0]:g} s; a step takes more than 0 s and less than a day")
+    return found
+
+
+def _of_log(path: Path) -> list[float]:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}; name a profile, a log with step times, or seconds as a number"
+        ) from error
+    found = []
+    for match in _TIME.finditer(text):
+        unit = (match["before"] or match["after"] or "s").lower()
+        found.append(float(match["value"]) * _UNITS[unit])
+    if not found:
+        raise InputError(
+            f"{path} names no step times, such as `step_time: 1.25 s` or `elapsed time per iteration (ms): 1250`; give "
+            "the seconds of a step as a number instead"
+        )
+    return found
+
+
+def settled(times: list[float]) -> tuple[float, float | None]:
+    """The median of every second step, and that of the others, after the first three; None: there are no others."""
+    steady = times[3:] if len(times) > 8 else times
+    others = steady[1::2]
+    return statistics.median(steady[::2]), statistics.median(others) if others else None

@@ -1,0 +1,53 @@
+"""A calibration as text and as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.run_calibration.fit import Calibration, Change
+from presim.run_calibration.parts import WORDS
+
+
+def text(found: Calibration, path: str) -> str:
+    """What was changed, on what grounds, and how the run is met before and after."""
+    lines = [f"{path}: {len(found.changes)} changes" if len(found.changes) != 1 else f"{path}: 1 change"]
+    for change in found.changes:
+        lines.append(f"  {_said(change)}, from {change.support}")
+        if change.before is not None and change.after is not None:
+            lines.append(f"    work that was not used: {change.before:.1%} off before, {change.after:.1%} after")
+    whose = "not used" if found.held_out else "used; a second one would tell whether it holds"
+    lines.append(
+        f"  step time ({whose}): measured {found.measured_s:.4g} s, before {found.before_s:.4g} s "
+        f"({found.before_s / found.measured_s - 1:+.1%}), after {found.after_s:.4g} s "
+        f"({found.after_s / found.measured_s - 1:+.1%})"
+    )
+    return "\n".join([*lines, *(f"  {note}" for note in found.notes)])
+
+
+def encode(found: Calibration) -> bytes:
+    """The same as JSON with sorted keys."""
+    content = {
+        "changes": [
+            {
+                "part": change.part,
+                "factor": change.factor,
+                "support": change.support,
+                "error_before": change.before,
+                "error_after": change.after,
+            }
+            for change in found.changes
+        ],
+        "step_time": {
+            "measured_s": found.measured_s,
+            "before_s": found.before_s,
+            "after_s": found.after_s,
+            "held_out": found.held_out,
+        },
+        "notes": list(found.notes),
+    }
+    return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
+
+
+def _said(change: Change) -> str:
+    word = WORDS[change.part]
+    return f"{word} {change.factor:g}" if change.part == "host" else f"{word} x {change.factor:.3f}"

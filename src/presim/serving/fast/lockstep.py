@@ -1,0 +1,70 @@
+"""Data-parallel ranks that share experts step together: none leaves a layer's exchange before all are in it.
+
+A round is one step of every rank that has work; a rank without takes part by a dummy batch, as vLLM's does
+(`execute_dummy_batch`), and so a request that reaches it waits for the round's end. A round begins when all ranks are
+ready that were in the round before it, and lasts as long as the slowest rank's own work and the experts' of all tokens.
+"""
+
+from __future__ import annotations
+
+from presim.serving.fast.state import (
+    COST,
+    DEPTH,
+    GROUP,
+    KNOBS,
+    LOG,
+    LOG_END,
+    LOG_REPLICA,
+    LOG_START,
+    MEMBERS,
+    STEPS,
+    UPDATE,
+    Program,
+    State,
+)
+
+
+def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int, tokens: int) -> tuple[int, int]:
+    """Put a rank's step into a round; returns when it begins and ends, as far as is known."""
+    group = p.knobs[replica * KNOBS + GROUP]
+    begun = s.round[group]
+    was_in = s.round_of[replica] == begun - 1
+    joins = s.round_of[replica] < begun and now < s.round_end[group] and (was_in or ready <= s.round_start[group])
+    if joins:
+        s.round_start[group] = max(s.round_start[group], ready)
+        s.round_own[group] = max(s.round_own[group], own)
+        s.round_tokens[group] += tokens
+    else:
+        s.round[group] = begun + 1
+        s.round_start[group] = max(ready, s.round_end[group])
+        s.round_own[group] = own
+        s.round_tokens[group] = tokens
+    s.round_of[replica] = s.round[group]
+    s.round_end[group] = s.round_start[group] + s.round_own[group] + shared_ns(p, s, group)
+    if joins:
+        put_off(p, s, replica, group)
+    return s.round_start[group], s.round_end[group]
+
+
+def shared_ns(p: Program, s: State, group: int) -> int:
+    """Time of the experts for the tokens of all ranks."""
+    cost = p.knobs[group * KNOBS + COST]
+    members = p.knobs[group * KNOBS + MEMBERS]
+    each = (s.round_tokens[group] + members - 1) // members
+    return int(p.shared_ns[p.shared_first[cost] + each])
+
+
+def put_off(p: Program, s: State, joined: int, group: int) -> None:
+    """Tell the ranks that are in the round already when it begins and ends now."""
+    for replica in range(group, group + p.knobs[group * KNOBS + MEMBERS]):
+        if replica == joined or s.round_of[replica] != s.round[group]:
+            continue
+        newest = (s.oldest[replica] + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
+        at = p.slot_base[replica] + newest
+        s.slot_end[at] = s.round_end[group]
+        row = s.entry_of[replica] * LOG
+        if s.entry_of[replica] < s.counters[STEPS] and s.log[row + LOG_REPLICA] == replica:
+            s.log[row + LOG_START] = s.round_start[group]
+            s.log[row + LOG_END] = s.round_end[group]
+        if s.action[replica] == UPDATE and newest == s.oldest[replica]:
+            s.wake[replica] = max(s.clock[replica], s.round_end[group])

@@ -1,0 +1,127 @@
+"""Correct a cluster's description by a run of the user's own (`presim calibrate job`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from presim import pipeline
+from presim.engine.calls import NO_CALLS, TYPICAL_CALLS
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.job import Job
+from presim.options import ClusterOptions, EvaluationOptions
+
+if TYPE_CHECKING:
+    from presim.hardware import Cluster
+    from presim.run_calibration.fit import Calibration
+    from presim.run_calibration.parts import Part
+    from presim.trace.schema import Trace
+
+
+def calibrate_job(
+    run: Sequence[str],
+    options: ClusterOptions,
+    *,
+    trace: str | os.PathLike[str] | None = None,
+    change: Part | None = None,
+    step: int | None = None,
+    missing: Literal["refuse", "same"] = "refuse",
+) -> Calibration:
+    """Fit the cluster to a profile, a log with step times, or the seconds of a step.
+
+    ``trace``: the folder of the same job as presim captured it. ``change``: what a step time is to change.
+
+    Raises:
+        InputError: the run cannot be read or explained, or a step time has no captured job beside it.
+    """
+    from presim.run_calibration import fit
+    from presim.run_calibration.logs import settled, step_times_s
+    from presim.sources.kineto.events import is_profile
+
+    captured = Job.load(trace) if trace is not None else None
+    paths = [Path(each) for each in run]
+    if all(path.is_dir() or is_profile(path) for path in paths):
+        return _by_profile(paths, options, captured, trace, step, missing)
+    if len(run) != 1:
+        raise InputError(f"{len(run)} runs are named; name the profiles of one, or one log or step time")
+    used, held = settled(step_times_s(run[0]))
+    if captured is None:
+        raise InputError(
+            "a step time alone does not say what the job is: name its captured folder with --trace (presim run "
+            "--save), or give a profile of the run"
+        )
+    cluster = _cluster_of(trace, options)
+    return fit.by_step_time(cluster, _predictor(captured), used, held, change)
+
+
+def _by_profile(
+    paths: Sequence[Path],
+    options: ClusterOptions,
+    captured: Job | None,
+    trace: str | os.PathLike[str] | None,
+    step: int | None,
+    missing: Literal["refuse", "same"],
+) -> Calibration:
+    from presim.cost.profiled import origin_of
+    from presim.hardware import choose_cluster
+    from presim.run_calibration import fit
+    from presim.sources.source import Request, open_files
+
+    said = dataclasses.asdict(options)
+    profiled = open_files(paths, Request(**said, step=step, missing=missing), "kineto").job()
+    measured = profiled.traces[0].manifest.measured
+    assert measured is not None  # the source says so
+    cluster = choose_cluster(cluster=options.cluster) if options.cluster else origin_of(measured)
+    if captured is not None:
+        cluster = _cluster_of(trace, options)
+    replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
+    models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
+    predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
+    found = fit.by_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    if captured is None:
+        note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
+        return dataclasses.replace(found, notes=(*found.notes, note))
+    reference = pipeline.prepare(captured.traces).traces[0]
+    factor = fit.host_of_profile(profiled.traces[0], reference, _calls_ns(reference))
+    return found if factor is None else fit.with_host(found, factor, predict)
+
+
+def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -> Cluster:
+    from presim.verbs.target import cluster_of_saved
+
+    assert trace is not None
+    return cluster_of_saved(trace, EvaluationOptions(**dataclasses.asdict(options)))
+
+
+def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], float]:
+    prepared = pipeline.prepare(job.traces)
+
+    def predict(cluster: Cluster) -> float:
+        result = pipeline.evaluate(
+            job.traces,
+            cluster,
+            options,
+            stands_for=job.stands_for,
+            coverage=job.coverage,
+            prepared=prepared,
+            brief=True,
+        ).result
+        if result.step_time_s is None:
+            raise InputError("the captured job has no step time; capture it with an optimizer step or a profiled step")
+        return result.step_time_s
+
+    return predict
+
+
+def _calls_ns(trace: Trace) -> int:
+    """What library calls of a step cost a real host beyond the captured time."""
+    costs = TYPICAL_CALLS.of(trace)
+    steps = trace.steps()
+    return int(statistics.median(int(np.sum(costs[step])) for step in steps[1:] or steps)) if steps else 0
