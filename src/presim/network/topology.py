@@ -12,6 +12,8 @@ from presim.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _FREE_BPS = 1e18
+_MOST_GPUS = 1 << 18
+_MOST_LINKS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,13 @@ class Builder:
     """Collects vertices and links; GPUs come first."""
 
     def __init__(self, gpus: int) -> None:
+        """A network of so many GPUs.
+
+        Raises:
+            InputError: there are none, or more than a network is built for.
+        """
+        if not 0 < gpus <= _MOST_GPUS:
+            raise InputError(f"a network has 1 to {_MOST_GPUS:,} GPUs, not {gpus:,}; correct the counts")
         self.gpus = gpus
         self.names = [f"gpu{rank}" for rank in range(gpus)]
         self._by_name = {name: vertex for vertex, name in enumerate(self.names)}
@@ -93,6 +102,8 @@ class Builder:
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "
                 f"{bandwidth_Bps / 1e9:g} GB/s; give it more than 0, or leave it out"
             )
+        if len(self._links) >= _MOST_LINKS:
+            raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")
         self._links.append((source, target, bandwidth_Bps, latency_ns))
 
     def both_ways(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
+from presim.network import topology
 from presim.network.exchange import Exchange, run
 from presim.network.open import bytes_of, open_network, ranks_of
 
@@ -74,9 +75,9 @@ def test_a_message_has_the_bandwidth_of_its_path(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    topology = open_network(path)
-    assert topology.gpus == gpus
-    outcome = run(topology, [Exchange("send", 10**9, pair)])
+    network = open_network(path)
+    assert network.gpus == gpus
+    outcome = run(network, [Exchange("send", 10**9, pair)])
     assert outcome.shared is not None
     assert outcome.shared.seconds == pytest.approx(1 / GBps)
 
@@ -85,9 +86,9 @@ def test_a_fat_tree_of_htsim_has_full_bisection(tmp_path: Path) -> None:
     """Every host of one half sends to one of the other half at its port's speed, if paths do not collide."""
     path = tmp_path / "tree.topo"
     path.write_text(HTSIM)
-    topology = open_network(path)
-    up = [link for link in range(topology.links) if topology.names[int(topology.target[link])].startswith("tier1")]
-    assert topology.bandwidth_Bps[up].sum() == pytest.approx(16 * 25e9)
+    network = open_network(path)
+    up = [link for link in range(network.links) if network.names[int(network.target[link])].startswith("tier1")]
+    assert network.bandwidth_Bps[up].sum() == pytest.approx(16 * 25e9)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,17 @@ def test_a_pair_that_cannot_reach_each_other_is_named(tmp_path: Path) -> None:
 def test_a_size_or_ranks_that_are_none_are_refused(call: Callable[[str], object], text: str) -> None:
     with pytest.raises(InputError, match=r"is no size|names no ranks"):
         call(text)
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [("[ 99999999, 2 ]", "1 to 262,144 GPUs, not 199,999,998"), ("[ 0, 2 ]", "not 0"), ("[ 90, 2 ]", "than 100 links")],
+)
+def test_a_network_that_is_too_large_is_refused(
+    tmp_path: Path, counts: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "_MOST_LINKS", 100)
+    path = tmp_path / "big.yml"
+    path.write_text(ASTRA.replace("[ 4, 2 ]", counts))
+    with pytest.raises(InputError, match=says):
+        open_network(path)

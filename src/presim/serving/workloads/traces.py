@@ -20,6 +20,8 @@ from presim.serving.workloads.workload import Workload, make
 
 _MOONCAKE_TOKENS = 512  # of one hash id
 _CHARACTERS = 4  # of a token, where a trace holds text: a rule of thumb, said in the workload's origin
+_MOST = 1 << 31  # tokens of one request
+_LATEST_S = 1e10  # of a moment since 1970 or since the trace began
 Row = tuple[float, int, int, list[int]]  # s, prompt, output, hash ids
 
 
@@ -77,13 +79,24 @@ def _reader(text: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row | 
     )
 
 
-def _whole(row: dict[str, Any], name: str, least: int = 1) -> int | str:
+def _whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) -> int | str:
     value = row.get(name)
     try:
         number = int(value)  # type: ignore[arg-type]  # None is caught
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return f"{name} is {value!r}"
+    if number > most:
+        return f"{name} is {number}, above {most}"
     return number if number >= least else f"{name} is {number}, below {least}"
+
+
+def _seconds(row: dict[str, Any], name: str, unit_s: float = 1.0) -> float | str:
+    value = row.get(name)
+    try:
+        moment = float(value) * unit_s  # type: ignore[arg-type]  # None is caught
+    except (TypeError, ValueError, OverflowError):
+        return f"{name} is {value!r}"
+    return moment if 0 <= moment <= _LATEST_S else f"{name} is {value!r}"
 
 
 def _lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] | str:
@@ -109,12 +122,11 @@ def _azure(text: str) -> Iterator[Row | str]:
 def _burstgpt(text: str) -> Iterator[Row | str]:
     for row in csv.DictReader(io.StringIO(text)):
         lengths = _lengths(row, "Request tokens", "Response tokens")  # 0 response tokens: the request failed
-        try:
-            when = float(row.get("Timestamp") or "")
-        except ValueError:
-            yield f"Timestamp is {row.get('Timestamp')!r}"
-            continue
-        yield lengths if isinstance(lengths, str) else (when, *lengths, [])
+        when = _seconds(row, "Timestamp")
+        if isinstance(lengths, str) or isinstance(when, str):
+            yield lengths if isinstance(lengths, str) else str(when)
+        else:
+            yield when, *lengths, []
 
 
 def _lines(text: str) -> Iterator[dict[str, Any] | str]:
@@ -134,15 +146,13 @@ def _mooncake(text: str) -> Iterator[Row | str]:
             yield row
             continue
         lengths = _lengths(row, "input_length", "output_length")
-        when, ids = row.get("timestamp"), row.get("hash_ids") or []
-        if isinstance(lengths, str):
-            yield lengths
-        elif not isinstance(when, int | float) or when < 0:
-            yield f"timestamp is {when!r}"
-        elif not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+        when, ids = _seconds(row, "timestamp", 1e-3), row.get("hash_ids") or []
+        if isinstance(lengths, str) or isinstance(when, str):
+            yield lengths if isinstance(lengths, str) else str(when)
+        elif not isinstance(ids, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in ids):
             yield "hash_ids are no list of whole numbers"
         else:
-            yield when / 1e3, *lengths, ids[: lengths[0] // _MOONCAKE_TOKENS]
+            yield when, *lengths, ids[: lengths[0] // _MOONCAKE_TOKENS]
 
 
 def _llmservingsim(text: str) -> Iterator[Row | str]:
@@ -151,11 +161,11 @@ def _llmservingsim(text: str) -> Iterator[Row | str]:
             yield row
             continue
         lengths = _lengths(row, "input_toks", "output_toks")
-        when = _whole(row, "arrival_time_ns", 0)
+        when = _seconds(row, "arrival_time_ns", 1e-9)
         if isinstance(lengths, str) or isinstance(when, str):
             yield lengths if isinstance(lengths, str) else str(when)
         else:
-            yield when / 1e9, *lengths, []
+            yield when, *lengths, []
 
 
 def _sharegpt(text: str) -> Iterator[Row | str]:
