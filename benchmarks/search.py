@@ -1,56 +1,118 @@
 """CPU time and memory of `presim search` over the plans of a model; searched again, its study gives the same answer.
 
-python benchmarks/search.py [MODEL] [--nodes N] [--knobs KNOB=V,V…]…; the default is Llama 3 70B on 512 H100.
+    python benchmarks/search.py               both spaces below, into results/search.md
+    python benchmarks/search.py MODEL [--nodes N] [--knobs KNOB=V,V…]…
+
+The first space is of Llama 3 70B on 512 H100. The second one has the seven knobs and 1,920 points of Maya's search (its
+table of configuration knobs; GPT-3 with 18.4 billion parameters on 64 H100), with the size of a micro-batch in place of
+their number, and DDP or ZeRO-1 for its distributed optimizer. Nothing is taken from earlier searches.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
+import datetime
+import json
 import os
 import resource
 import tempfile
 import time
+from importlib import resources
+from pathlib import Path
 
+from presim.cli.script import sentences
 from presim.options import RunOptions
 from presim.search.ask import Asked, request_for_model
 from presim.search.run import run
 from presim.search.study import Answer
 
-DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8", "vpp=1", "cp=1", "mbs=1,2,4,8", "shard=0"]
+RESULT = Path(__file__).parent / "results" / "search.md"
+DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0"]
+MAYA = ["tp=1,2,4,8", "pp=1,2,4,8", "mbs=1,2,4,8,16", "vpp=1,2,4", "recompute=none,full", "sp=true,false",
+        "dp-style=ddp,zero1", "cp=1", "shard=0", "reshard=true"]  # fmt: skip
+GPT3_18B = {"n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 51200, "tie_word_embeddings": False}
+HEAD = """# Searches
+
+Written by `benchmarks/search.py` on {date}, on {cpus} cores of a shared machine: wall time is an upper bound. "Again":
+the finished study is searched once more.
+
+| space | search | again | largest process | points by fate | best |
+|---|---|---|---|---|---|
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What is searched."""
+
+    model: str
+    nodes: int
+    sequence: int
+    global_batch: int
+    knobs: list[str]
 
 
 def main() -> None:
     """Search, search again from the study, compare."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", nargs="?", default="llama3-70b")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?")
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--sequence", type=int, default=4096)
     parser.add_argument("--global-batch", type=int, default=1024)
     parser.add_argument("--budget", type=float)
     parser.add_argument("--knobs", nargs="*", default=DEFAULT)
     given = parser.parse_args()
+    os.environ["PRESIM_CACHE_MB"] = "0"
+    if given.model:
+        print(
+            row(
+                given.model,
+                Space(given.model, given.nodes, given.sequence, given.global_batch, given.knobs),
+                given.budget,
+            )
+        )
+        return
     with tempfile.TemporaryDirectory() as folder:
-        asked = Asked(vary=given.knobs, study=os.path.join(folder, "study"), budget=given.budget)
-        said = {"sequence": given.sequence, "global_batch": given.global_batch}
-        request = request_for_model(given.model, asked, RunOptions(gpu="h100-sxm", nodes=given.nodes), said)
-        print(request.space.describe())
-        first, second = (timed(f"{name} search", lambda: run(request)) for name in ("first", "second"))
-    assert given.budget or first == second, "a study that is searched again gives another answer"
-    print("best:", first.best_point)
+        config = json.loads(resources.files("presim.graph").joinpath("models/gpt3-175b.json").read_text())
+        Path(folder, "config.json").write_text(json.dumps(config | GPT3_18B))
+        spaces = {
+            "Llama 3 70B on 512 H100": Space("llama3-70b", 64, 4096, 1024, DEFAULT),
+            "Maya's, GPT-3 18.4B on 64 H100": Space(folder, 8, 2048, 512, MAYA),
+        }
+        rows = [row(name, space, given.budget) for name, space in spaces.items()]
+    date = datetime.datetime.now(tz=datetime.UTC).date()
+    page = HEAD.format(date=date, cpus=len(os.sched_getaffinity(0))) + "\n".join(rows) + "\n"
+    RESULT.write_text(page)
+    print(page)
 
 
-def timed(name: str, search: object) -> Answer:
-    """An answer with what it took."""
+def row(name: str, space: Space, budget: float | None) -> str:
+    """A space's row of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Asked(vary=space.knobs, study=os.path.join(folder, "study"), budget=budget)
+        said = {"sequence": space.sequence, "global_batch": space.global_batch}
+        request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
+        (first, took), (second, again) = timed(lambda: run(request)), timed(lambda: run(request))
+    assert budget or first == second, "a study that is searched again gives another answer"
+    fates = collections.Counter(trial.fate for trial in first.trials)
+    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    best = first.trial(first.best[0]) if first.best else None
+    varied = {key: value for key, value in (first.best_point or {}).items() if key in first.varied}
+    shown = ", ".join(f"{key} {value}" for key, value in varied.items())
+    step = f": {best.figures.step_time_s:.3f} s" if best and best.figures else ""
+    return (
+        f"| {name}, {len(first.trials):,} points | {took} | {again} | {largest >> 10} MiB | "
+        f"{', '.join(f'{count:,} {fate}' for fate, count in fates.most_common())} | {shown}{step} |"
+    )
+
+
+def timed(search: object) -> tuple[Answer, str]:
+    """An answer, and what it took."""
     wall, before = time.monotonic(), cpu_s()
     answer: Answer = search()  # type: ignore[operator]
-    fates = collections.Counter(trial.fate for trial in answer.trials)
-    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(
-        f"{name}: {time.monotonic() - wall:.1f} s, {cpu_s() - before:.1f} s of CPU, largest process "
-        f"{max(largest, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024):.0f} MiB; {dict(fates)}"
-    )
-    return answer
+    return answer, f"{time.monotonic() - wall:.1f} s, {cpu_s() - before:.1f} s of CPU"
 
 
 def cpu_s() -> float:
@@ -62,4 +124,5 @@ def cpu_s() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, looked_at, memory_of, summarise
+from presim.analysis.time.breakdown import Breakdown, break_down
 from presim.analysis.time.flops import arithmetic_dtype
+from presim.analysis.time.repetition import repeated_steps, stretches
+from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
@@ -65,6 +70,7 @@ def evaluate(
     prepared: Prepared | None = None,
     pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
     brief: bool = False,
+    repeats: Repeats | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
@@ -74,7 +80,8 @@ def evaluate(
     presim's own unless given.
     ``changes``: what is to be otherwise than it was captured or is described. ``prepared``: what `prepare`
     returned, for callers that evaluate a job again. ``pricer``: prices a trace, in place of ``prices`` and ``chain``.
-    ``brief``: without the tables by operator, family and module.
+    ``brief``: without the tables by operator, family and module. ``repeats``: the traces lack micro-batches, which the
+    result is to count; raises `NotRepeatedError` where the simulation does not prove that they would only repeat.
     """
     given_traces = [traces] if isinstance(traces, Trace) else list(traces)
     prepared = prepared or prepare(given_traces, rank=rank)
@@ -98,9 +105,7 @@ def evaluate(
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
-    seen = {
-        number: looked_at(one.trace, timelines[number], options.launch_latency_ns) for number, one in priced.items()
-    }
+    seen = _seen(priced, timelines, repeats, options.launch_latency_ns)
     ranks = [
         rank_figures(priced[number].trace, seen[number][0].steady, seen[number][1], representatives.count(number))
         for number in sorted(priced)
@@ -118,12 +123,53 @@ def evaluate(
         *notes,
         *pace(ranks),
     ]
-    most = tightest(priced, views, fullest(captured), {rank.rank: rank.peak_reserved_bytes for rank in ranks})
+    whole = repeats.memory if repeats else {}
+    full = fullest([whole.get(trace.manifest.rank, trace) for trace in captured])
+    most = tightest(priced, views, full, {rank.rank: rank.peak_reserved_bytes for rank in ranks})
     own = device if not groups else device_of(views.of(most), priced[most].trace, options)
-    memory = None if most == chosen.manifest.rank else _memory_of_another(priced[most], timelines[most], own)
-    summary = summarise(mine, timeline, device, captured, seen=seen[chosen.manifest.rank], brief=brief)
+    of_another = most != chosen.manifest.rank
+    memory = _memory_of_another(priced[most], timelines[most], own, whole.get(most)) if of_another else None
+    number = chosen.manifest.rank
+    summary = summarise(mine, timeline, device, captured, seen=seen[number], brief=brief, whole=whole.get(number))
     result = _of_the_job(summary, ranks, coverage_, said, memory)
     return Evaluation(mine, timeline, result, timelines, device, priced, representatives, options, cluster)
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeats:
+    """What a job's traces lack: so many times the micro-batches of one period."""
+
+    begins: Mapping[int, NDArray[np.int64]]  # by rank: the entries at which micro-batches begin
+    memory: Mapping[int, Trace]  # by rank: what happens to memory in all micro-batches
+    period: int  # micro-batches that repeat together
+    times: int
+
+
+class NotRepeatedError(Exception):
+    """The simulation of a few micro-batches does not show that more of them would only repeat."""
+
+
+def _seen(
+    priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], repeats: Repeats | None, latency_ns: int
+) -> dict[int, tuple[Steps, Breakdown]]:
+    """Each rank's steps, and where the time of the steady one goes."""
+    traces = {rank: one.trace for rank, one in priced.items()}
+    if repeats is None:
+        return {rank: looked_at(trace, timelines[rank], latency_ns) for rank, trace in traces.items()}
+    if not traces.keys() <= repeats.begins.keys():
+        raise NotRepeatedError
+    in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
+    found = stretches(list(traces.values()), *in_order, repeats.period)
+    if found is None:
+        raise NotRepeatedError
+    result = {}
+    for place, (rank, trace) in enumerate(traces.items()):
+        steps = find_steps(trace, timelines[rank])
+        stretch = found[steps.steady_index]
+        again = (stretch.start_ns, stretch.end_ns, repeats.times)
+        parts = break_down(trace, timelines[rank], steps.steady, launch_latency_ns=latency_ns, again=again)
+        result[rank] = repeated_steps(steps, found, place, repeats.times), parts
+    return result
 
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
@@ -194,8 +240,8 @@ def _of_the_job(
     )
 
 
-def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device) -> Memory:
-    memory = memory_of(fullest_rank, timeline, device)
+def _memory_of_another(fullest_rank: PricedTrace, timeline: Timeline, device: Device, whole: Trace | None) -> Memory:
+    memory = memory_of(fullest_rank, timeline, device, whole)
     rank = fullest_rank.trace.manifest.rank
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
 

@@ -89,6 +89,7 @@ CLIENTS = {
     "search",
     "validation",
     "pipeline",
+    "plans",
     "options",
     "verbs",
     "api",

@@ -91,16 +91,18 @@ def summarise(
     *,
     seen: tuple[Steps, Breakdown] | None = None,
     brief: bool = False,
+    whole: Trace | None = None,
 ) -> Result:
     """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others.
 
     ``seen``: what `looked_at` returned. ``brief``: without the tables by operator, family and module.
+    ``whole``: what happens to memory, where the trace does not have all of it.
     """
     run, trace = _Run.of(priced, timeline, device, job, seen), priced.trace
     step, parts = run.steps.steady, run.parts
-    flops = _with_peak(count_flops(trace, step.entries), device)
+    flops = _with_peak(count_flops(trace, step), device)
     collectives = by_collective(trace, timeline, step, parts)
-    memory = _memory(priced, timeline, run.steps, device)
+    memory = _memory(priced, timeline, run.steps, device, whole)
     step_time_s = _step_time_s(run.steps, trace.manifest)
     low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
     connected = connecting(trace, timeline, run.steps.steps[0])
@@ -139,7 +141,8 @@ def summarise(
 
 def _interval_s(run: _Run) -> tuple[float, float]:
     step, device = run.steps.steady, run.device
-    host = host_ns(run.priced.trace, step.entries, device.host_factor, device.calls)
+    trace = run.priced.trace
+    host = sum(times * host_ns(trace, part, device.host_factor, device.calls) for part, times in step.spans)
     low_ns, high_ns = Doubts.of(run.priced, run.parts, step.duration_ns, host).interval()
     return low_ns / 1e9, high_ns / 1e9
 
@@ -220,12 +223,12 @@ def _time(run: _Run) -> Time:
     )
 
 
-def memory_of(priced: PricedTrace, timeline: Timeline, device: Device) -> Memory:
-    """Device memory of one rank."""
-    return _memory(priced, timeline, find_steps(priced.trace, timeline), device)
+def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, whole: Trace | None = None) -> Memory:
+    """Device memory of one rank; ``whole``: as `summarise` takes it."""
+    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, whole)
 
 
-def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device) -> Memory:
+def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, whole: Trace | None) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
     beyond = beyond_allocator(
@@ -240,4 +243,5 @@ def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Devic
         device_total_bytes=device.memory_bytes,
         beyond=beyond,
         captured_here=captured_here,
+        whole=whole,
     )

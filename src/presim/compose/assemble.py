@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.compose.all_memory import Lacks, all_memory, without_memory
 from presim.compose.allocator import replay_columns
 from presim.compose.blocks import Placed
 from presim.compose.names import Ints, Names
@@ -16,10 +18,25 @@ from presim.compose.rows import NO_SLOT, Tables
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 
+@dataclasses.dataclass(frozen=True)
+class Assembled:
+    """A trace, the entries at which its micro-batches begin, and what happens to memory."""
+
+    trace: Trace
+    begins: Ints
+    memory: Trace  # of all micro-batches, where the trace leaves some out and has no memory; else the trace itself
+
+
 def assemble(
-    setup: Placed, steps: Sequence[Placed], names: Names, tables: Tables, manifest: Manifest, root: str
-) -> Trace:
-    """The trace of what is done once, and of steps."""
+    setup: Placed,
+    steps: Sequence[Placed],
+    names: Names,
+    tables: Tables,
+    manifest: Manifest,
+    root: str,
+    lacks: Lacks | None = None,
+) -> Assembled:
+    """The trace of what is done once, and of steps. ``lacks``: what steps leave out of the micro-batches."""
     scopes: dict[str, int] = {}
     made: dict[int, dict[str, NDArray[Any]]] = {}
     parts = []
@@ -28,23 +45,29 @@ def assemble(
             made[id(placed)] = _columns(placed, scopes, names, root)
         parts.append(made[id(placed)])
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
-    columns = _with_memory(columns)
+    memory = _with_memory(all_memory(parts, names, lacks)) if lacks else {}
+    columns = without_memory(columns) if lacks else _with_memory(columns)
     kind, objects = columns["kind"], columns["object"]
     _number_events(columns)
+    begins = columns.pop("begins")
     for counted, first in ((Kind.STEP, 0), (Kind.COLLECTIVE, 1)):
         chosen = np.flatnonzero(kind == counted)
         objects[chosen] = np.arange(first, first + len(chosen))
     columns["site"] = np.full(len(kind), -1, np.int32)
     unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded to wait for
     finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
-    return Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
+    trace = Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
+    if memory:
+        memory["site"] = np.full(len(memory["kind"]), -1, np.int32)
+    whole = dataclasses.replace(trace, columns={name: memory[name] for name in COLUMNS}) if memory else trace
+    return Assembled(trace, np.flatnonzero(np.delete(begins, unknown)), whole)
 
 
 def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) -> dict[str, NDArray[Any]]:
     """The templates' columns end to end; scopes and slots count within the trace."""
     templates = placed.templates
     if not templates:
-        return {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
+        return {"begins": np.empty(0, np.bool_)} | {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
     columns = {name: np.concatenate([one.columns[name] for one in templates]) for name in ROW_COLUMNS}
     lengths = np.array([len(one) for one in templates], np.int64)
     slots = np.array([len(one.slots) for one in templates], np.int64)
@@ -62,6 +85,8 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     whole = np.array([scope for one in where for scope in one], np.int32)
     first = np.repeat(np.cumsum(sizes) - sizes + 1, lengths)
     columns["scope"] = whole[first + columns["scope"]]  # -1 is the place's own
+    columns["begins"] = np.zeros(len(columns["kind"]), np.bool_)
+    columns["begins"][list(placed.begins)] = True
     return columns
 
 
@@ -102,6 +127,7 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         ("value", [size for _, _, size in segments]),
         ("host_ns", 0),
         ("slot", -1),
+        ("begins", False),
     ):
         grown[name][at] = values
     return grown

@@ -29,12 +29,13 @@ class Placed:
     templates: Sequence[Template]
     prefixes: Sequence[str]  # of each: module path that relative scopes are appended to
     names: Ints  # of the slots of all templates, laid end to end
+    begins: Sequence[int] = ()  # entries at which the forward passes of micro-batches begin
 
     def cut(self, place: int) -> tuple[Placed, Placed]:
         """The first so many templates, and the others."""
         slots = sum(len(template.slots) for template in self.templates[:place])
         return (
-            Placed(self.templates[:place], self.prefixes[:place], self.names[:slots]),
+            Placed(self.templates[:place], self.prefixes[:place], self.names[:slots], self.begins),
             Placed(self.templates[place:], self.prefixes[place:], self.names[slots:]),
         )
 
@@ -106,7 +107,17 @@ class Blocks:
         meant = np.append(numbers, -1)[places]
         own = np.flatnonzero(places < 0)  # what a block names for itself alone
         meant[own] = names.new(len(own))
-        return Placed(templates, prefixes, meant)
+        return Placed(templates, prefixes, meant, self._begins(schedule, templates))
+
+    def _begins(self, schedule: Schedule, templates: Sequence[Template]) -> list[int]:
+        """The first entry of each micro-batch that this rank's first chunk runs forward."""
+        found: dict[int, int] = {}
+        entry = 0
+        for action, template in zip(schedule, templates):
+            if isinstance(action, Run) and not (action.again or action.chunk or self._backward[action.segment]):
+                found.setdefault(action.micro, entry)
+            entry += len(template)
+        return list(found.values())
 
     def _names(self, action: Run | Do, names: Names) -> Ints:
         """What each value or slot means; of blocks, for their first micro-batch."""

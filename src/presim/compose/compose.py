@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from presim.compose import stages
-from presim.compose.assemble import assemble
+from presim.compose.all_memory import Lacks
+from presim.compose.assemble import Assembled, assemble
 from presim.compose.blocks import Blocks
 from presim.compose.hosts import HostTimes, host_times
-from presim.compose.names import Names
+from presim.compose.names import Ints, Names
 from presim.compose.orders import orders
 from presim.compose.plan import Layout, Plan, check, layout
 from presim.compose.rows import PRIORITIES, Rows, Tables
@@ -64,10 +65,14 @@ class Composed:
     traces: tuple[Trace, ...]
     stands_for: dict[int, tuple[int, ...]]
     notes: tuple[str, ...] = ()
+    begins: tuple[Ints, ...] = ()  # of each trace: the entries at which its micro-batches begin
+    memory: tuple[Trace, ...] = ()  # of each: what happens to memory, in all micro-batches
 
 
-def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
+def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None) -> Composed:
     """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
+
+    ``lacks``: micro-batches that are left out of steps; none, unless given.
 
     Raises:
         InputError: the plan cannot be.
@@ -80,9 +85,12 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
             f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
             "capture the program with `presim run`"
         )
-    job = _Job(graph, plan, cluster)
+    job = _Job(graph, plan, cluster, lacks)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
-    traces = tuple(_with_peaks(job.trace(stage, place)) for stage, place in enumerate(places))
+    made = [job.trace(stage, place) for stage, place in enumerate(places)]
+    traces, memory = (
+        tuple(_with_peaks(getattr(one, name), one.memory) for one in made) for name in ("trace", "memory")
+    )
     notes = [*([_TENSOR_HOSTS] if _style(plan).startswith("dtensor") else []), *job.notes]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
         notes.append(_EVEN_EXPERTS)
@@ -90,13 +98,14 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Composed:
         notes.append(_DDP_TYPE)
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
-    return Composed(traces, {place.rank: place.stands_for for place in places}, tuple(notes))
+    stands_for = {place.rank: place.stands_for for place in places}
+    return Composed(traces, stands_for, tuple(notes), tuple(one.begins for one in made), memory)
 
 
 class _Job:
     """What all ranks of a plan share."""
 
-    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster) -> None:
+    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
         self.plan, self.cluster = plan, cluster
         self.tables = Tables()
         self.hosts = host_times(_style(plan), plan.cuda_graphs)
@@ -118,7 +127,9 @@ class _Job:
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
         self.stages = stages.split(self.graph, sizes)
-        self.micros = plan.micro_batches(cluster.world_size)
+        self.all_micros = plan.micro_batches(cluster.world_size)
+        self.lacks = lacks
+        self.micros = self.all_micros - (lacks.micros if lacks else 0)
         self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros)
         named = {group.name: index for index, group in enumerate(_groups(layout(plan, cluster.world_size)))}
         self.named = named
@@ -132,7 +143,7 @@ class _Job:
             whole_again=plan.data_style == "zero1",
         )
 
-    def trace(self, stage: int, place: Layout) -> Trace:
+    def trace(self, stage: int, place: Layout) -> Assembled:
         """The trace of the rank that has this stage."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
         pipeline = Pipeline(
@@ -169,17 +180,17 @@ class _Job:
             tables=tables,
             hosts=hosts,
         )
-        names = Names(self.micros)
+        names = Names(self.all_micros)
         step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
         before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
         made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)), names)
         computed, updated = step.cut(before)
-        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
+        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
         second = self.blocks.place(tuple(data.before_second()), names)
         steps = [computed, made, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
         local = sum(unit.elements for unit in held_units)
-        return assemble(setup, steps, names, tables, self._manifest(place, groups, local), self.graph.root)
+        return assemble(setup, steps, names, tables, self._manifest(place, groups, local), self.graph.root, self.lacks)
 
     def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
         plan, group = self.plan, self.named["shard" if place.shard else "data"]
@@ -211,7 +222,7 @@ class _Job:
 
     def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
         plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
-        samples = plan.micro_batch * self.micros
+        samples = plan.micro_batch * self.all_micros
         return Manifest(
             world_size=place.world_size,
             rank=place.rank,
@@ -237,9 +248,9 @@ class _Job:
         )
 
 
-def _with_peaks(trace: Trace) -> Trace:
+def _with_peaks(trace: Trace, memory: Trace) -> Trace:
     """With the allocator's own peaks, as captures have them."""
-    kind, value = trace.columns["kind"], trace.columns["value"]
+    kind, value = memory.columns["kind"], memory.columns["value"]
     change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
     peaks = {
         "peak_allocated_bytes": int(np.cumsum(change).max(initial=0)),

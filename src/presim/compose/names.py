@@ -29,9 +29,14 @@ class Names:
         self.of_runs: dict[Key, Ints] = {}  # what the values of a block mean, in the first micro-batch
 
     @property
+    def storages(self) -> int:
+        """Dense numbers below this are of storages, of which each has as many as there are micro-batches."""
+        return len(self._storages) * self.micros
+
+    @property
     def size(self) -> int:
         """How many there are."""
-        return len(self._storages) * self.micros + self._count
+        return self.storages + self._count
 
     def of(self, keys: Iterable[Key | None]) -> Ints:
         """The number of each key; `NOTHING` for None."""
@@ -45,7 +50,7 @@ class Names:
 
     def dense(self, numbers: Ints) -> Ints:
         """The numbers from 0; `NOTHING` becomes `size`."""
-        others = len(self._storages) * self.micros - 2 - numbers
+        others = self.storages - 2 - numbers
         return np.where(numbers >= 0, numbers, np.where(numbers == NOTHING, self.size, others))
 
     def _number(self, key: Key) -> int:

@@ -131,9 +131,10 @@ BAD = [
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
+    ("benchmarks/search", ("no",), "no is no model: name a folder with config.json"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
-        for name in ("differing_ranks", "engine", "graphs", "learned_prices", "scale", "world_size")
+        for name in ("differing_ranks", "engine", "graphs", "learned_prices", "plans", "scale", "world_size")
     ),
     ("validation/composed", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/composed_hosts", ("{tmp}/empty",), "{tmp}/empty has no captured job; make them with"),

@@ -28,31 +28,36 @@ def analyse_memory(
     device_total_bytes: int,
     beyond: Sequence[Estimate],
     captured_here: bool,
+    whole: Trace | None = None,
 ) -> Memory:
     """The memory part of a result; ``beyond``: device memory outside the allocator.
 
-    ``captured_here``: the trace was captured for the same GPU.
+    ``captured_here``: the trace was captured for the same GPU. ``whole``: the job's complete memory entries, where the
+    trace lacks some; the timeline of memory is then omitted.
     """
-    allocated, reserved = allocated_bytes(trace), reserved_bytes(trace)
+    allocated, reserved = allocated_bytes(whole or trace), reserved_bytes(whole or trace)
+    entries = step.entries if whole is None else whole.steps()[trace.steps().index(step.entries)]
     peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
     headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
     fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom, captured_here=captured_here)
-    by_category, by_module = held_at_peak(trace, allocated)
+    by_category, by_module = held_at_peak(whole or trace, allocated)
     return Memory(
         fits=fits,
         verdict=verdict,
         advice=advise(by_category) if fits is False else "",
         peak_allocated_bytes=_peak(allocated),
         peak_reserved_bytes=peak_reserved,
-        step_peak_allocated_bytes=_peak(_within(allocated, step.entries)),
-        step_peak_reserved_bytes=_peak(_within(reserved, step.entries)),
+        step_peak_allocated_bytes=_peak(_within(allocated, entries)),
+        step_peak_reserved_bytes=_peak(_within(reserved, entries)),
         device_total_bytes=device_total_bytes,
         headroom_bytes=headroom,
         beyond_allocator=list(beyond),
         by_category=by_category,
         by_module=by_module,
         requested_bytes=requested,
-        timeline=memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
+        timeline=MemoryTimeline([], [], [])
+        if whole
+        else memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
     )
 
 

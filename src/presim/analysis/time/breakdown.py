@@ -54,13 +54,21 @@ class Breakdown:
     ports_ns: float  # the part of contention caused by other groups on the same network ports
 
 
-def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_ns: int = 0) -> Breakdown:
+def break_down(
+    trace: Trace,
+    timeline: Timeline,
+    step: Step,
+    *,
+    launch_latency_ns: int = 0,
+    again: tuple[int, int, int] | None = None,
+) -> Breakdown:
     """Assign every instant of the step to a class; see the module docstring.
 
     ``launch_latency_ns``: time from the launch call to the start of the kernel on an idle device.
+    ``again``: (start, end, times): this interval is repeated so many times more.
     """
     window = _window(timeline, step)
-    parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns)
+    parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns, again)
     critical, waiting = np.zeros(len(trace)), np.zeros(len(trace))
     critical[window], waiting[window] = parts.critical_ns, parts.waiting_ns
     duration = np.maximum(timeline.end_ns - timeline.start_ns, 1)
@@ -71,7 +79,9 @@ def break_down(trace: Trace, timeline: Timeline, step: Step, *, launch_latency_n
     )
 
 
-def _break_down(trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int) -> Breakdown:
+def _break_down(
+    trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int, again: tuple[int, int, int] | None
+) -> Breakdown:
     """`break_down` of the entries that touch the step, without the contention fields."""
     classes = _Classes.of(trace, timeline, step)
     start, end = timeline.start_ns, timeline.end_ns
@@ -80,7 +90,7 @@ def _break_down(trace: Trace, timeline: Timeline, step: Step, launch_latency_ns:
     device = classes.compute | classes.communication | classes.other
     turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
     cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
-    segments = Segments.cut(step.start_ns, step.end_ns, *cuts)
+    segments = Segments.cut(step.start_ns, step.end_ns, *cuts, again=again)
     first, last = np.zeros(len(trace), np.int64), np.zeros(len(trace), np.int64)  # places of the device's work
     first[device], last[device] = segments.places(start[device]), segments.places(end[device])
     running = {name: segments.count_at(first[mask], last[mask]) > 0 for name, mask in classes.masks().items()}

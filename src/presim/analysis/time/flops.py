@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from presim.analysis.time.steps import Step
 from presim.result import Flops
 from presim.trace.schema import Phase, Trace
 from presim.trace.signatures import Attention, Convolution, Fused, Gemm, GroupedGemm, Signature, SparseProduct
@@ -41,9 +42,10 @@ def arithmetic_dtype(signature: Signature) -> str:
     return signature.dtype if isinstance(signature, (GroupedGemm, SparseProduct, Attention)) else ""
 
 
-def count_flops(trace: Trace, entries: slice) -> Flops:
-    """The FLOPs of the given entries; ``peak_per_s`` is left open."""
-    counts, recomputed = launches(trace, entries)
+def count_flops(trace: Trace, step: Step) -> Flops:
+    """The FLOPs of a step; ``peak_per_s`` is left open."""
+    found = [(launches(trace, entries), times) for entries, times in step.spans]
+    counts, recomputed = (np.sum([times * part[which] for part, times in found], axis=0) for which in (0, 1))
     model = executed = again = 0
     by_dtype: dict[str, int] = {}
     for signature, times, repeats in zip(trace.signatures, counts.tolist(), recomputed.tolist()):

@@ -46,20 +46,24 @@ def _sums(
     trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown
 ) -> dict[tuple[int, int, bool], tuple[float, float]]:
     """Device time and critical time by (scope, phase, whether communication), ns."""
-    start, stop, _ = step.entries.indices(len(trace))
-    entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE)[start:stop]) + start
-    scope, phase = (trace.columns[name][entries].astype(np.int64) for name in ("scope", "phase"))
-    is_collective = trace.columns["kind"][entries] == Kind.COLLECTIVE
-    number = ((scope + 1) * len(Phase) + phase) * 2 + is_collective
-    durations, critical = (
-        np.bincount(number, weights=values[entries])
-        for values in (timeline.end_ns - timeline.start_ns, breakdown.critical_ns)
-    )
+    numbers: list[np.ndarray] = []
+    spent: list[np.ndarray] = []
+    critical: list[np.ndarray] = []
+    for part, times in step.spans:
+        start, stop, _ = part.indices(len(trace))
+        entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE)[start:stop]) + start
+        scope, phase = (trace.columns[name][entries].astype(np.int64) for name in ("scope", "phase"))
+        is_collective = trace.columns["kind"][entries] == Kind.COLLECTIVE
+        numbers.append(((scope + 1) * len(Phase) + phase) * 2 + is_collective)
+        spent.append(times * (timeline.end_ns - timeline.start_ns)[entries])
+        critical.append(breakdown.critical_ns[entries] if part == step.entries else np.zeros(len(entries)))
+    number = np.concatenate(numbers)
+    durations, shares = (np.bincount(number, weights=np.concatenate(values)) for values in (spent, critical))
     found = {}
     for one in np.flatnonzero(np.bincount(number)).tolist():
         place, collective = divmod(one, 2)
         which, when = divmod(place, len(Phase))
-        found[which - 1, when, bool(collective)] = (float(durations[one]), float(critical[one]))
+        found[which - 1, when, bool(collective)] = (float(durations[one]), float(shares[one]))
     return found
 
 

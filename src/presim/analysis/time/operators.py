@@ -20,32 +20,32 @@ from presim.trace.signatures import Signature, family
 def by_operator(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by the operator that launched it, longest first; without one, by family."""
     names = [*trace.operators, *(f"({_family_name(signature)})" for signature in trace.signatures)]
-    entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
-    operator, signature = (trace.columns[name][entries].astype(np.int64) for name in ("operator", "signature"))
+    operator, signature = (trace.columns[name].astype(np.int64) for name in ("operator", "signature"))
     named = np.where(operator >= 0, operator, len(trace.operators) + signature)
     return _table(trace, timeline, step, breakdown, names, named)
 
 
 def by_family(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
     """Device time by signature family, longest first; collectives by their kind."""
-    entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
     names = [_family_name(signature) for signature in trace.signatures]
-    return _table(trace, timeline, step, breakdown, names, trace.columns["signature"][entries].astype(np.int64))
+    return _table(trace, timeline, step, breakdown, names, trace.columns["signature"].astype(np.int64))
 
 
 def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Collective]:
     """Communication of the step by process group and kind, most exposed first."""
-    entries = _device_entries(trace, step, Kind.COLLECTIVE)
     duration = timeline.end_ns - timeline.start_ns
     rows: dict[tuple[int, str], _Sums] = {}
-    for entry, index in zip(entries.tolist(), trace.columns["signature"][entries].tolist()):
-        signature = trace.signatures[index]
-        assert isinstance(signature, CollectiveSignature)  # trace.check guarantees this
-        row = rows.setdefault((signature.group, signature.kind), _Sums())
-        row.count += 1
-        row.bytes += signature.even.bytes
-        row.duration_ns += int(duration[entry])
-        row.critical_ns += float(breakdown.critical_ns[entry] + breakdown.waiting_ns[entry])
+    for part, times in step.spans:
+        entries = _device_entries(trace, part, Kind.COLLECTIVE)
+        for entry, index in zip(entries.tolist(), trace.columns["signature"][entries].tolist()):
+            signature = trace.signatures[index]
+            assert isinstance(signature, CollectiveSignature)  # trace.check guarantees this
+            row = rows.setdefault((signature.group, signature.kind), _Sums())
+            row.count += times
+            row.bytes += times * signature.even.bytes
+            row.duration_ns += times * int(duration[entry])
+            if part == step.entries:  # what is spent counts all times already
+                row.critical_ns += float(breakdown.critical_ns[entry] + breakdown.waiting_ns[entry])
     collectives = [_collective(trace, group, kind, row) for (group, kind), row in rows.items()]
     return sorted(collectives, key=lambda item: (-item.exposed_s, -item.seconds, item.group, item.kind))
 
@@ -79,23 +79,25 @@ def _collective(trace: Trace, group: int, kind: str, sums: _Sums) -> Collective:
 def _table(
     trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown, names: Sequence[str], named: np.ndarray
 ) -> list[Operator]:
-    """Sums by name; ``named``: of each device entry of the step the place of its name."""
-    entries = _device_entries(trace, step, Kind.WORK, Kind.COLLECTIVE)
+    """Sums by name; ``named``: of each entry the place of its name."""
     numbers: dict[str, int] = {}
-    number = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)[named]
+    number = np.array([numbers.setdefault(name, len(numbers)) for name in (*names, "")], np.int64)[named]
     sums = [_Sums() for _ in numbers]
-    values = (timeline.end_ns - timeline.start_ns, breakdown.critical_ns)
-    durations, critical = (np.bincount(number, one[entries], len(sums)).tolist() for one in values)
-    for row, nanoseconds, spent in zip(sums, durations, critical):
-        row.duration_ns, row.critical_ns = int(nanoseconds), spent
-    pairs = number * len(trace.signatures) + trace.columns["signature"][entries].astype(np.int64)
-    counts = np.bincount(pairs)
-    for pair in np.flatnonzero(counts).tolist():
-        place, index = divmod(pair, len(trace.signatures))
-        row, count, signature = sums[place], int(counts[pair]), trace.signatures[index]
-        row.count += count
-        row.flops += count * executed_flops(signature)
-        row.bytes += count * int(getattr(signature, "bytes", 0))
+    count = len(trace.signatures)
+    for part, times in step.spans:
+        entries = _device_entries(trace, part, Kind.WORK, Kind.COLLECTIVE)
+        spent = (timeline.end_ns - timeline.start_ns)[entries]
+        for row, nanoseconds in zip(sums, np.bincount(number[entries], spent, len(sums)).tolist()):
+            row.duration_ns += times * int(nanoseconds)
+        counts = np.bincount(number[entries] * count + trace.columns["signature"][entries].astype(np.int64))
+        for pair in np.flatnonzero(counts).tolist():
+            row, signature, met = sums[pair // count], trace.signatures[pair % count], times * int(counts[pair])
+            row.count += met
+            row.flops += met * executed_flops(signature)
+            row.bytes += met * int(getattr(signature, "bytes", 0))
+    entries = _device_entries(trace, step.entries, Kind.WORK, Kind.COLLECTIVE)
+    for row, critical in zip(sums, np.bincount(number[entries], breakdown.critical_ns[entries], len(sums)).tolist()):
+        row.critical_ns = critical
     rows = {name: row for name, row in zip(numbers, sums) if row.count}
     step_ns = max(step.duration_ns, 1)
     operators = [
@@ -113,9 +115,9 @@ def _table(
     return sorted(operators, key=lambda item: (-item.critical_s, -item.seconds, item.name))
 
 
-def _device_entries(trace: Trace, step: Step, *kinds: Kind) -> np.ndarray:
-    """Indices of the device work issued in the step."""
-    start, stop, _ = step.entries.indices(len(trace))
+def _device_entries(trace: Trace, part: slice, *kinds: Kind) -> np.ndarray:
+    """Indices of the device work among some entries."""
+    start, stop, _ = part.indices(len(trace))
     return np.flatnonzero(trace.mask(*kinds)[start:stop]) + start
 
 

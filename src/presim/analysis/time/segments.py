@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +18,25 @@ class Segments:
     """``bounds[i]`` to ``bounds[i + 1]`` is segment i; ns, strictly ascending."""
 
     bounds: Ints
+    again: tuple[int, int, int] | None = None  # between these two bounds time passes so many times more
 
     @staticmethod
-    def cut(start: int, end: int, *points: Ints) -> Segments:
-        """The window ``[start, end]`` cut at those of ``points`` that lie within."""
+    def cut(start: int, end: int, *points: Ints, again: tuple[int, int, int] | None = None) -> Segments:
+        """The window ``[start, end]`` cut at those of ``points`` that lie within; ``again``: as of a segment."""
+        if again:
+            points = (*points, np.array(again[:2], np.int64))
         inside = [np.clip(values, start, end) for values in points]
         points_ = np.sort(np.concatenate([np.array([start, end], np.int64), *inside]))
-        return Segments(points_[np.append(True, points_[1:] != points_[:-1])])
+        return Segments(points_[np.append(True, points_[1:] != points_[:-1])], again)
 
-    @property
+    @functools.cached_property
     def lengths(self) -> Ints:
-        """Length of each segment, ns."""
-        return np.diff(self.bounds)
+        """Time that passes in each segment, ns."""
+        lengths = np.diff(self.bounds)
+        if self.again:
+            first, last = np.searchsorted(self.bounds, self.again[:2])
+            lengths[first:last] *= 1 + self.again[2]
+        return lengths
 
     def count(self, starts: Ints, ends: Ints) -> Ints:
         """Number of intervals that cover each segment; interval ends must be cut points."""

@@ -17,11 +17,18 @@ class Step:
     entries: slice
     start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel
     end_ns: int  # the end of its own last device work; never before start_ns
+    again: slice | None = None  # entries of it that come so many times more (`presim.analysis.time.repetition`)
+    times: int = 0
 
     @property
     def duration_ns(self) -> int:
         """The step's time."""
         return self.end_ns - self.start_ns
+
+    @property
+    def spans(self) -> tuple[tuple[slice, int], ...]:
+        """Its entries, and how often each stretch of them counts."""
+        return ((self.entries, 1), (self.again, self.times)) if self.again else ((self.entries, 1),)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from presim.graph.schema import OperatorGraph
     from presim.hardware.cluster import Cluster
     from presim.result import Result
+    from presim.search.trials.reply_cache import ReplyCache
     from presim.trace.schema import Trace
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_SIMULATED = ("host_factor", "host_time", "contention")  # options that a simulation depends on
+_PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
 _WORDS = 400  # characters kept of a failure
 
 
@@ -90,8 +94,36 @@ class Evaluator:
 
     def _composed(self, point: Point) -> Reply:
         chosen, cluster = plan(point), self.cluster(point)
+        if self._replies is None or any(":" in one for one in chosen.passes):  # a user's own code may change
+            return self._evaluated(chosen, cluster)
+        name = self._name(chosen, cluster)
+        reply = self._replies.find(name)
+        if reply is None:
+            reply = self._evaluated(chosen, cluster)
+            self._replies.add(name, reply)
+        return reply
+
+    def _name(self, chosen: Plan, cluster: Cluster) -> str:
+        """What the reply to a plan rests on."""
+        from presim.search.trials.reply_cache import name_of, state_of
+
+        options = {key: self._job.options.get(key) for key in _SIMULATED}
+        prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+        return name_of(self._job.graph, chosen, cluster, sorted(options.items()), sorted(self._job.prune), prices)
+
+    @functools.cached_property
+    def _replies(self) -> ReplyCache | None:
+        """Replies of earlier searches; none where plug-ins have a say in prices or plans."""
+        from presim import plugins
+        from presim.search.trials.reply_cache import ReplyCache
+
+        return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.usual()
+
+    def _evaluated(self, chosen: Plan, cluster: Cluster) -> Reply:
+        from presim.plans import shorter
+
         micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        if "few_micro_batches" in self._job.prune and micros > 2 * few:
+        if "few_micro_batches" in self._job.prune and micros > 2 * few and not shorter(chosen, cluster):
             batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
             found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
             if found.fits is False:
@@ -100,12 +132,10 @@ class Evaluator:
         return Reply(fate="priced", figures=self._simulated(chosen, cluster))
 
     def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
-        from presim.compose.compose import compose
         from presim.engine.options import Options
-        from presim.pipeline import evaluate
+        from presim.plans import evaluate_plan
 
         options = self._job.options
-        job = compose(self.graph(), chosen, cluster)
         engine = Options.of(
             host_factor=options.get("host_factor"),
             host_time=options.get("host_time", True),
@@ -115,16 +145,7 @@ class Evaluator:
         def chain(trace: Trace) -> Chain:
             return self.chain(cluster)
 
-        found = evaluate(
-            job.traces,
-            cluster,
-            engine,
-            stands_for=job.stands_for,
-            notes=job.notes,
-            prices=self._folders(),
-            chain=chain,
-            brief=True,
-        )
+        found = evaluate_plan(self.graph(), chosen, cluster, engine, prices=self._folders(), chain=chain, brief=True)
         return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:

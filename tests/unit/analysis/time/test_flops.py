@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.analysis.time.flops import count_flops, executed_flops, model_flops, utilisation
+from presim.analysis.time.steps import Step
 from presim.result import Flops
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Phase
@@ -22,7 +23,7 @@ def counted(*works: tuple[Signature, Phase]) -> Flops:
     build = TraceBuilder()
     for signature, phase in works:
         build.work(signature, phase=phase)
-    return count_flops(build.trace(), slice(None))
+    return count_flops(build.trace(), Step(slice(None), 0, 0))
 
 
 def test_recomputation_counts_for_hfu_only() -> None:

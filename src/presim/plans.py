@@ -1,0 +1,59 @@
+"""From a graph and a plan to a result, by way of a few of its micro-batches where the others only repeat."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from presim.compose.all_memory import Lacks
+from presim.compose.compose import Composed, compose
+from presim.compose.plan import Plan
+from presim.engine.options import Options
+from presim.graph.schema import OperatorGraph
+from presim.hardware.cluster import Cluster
+from presim.pipeline import Evaluation, NotRepeatedError, Repeats, evaluate
+
+_SWITCH = "PRESIM_REPEAT"
+_WORTH = 0.7  # of the micro-batches: with more than that there is little to gain
+
+
+def evaluate_plan(
+    graph: OperatorGraph,
+    plan: Plan,
+    cluster: Cluster,
+    options: Options | None = None,
+    *,
+    repeat: bool = True,
+    **more: Any,
+) -> Evaluation:
+    """Compose, price and simulate; ``more`` as `evaluate` takes it.
+
+    A step of many micro-batches is simulated with few of them, and the time that provably repeats is counted as often
+    as the plan asks: the result is the same, but for memory over time, which is left out. ``repeat=False``, or
+    ``PRESIM_REPEAT=0`` in the environment, simulates all of them.
+
+    Raises:
+        InputError: the plan cannot be.
+    """
+    for lacks in shorter(plan, cluster) if repeat and os.environ.get(_SWITCH) != "0" else ():
+        job = compose(graph, plan, cluster, lacks=lacks)
+        ranks = [trace.manifest.rank for trace in job.traces]
+        found = Repeats(dict(zip(ranks, job.begins)), dict(zip(ranks, job.memory)), lacks.period, lacks.times)
+        try:
+            return _evaluated(job, cluster, options, repeats=found, **more)
+        except NotRepeatedError:
+            continue
+    return _evaluated(compose(graph, plan, cluster), cluster, options, **more)
+
+
+def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more: Any) -> Evaluation:
+    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **more)
+
+
+def shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:
+    """What to try to leave out, most first; nothing of schedules whose last messages are as many as micro-batches."""
+    if plan.pipeline * plan.virtual > 1 and plan.order != "1f1b":
+        return []
+    micros = plan.micro_batches(cluster.world_size)
+    least = plan.pipeline + 4  # a warm-up, and then few until nothing changes
+    return [Lacks(1, micros - few) for few in (least, least + 4) if few < _WORTH * micros]

@@ -1,0 +1,84 @@
+"""Plans whose micro-batches repeat have the result of simulating them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presim import hardware
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.plans import evaluate_plan, shorter
+from presim.result import Result
+from support.models import llama
+
+CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=16)
+PLANS = st.fixed_dictionaries(
+    {
+        "sequence": st.sampled_from([256, 2048]),
+        "tensor": st.sampled_from([1, 2]),
+        "pipeline": st.sampled_from([1, 2, 4]),
+        "data_style": st.sampled_from(["fsdp2", "zero1", "ddp"]),
+        "recompute": st.sampled_from(["none", "full"]),
+        "overlap": st.booleans(),
+        "clip": st.booleans(),
+    }
+)
+
+
+def plan(micros: int, **said: Any) -> Plan:
+    chosen = Plan(**said)
+    return msgspec.structs.replace(chosen, global_batch=micros * chosen.micro_batch * chosen.data(CLUSTER.world_size))
+
+
+def figures(result: Result) -> Any:
+    """All but memory over time, which is left out where micro-batches are."""
+    found = msgspec.to_builtins(result)
+    del found["memory"]["timeline"]
+    return found
+
+
+def agree(one: Any, other: Any) -> bool:
+    """Equal, numbers that are no integers up to the order in which they were added."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(agree(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    return one == pytest.approx(other, rel=1e-9, abs=1e-12) if isinstance(one, float) else bool(one == other)
+
+
+@pytest.mark.torch_cuda
+@settings(max_examples=8, deadline=None)
+@given(PLANS, st.integers(10, 28))
+def test_the_result_is_that_of_all_micro_batches(said: dict[str, Any], rounds: int) -> None:
+    chosen = plan(rounds, **said)
+    try:
+        every = evaluate_plan(llama(), chosen, CLUSTER, repeat=False).result
+    except InputError:  # no such plan
+        return
+    few = evaluate_plan(llama(), chosen, CLUSTER).result
+    assert few.step_time_s == every.step_time_s
+    assert agree(figures(few), figures(every))
+
+
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("said", [{}, {"pipeline": 2, "data_style": "zero1"}, {"data_style": "ddp"}], ids=str)
+def test_few_of_many_micro_batches_are_simulated(said: dict[str, Any]) -> None:
+    chosen = plan(48, sequence=2048, micro_batch=16, **said)
+    few, every = (evaluate_plan(llama(), chosen, CLUSTER, repeat=repeat) for repeat in (True, False))
+    assert len(few.priced.trace) < len(every.priced.trace) / 2
+    assert few.result.step_time_s == every.result.step_time_s
+
+
+@pytest.mark.parametrize(("micros", "left_out"), [(4, []), (64, [59, 55]), (9, [4])])
+def test_as_much_is_left_out_as_may_repeat(micros: int, left_out: list[int]) -> None:
+    assert [lacks.micros for lacks in shorter(plan(micros, sequence=256), CLUSTER)] == left_out
+
+
+@pytest.mark.parametrize("said", [{"schedule": "gpipe"}, {"schedule": "zero-bubble"}, {"virtual": 2}], ids=str)
+def test_other_schedules_than_one_forward_one_backward_are_simulated_whole(said: dict[str, Any]) -> None:
+    assert shorter(plan(64, sequence=256, pipeline=2, **said), CLUSTER) == []
