@@ -94,6 +94,7 @@ CLIENTS = {
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
+    "presim.graph.compiled",
     "presim.graph.export",
     "presim.serving.engines.vllm_engine",
     "presim.capture.runner",

@@ -55,7 +55,10 @@ class Blocks:
         tables: Tables,
         hosts: HostTimes,
         groups: dict[str, int],
+        *,
+        whole_again: bool = False,
     ) -> None:
+        """``whole_again``: a recomputation runs all of a block, not only what backward needs (Megatron's is so)."""
         self._graph, self._tables, self._hosts, self._groups = graph, tables, hosts, groups
         self._size = (batch, sequence)
         sizes = self._sizes = Sizes(graph, batch, sequence)
@@ -64,7 +67,10 @@ class Blocks:
             [rounded(read(value.bytes)(batch, sequence)) for value in segment.values] for segment in graph.segments
         ]
         self._used = [_first_and_last_use(segment) for segment in graph.segments]
-        self._needed = {index: _needed_again(graph, index) for index in range(len(graph.segments))}
+        self._needed = {
+            index: len(segment.nodes) if whole_again else _needed_again(graph, index)
+            for index, segment in enumerate(graph.segments)
+        }
         self._templates: dict[object, Template] = {}
         self._backward = [segment.backward for segment in graph.segments]
         self._kept = [_gradients_of(segment) for segment in graph.segments]

@@ -94,6 +94,9 @@ def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figure
 def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:
     if isinstance(one, Collective):
         size = trace.manifest.groups[one.group].size if one.group >= 0 else 0
+        if size == 1:  # frameworks may ask for it, nothing is sent
+            return None
+        size = 2 if one.kind in ("send", "recv") else size  # whatever communicator carries it
         return "collective", (one.kind, one.bytes, one.dtype, size)
     if isinstance(one, Attention):
         return "attention", one

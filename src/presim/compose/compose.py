@@ -17,12 +17,13 @@ from presim.compose.orders import orders
 from presim.compose.plan import Layout, Plan, check, layout
 from presim.compose.rows import PRIORITIES, Rows, Tables
 from presim.compose.runtime import optimizer, recompute
-from presim.compose.runtime.buckets import Ddp, Zero1
 from presim.compose.runtime.data_parallel import DataParallel
+from presim.compose.runtime.ddp import Ddp
 from presim.compose.runtime.fsdp2 import Fsdp2
 from presim.compose.runtime.fsdp2_experts import ExpertFsdp2
 from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
 from presim.compose.runtime.pipeline import Pipeline
+from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Do, Run
 from presim.compose.units import Unit, apart, units
 from presim.errors import InputError
@@ -30,6 +31,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.passes import (
     attention,
+    compiled,
     context_parallel,
     expert_parallel,
     quantisation,
@@ -103,7 +105,7 @@ class _Job:
         split = tensor_parallel.apply(graph, plan.tensor, sequence=plan.sequence_parallel, vocabulary=plan.splits_words)
         split = context_parallel.apply(split, plan.context, plan.context_style)
         split = expert_parallel.apply(split, plan.expert)
-        graph = attention.apply(split, _backend(plan, cluster))
+        graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
         graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
         graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
@@ -116,7 +118,15 @@ class _Job:
         self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros)
         named = {group.name: index for index, group in enumerate(_groups(layout(plan, cluster.world_size)))}
         self.named = named
-        self.blocks = Blocks(self.graph, plan.micro_batch, plan.local_sequence, self.tables, self.hosts, named)
+        self.blocks = Blocks(
+            self.graph,
+            plan.micro_batch,
+            plan.local_sequence,
+            self.tables,
+            self.hosts,
+            named,
+            whole_again=plan.data_style == "zero1",
+        )
 
     def trace(self, stage: int, place: Layout) -> Trace:
         """The trace of the rank that has this stage."""
@@ -151,6 +161,7 @@ class _Job:
             groups=clipped,
             expert_groups=[self.named[name] for name in ("copies", "experts") if len(getattr(place, name)) > 1],
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+            total=self.named["world"] if plan.data_style == "zero1" else -1,
             update=data.update(),
             tables=tables,
             hosts=hosts,
@@ -161,7 +172,8 @@ class _Job:
         made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)), names)
         computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.micros))
-        steps = [computed, made, updated, computed, updated]
+        second = self.blocks.place(tuple(data.before_second()), names)
+        steps = [computed, made, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
         shared = {False: self._sharers(place), True: max(1, len(place.copies))}
         local = sum(unit.elements // shared[unit.experts] for unit in held_units)
@@ -181,6 +193,8 @@ class _Job:
                 self.hosts,
                 micros=self.micros,
                 overlap=plan.overlap,
+                stage=place.pipeline.index(place.rank),
+                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
             )
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
@@ -235,8 +249,8 @@ def _with_peaks(trace: Trace) -> Trace:
 
 def _style(plan: Plan) -> str:
     """Whose launch times: DTensor's where FSDP2 is joined with tensor parallelism, unless the plan says otherwise."""
-    is_torch = plan.data_style in ("fsdp2", "hsdp", "ddp")
-    return plan.style or ("dtensor" if plan.tensor > 1 and is_torch else "eager")
+    own = {"ddp": "ddp", "zero1": "megatron"}
+    return plan.style or own.get(plan.data_style, "dtensor" if plan.tensor > 1 else "eager")
 
 
 def _backend(plan: Plan, cluster: Cluster) -> str:
@@ -247,7 +261,14 @@ def _backend(plan: Plan, cluster: Cluster) -> str:
 
 
 def _groups(place: Layout) -> list[Group]:
-    named = [("data", place.data), ("tensor", place.tensor), ("context", place.context), ("pipeline", place.pipeline)]
+    everyone = tuple(range(place.world_size))
+    named = [
+        ("world", everyone),
+        ("data", place.data),
+        ("tensor", place.tensor),
+        ("context", place.context),
+        ("pipeline", place.pipeline),
+    ]
     if place.shard:
         named += [("shard", place.shard), ("replicas", place.replicas)]
     if place.experts:

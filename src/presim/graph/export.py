@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from presim.graph import compiled
 from presim.graph.recording import Call, Named, Recording, Repeats, Storage, Tensor
 
 _COMPUTED_BYTES = 1 << 26  # integer tensors up to this size are computed for real
@@ -76,6 +77,8 @@ class AsOnDevice(TorchFunctionMode):
             return _attention(*args, **kwargs)
         if function is torch.nn.functional.dropout:
             return _dropout(*args, **kwargs)
+        if function is torch.nn.functional.rms_norm:
+            return compiled.rms_norm(*args, **kwargs)
         return function(*args, **kwargs)
 
 
@@ -194,7 +197,10 @@ class Recorder(TorchDispatchMode):
         view = not written and bool(given) and all(tensor.storage in known for tensor in given)
         adds = self.backward_runs and not backward
         attributes = _attributes(function, args, kwargs, inputs, outputs)
-        call = Call(schema.name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes)
+        if compiled.region():
+            attributes[compiled.ATTRIBUTE] = compiled.region()
+        name = schema.name.replace(f"{compiled.NAMESPACE}::", "aten::")
+        call = Call(name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes)
         self.calls.append(call)
 
     def _tensor(self, tensor: torch.Tensor) -> Tensor:
@@ -327,6 +333,9 @@ def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
     return cut
 
 
+_NUMBERS = ("layer_number", "layer_id")  # of a block among others
+
+
 def _structure(module: torch.nn.Module) -> str:
     """What a block is made of, without where it stands."""
     lines = []
@@ -334,7 +343,10 @@ def _structure(module: torch.nn.Module) -> str:
         plain = {
             key: value
             for key, value in vars(part).items()
-            if not key.startswith("_") and isinstance(value, (int, float, str, bool, tuple)) and "idx" not in key
+            if not key.startswith("_")
+            and isinstance(value, (int, float, str, bool, tuple))
+            and key not in _NUMBERS
+            and "idx" not in key
         }
         lines.append(f"{name} {type(part).__name__} {part.extra_repr()} {sorted(plain.items())}")
     lines += [f"{name} {tuple(p.shape)} {p.dtype}" for name, p in module.named_parameters()]
@@ -449,6 +461,7 @@ def main(request_path: str, out: str) -> None:
     """Read a request, write recordings."""
     from presim.graph.sizes import choose_witnesses
 
+    compiled.install()
     request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
     make = _from_config if Path(request.model).exists() else _from_factory
     model = make(request.model, getattr(torch, request.dtype))

@@ -100,6 +100,7 @@ class OperatorGraph(msgspec.Struct, frozen=True):
     traced: dict[str, int] = {}  # batch and sequence of the trace
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+    buffer_bytes: int = 0  # of all buffers outside of repeated blocks, used or not: DDP broadcasts them
     magic: str = MAGIC
     version: int = VERSION
 

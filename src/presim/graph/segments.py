@@ -83,6 +83,8 @@ def _runs(recording: Recording) -> list[_Run]:
     lists = list(dict.fromkeys(repeat.name for repeat in recording.repeats))
     runs: list[_Run] = []
     for call in recording.calls:
+        if call.operator == "aten::detach" and call.backward and not call.scope:
+            continue  # a gradient is handed to its parameter
         block = _block_of(call.scope, lists)
         if runs and runs[-1].block == block and runs[-1].backward == call.backward:
             runs[-1].calls.append(call)
@@ -201,6 +203,7 @@ class _Builder:
     def graph(self) -> OperatorGraph:
         segments = tuple(self._segment(index) for index in range(len(self._groups)))
         recording = self._recording
+        lists = [repeat.name for repeat in recording.repeats]
         return OperatorGraph(
             recording.model,
             recording.root,
@@ -211,6 +214,7 @@ class _Builder:
             {"batch": recording.batch, "sequence": recording.sequence},
             recording.versions,
             recording.notes,
+            sum(one.bytes for one in recording.storages if one.kind == "buffer" and not _block_of(one.name, lists)),
         )
 
     def _segment(self, index: int) -> Segment:

@@ -97,7 +97,7 @@ def moving(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
 
 
 def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
-    a, b = inputs[-2:] if len(inputs) > 2 else inputs
+    a, b = inputs[1:3] if len(inputs) > 2 else inputs  # a fourth is where the result goes
     out = outputs[0]
     batch = a.shape[0] if len(a.shape) == 3 else 1
     layout = str(node.attributes.get("layout", "NN"))
@@ -179,6 +179,12 @@ def _power(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     return [bound(node.operator, inputs, outputs)]
 
 
+def _norm_backward(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """One kernel for the input's gradient, one for the weight's, which sums over rows."""
+    first = bound(node.operator, inputs, outputs)
+    return [first, bound(node.operator, inputs, outputs[1:])] if len(outputs) > 1 else [first]
+
+
 def _rows(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     return [bound("aten::gather", inputs, outputs)]
 
@@ -222,6 +228,7 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::select_backward": _put_into_zeros,
     "aten::constant_pad_nd": _put_into_zeros,
     "aten::nll_loss_backward": _picked,
+    "aten::_fused_rms_norm_backward": _norm_backward,
     "aten::cat": _joined,
     "aten::stack": _joined,
     "aten::pow": _power,

@@ -13,6 +13,7 @@ import msgspec
 
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment
 from presim.graph.sizes import read
+from presim.trace.dtypes import dtype_bytes
 
 PREFIX = "fused::"
 _ROTARY = ("aten::mul", "aten::neg", "aten::cat", "aten::add", "aten::add_", "aten::clone", "aten::slice_backward")
@@ -78,36 +79,43 @@ def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, sa
             if (run and node.view) or (belongs(node) and fits):
                 run.append(node)
             else:
-                nodes += _closed(run, segment, name, nodes, used[index], elements)
+                nodes += _closed(run, segment, name, (batch, sequence), used[index], elements)
                 run = [node] if belongs(node) else []
                 nodes += [] if run else [node]
-        nodes += _closed(run, segment, name, nodes, used[index], elements)
+        nodes += _closed(run, segment, name, (batch, sequence), used[index], elements)
         segments.append(msgspec.structs.replace(segment, nodes=tuple(_alive(nodes, segment, used[index]))))
     return msgspec.structs.replace(graph, segments=tuple(segments))
 
 
 def _closed(
-    run: list[Node], segment: Segment, name: str, before: list[Node], used: set[int], elements: list[int]
+    run: list[Node],
+    segment: Segment,
+    name: str,
+    traced: tuple[int, int],
+    used: set[int],
+    elements: list[int],
 ) -> list[Node]:
     """A run as one node and the views behind it; as it is, where there is nothing to fuse."""
     work = [node for node in run if not node.view]
     if len(work) < 2:
         return run
     after = _later(segment, work[-1])
+    wholes = [read(value.bytes)(*traced) for value in segment.values]
     made: dict[int, Operand] = {}
-    taken: dict[int, Operand] = {}
+    taken: dict[int, list[Operand]] = {}
     for node in work:
         written = {node.inputs[place].value for place in node.written}
         for operand in node.inputs:
             if operand.value not in made:
-                _largest(taken, operand, elements)
+                _read(taken, operand, elements, wholes[operand.value])
             if operand.value in written:
                 _largest(made, operand, elements)
         for operand in node.outputs:
             _largest(made, operand, elements)
     outputs = tuple(operand for value, operand in made.items() if value in used or value in after)
     views = [node for node in run if node.view]
-    fused = Node(f"{PREFIX}{name}", work[0].scope, tuple(taken.values()), outputs)
+    inputs = tuple(operand for parts in taken.values() for operand in parts)
+    fused = Node(f"{PREFIX}{name}", work[0].scope, inputs, outputs)
     return [fused, *views]
 
 
@@ -140,6 +148,16 @@ def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
             if value.origin is Origin.CARRY:
                 used[index].add(value.again)
     return used
+
+
+def _read(taken: dict[int, list[Operand]], operand: Operand, elements: list[int], whole: int) -> None:
+    """Parts of a tensor are read each, unless together they are more than all of it: then the largest is."""
+    parts = taken.setdefault(operand.value, [])
+    sizes = [elements[one.shape] * dtype_bytes(one.dtype) for one in (*parts, operand)]
+    if sum(sizes) <= whole:
+        parts.append(operand)
+    elif not parts or sizes[-1] > max(sizes[:-1]):
+        parts[:] = [operand]
 
 
 def _largest(found: dict[int, Operand], operand: Operand, elements: list[int]) -> None:

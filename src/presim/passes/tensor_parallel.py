@@ -27,6 +27,8 @@ _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 _ATTENTION = ("aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_cudnn_attention_backward")
 _REDUCTIONS = ("aten::sum", "aten::mean", "aten::amax", "aten::linalg_vector_norm")
 _ADDITIONS = ("aten::add", "aten::add_")
+_REDUCED = "c10d::allreduce_"  # of the model's own
+_LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # of a loss over split words
 _HEADS = 1  # dimension of attention's operands
 
 
@@ -63,6 +65,11 @@ class _Part:
     gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # such a value -> all of it
     partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # sums that are still to be reduced
     reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # such a sum -> its part of the sequence
+
+    @property
+    def sums_itself(self) -> bool:
+        """Whether the model was written for split words: it reduces its loss itself (Megatron)."""
+        return any(node.operator == _REDUCED for node in self.segment.nodes) or self.segment.backward
 
     def segment_bytes(self, value: int) -> Size:
         """Bytes of a value as the graph has it, before it is split."""
@@ -103,6 +110,9 @@ class _Split:
                     part.local.add(index)
         waiting: set[int] = set()
         for node in part.segment.nodes:
+            if node.operator == _REDUCED:
+                self._all_reduce(part, self._local(part, node.inputs[0], node, False), node.scope)
+                continue
             node = self._with_sums(part, node, waiting)
             node = self._with_all(part, node, waiting)
             partial = not node.view and self._split(part, node)
@@ -174,7 +184,7 @@ class _Split:
 
     def _split(self, part: _Part, node: Node) -> bool:
         """Decide what of a node's outputs is split; whether they are partial sums."""
-        dims = [self._dim(part, operand) for operand in node.inputs]
+        dims = [self._dim(part, operand, node.operator not in _PRODUCTS) for operand in node.inputs]
         if self._vocabulary and node.operator == "aten::embedding_dense_backward":
             self._mark(part, node.outputs[0], 0)
             return False
@@ -184,7 +194,10 @@ class _Split:
             return self._product(part, node, dims)
         if node.operator == "aten::embedding":
             return True
-        if node.operator == "aten::nll_loss_forward":
+        if node.operator == "aten::nll_loss_forward" or (part.sums_itself and node.operator in _LOOKED_UP):
+            return False
+        if node.operator == "aten::cat":
+            self._joined(part, node, dims)
             return False
         if node.operator in _ATTENTION:
             for operand in node.outputs:
@@ -196,20 +209,28 @@ class _Split:
         self._elementwise(part, node, dims)
         return False
 
-    def _dim(self, part: _Part, operand: Operand) -> int | None:
-        """The split dimension of a tensor."""
+    def _joined(self, part: _Part, node: Node, dims: Sequence[int | None]) -> None:
+        """Tensors joined along the split dimension are split along it."""
+        if any(dim is None for dim in dims) or len(set(dims)) > 1:
+            raise self._impossible(part, node, "it joins tensors that are split with others, or along other dimensions")
+        self._mark(part, node.outputs[0], dims[0] or 0)
+
+    def _dim(self, part: _Part, operand: Operand, is_part: bool = False) -> int | None:
+        """The split dimension of a tensor; ``is_part``: it may be a part of each row of what is split."""
         end = part.ends.get(operand.value, 0)
         if not end:
             return None
         shape, stride = self._numbers[operand.shape], self._numbers[operand.stride]
         found = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
+        if not found and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
+            return len(shape) - 1  # a part of each row, as of gate and input that lie side by side
         return found[0] if found else None
 
     def _mark(self, part: _Part, operand: Operand, dim: int) -> None:
         part.ends[operand.value] = self._numbers[operand.shape][dim] * self._numbers[operand.stride][dim]
 
     def _product(self, part: _Part, node: Node, dims: Sequence[int | None]) -> bool:
-        (a, b), out = dims[-2:], node.outputs[0]
+        (a, b), out = dims[-2:] if len(dims) < 3 else dims[1:3], node.outputs[0]
         rank = len(self._numbers[out.shape])
         inner_a, inner_b = a == rank - 1, b == rank - 2
         if inner_a != inner_b:
@@ -343,8 +364,12 @@ class _Split:
             part.values.append(Value(Origin.OWN, size))
             shape = self._index([lengthen(rows, self._times)])
             operand = Operand(len(part.values) - 1, shape, "float32", self._index([1]))
-            part.nodes.append(Node(ALL_REDUCE, node.scope, (operand,), (), attributes={"group": "tensor"}))
-            part.nodes.append(Node(WAIT, node.scope, (operand,), (), view=True))
+            self._all_reduce(part, operand, node.scope)
+
+    def _all_reduce(self, part: _Part, operand: Operand, scope: str) -> None:
+        """In place, and waited for at once."""
+        part.nodes.append(Node(ALL_REDUCE, scope, (operand,), (), attributes={"group": "tensor"}))
+        part.nodes.append(Node(WAIT, scope, (operand,), (), view=True))
 
     def _rewrite(self, part: _Part, node: Node, local: bool = False) -> Node:
         def new(operand: Operand) -> Operand:
@@ -354,7 +379,7 @@ class _Split:
 
     def _local(self, part: _Part, operand: Operand, node: Node, is_part: bool) -> Operand:
         """A tensor as one rank has it; ``is_part``: of the sequence."""
-        dim, end = self._dim(part, operand), part.ends.get(operand.value, 0)
+        dim, end = self._dim(part, operand, node.operator not in _PRODUCTS), part.ends.get(operand.value, 0)
         if dim is None and (is_part or self._times == 1):
             return operand
         shape, stride = list(self._graph.shapes[operand.shape]), list(self._graph.shapes[operand.stride])

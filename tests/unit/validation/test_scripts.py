@@ -133,6 +133,7 @@ BAD = [
         for name in ("differing_ranks", "engine", "graphs", "learned_prices", "scale", "world_size")
     ),
     ("validation/composed", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
+    ("validation/composed_hosts", ("{tmp}/empty",), "{tmp}/empty has no captured job; make them with"),
     ("validation/composed_plans", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/largest_left_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such directory"),
     ("docs/validation", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),

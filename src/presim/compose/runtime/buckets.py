@@ -1,33 +1,24 @@
-"""Data parallelism with whole parameters on every rank: PyTorch's DDP, and Megatron's distributed optimizer (ZeRO-1).
+"""Gradient buckets, which DDP and Megatron's distributed optimizer share: what is reduced together, and when.
 
-Gradients are reduced in buckets in the order in which backward completes them, on a stream of their own, in the
-backward pass of the last micro-batch. **DDP** scales each gradient into its bucket (25 MiB, the first 1 MiB),
-all-reduces it, and copies it back; parameters, gradients and optimizer states are of the model's type. **ZeRO-1** adds
-gradients up in fp32 in one buffer, reduce-scatters its buckets (40 million numbers, or a million for each rank where
-that is more), updates a shard in fp32, and gathers parameters for the next forward pass.
+Buckets are reduced on a stream of their own, in the backward pass of the last micro-batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from presim.compose.blocks import rounded
 from presim.compose.hosts import HostTimes
 from presim.compose.rows import Rows, Tables, Template
-from presim.compose.runtime.optimizer import Held, parameters
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.units import Name, Unit, gradient_keys, unit_of
-from presim.graph.parameters import elements, size
+from presim.graph.parameters import elements
 from presim.graph.schema import OperatorGraph, Parameter
-from presim.trace.dtypes import dtype_bytes
-from presim.trace.schema import Category, Phase
-from presim.trace.signatures import Collective, Elementwise, Optimizer
+from presim.trace.schema import Phase
+from presim.trace.signatures import Collective
 
-_STREAM = 8  # of data parallelism, see rows.STREAMS
+STREAM = 8  # of data parallelism, see rows.STREAMS
 _FP32 = 4
-_FIRST, _BUCKET = 1 << 20, 25 << 20  # bytes (torch/nn/parallel/distributed.py)
-_LEAST, _FOR_EACH_RANK = 40_000_000, 1_000_000  # numbers (megatron/core/distributed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,34 +54,49 @@ class Buckets:
         *,
         micros: int,
         overlap: bool,
+        stage: int = 0,
+        sequence_group: int = -1,
     ) -> None:
-        """``runs``: all backward passes of a micro-batch, in order."""
+        """``runs``: all backward passes of a micro-batch, in order; ``sequence_group``: of sequence parallelism."""
+        self._stage, self._sequence_group = stage, sequence_group
+        self._chunk_of = {unit_of(graph, run): run.chunk for run in runs}
         self._graph, self._ranks, self._group = graph, ranks, group
         self._tables, self._hosts, self._overlap = tables, hosts, overlap
         self._last = micros - 1
         self._chunks = {run.chunk for run in runs}
         self._units = {unit.name: unit for unit in units}
         known = {(unit.name, one.name): one for unit in units for one in unit.parameters}
-        order = [(place, known[place]) for place in gradient_keys(graph, runs) if place in known]
-        self.buckets = self._made([(place[0], parameter) for place, parameter in order])
+        complete = {place: known[place] for place in gradient_keys(graph, runs) if place in known}
+        self.buckets = self._made([(place[0], complete[place]) for place in self._ordered(complete)])
         self._of = {(name, one.name): bucket for bucket in self.buckets for name, one in bucket.members}
         self._left: dict[int, int] = {}  # bucket -> gradients that are still to come
         self._kept: dict[tuple[Name, str], Key] = {}  # the first micro-batch's gradients
         self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run of the first micro-batch
         self._adds: dict[object, Template] = {}
 
-    def _capacity(self, number: int, dtype: str) -> int:
+    def _ordered(self, complete: Collection[tuple[Name, str]]) -> Iterable[tuple[Name, str]]:
+        """Gradients in the order of their buckets; given in that in which backward completes them."""
+        return complete
+
+    def _capacity(self, name: Name, number: int, dtype: str) -> int:
         """Numbers after which a bucket is full."""
         raise NotImplementedError
+
+    def _parts(self, before: Name, name: Name) -> bool:
+        """Whether a bucket ends between two units."""
+        return False
 
     def _made(self, order: Sequence[tuple[Name, Parameter]]) -> list[Bucket]:
         found: list[Bucket] = []
         members: list[tuple[Name, Parameter]] = []
         held = 0
         for name, parameter in order:
+            if members and self._parts(members[-1][0], name):
+                found.append(Bucket(len(found), tuple(members)))
+                members, held = [], 0
             members.append((name, parameter))
             held += elements(parameter)
-            if held >= self._capacity(len(found), parameter.dtype):
+            if held >= self._capacity(name, len(found), parameter.dtype):
                 found.append(Bucket(len(found), tuple(members)))
                 members, held = [], 0
         return [*found, Bucket(len(found), tuple(members))] if members else found
@@ -153,6 +159,10 @@ class Buckets:
         actions: list[Action] = [] if self._overlap else [self._reduce(bucket) for bucket in self.buckets]
         return [*actions, *(self._finish(bucket) for bucket in self.buckets)]
 
+    def before_second(self) -> list[Do]:
+        """Nothing is done."""
+        return []
+
     def update(self) -> list[Do]:
         """Nothing is added to the optimizer's step."""
         return []
@@ -176,158 +186,11 @@ class Buckets:
     def _collective(self, rows: Rows, kind: str, size: int, dtype: str) -> None:
         """On the stream of data parallelism, once what was computed is there."""
         rows.record("ready", 0)
-        rows.wait("ready", _STREAM)
-        rows.work(f"nccl::{kind}", Collective(kind, size, dtype, self._group), stream=_STREAM)
+        rows.wait("ready", STREAM)
+        rows.work(f"nccl::{kind}", Collective(kind, size, dtype, self._group), stream=STREAM)
         for event in ("reduced", "recorded"):
-            rows.record(event, _STREAM)
+            rows.record(event, STREAM)
 
     def _do(self, rows: Rows, named: dict[str, Key], scope: str = "") -> Do:
         template = rows.template()
         return Do(template, tuple(named[slot] for slot in template.slots), scope)
-
-
-class Ddp(Buckets):
-    """`torch.nn.parallel.DistributedDataParallel`."""
-
-    def _capacity(self, number: int, dtype: str) -> int:
-        return (_BUCKET if number else _FIRST) // dtype_bytes(dtype)
-
-    def held(self) -> list[Held]:
-        """Whole gradients of the model's type."""
-        return [
-            Held((name, one.name), self._kept[name, one.name], rounded(size(one)), True, (elements(one),), one.dtype)
-            for bucket in self.buckets
-            for name, one in bucket.members
-        ]
-
-    def setup(self) -> list[Do]:
-        """Parameters of the model's type, and buckets."""
-        sizes = [size(one) for unit in self._units.values() for one in unit.parameters]
-        rows = Rows(self._tables, self._hosts, Phase.OTHER)
-        for bucket in self.buckets:
-            held = bucket.elements * dtype_bytes(bucket.dtype)
-            rows.alloc(str(bucket.number), rounded(held), Category.GRADIENT)
-        template = rows.template()
-        buckets = Do(template, tuple(("bucket", slot) for slot in template.slots))
-        return [parameters(sizes, self._tables, self._hosts), buckets]
-
-    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """The first micro-batch's gradients stay, others are added to them; the last are scaled into buckets."""
-        count, held = elements(one), size(one)
-        if again:
-            rows.work("aten::add_", Elementwise(2 * held, held, count, one.dtype, 2, "aten::add_"))
-            rows.free(one.name, rounded(held))
-        if last:
-            rows.work("aten::mul", Elementwise(held, held, count, one.dtype, 1, "aten::mul"))
-
-    def _reduce(self, bucket: Bucket) -> Do:
-        rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-        self._collective(rows, "all_reduce", bucket.elements * dtype_bytes(bucket.dtype), bucket.dtype)
-        return self._do(rows, {slot: ("bucket", slot, bucket.number) for slot in ("ready", "reduced", "recorded")})
-
-    def _finish(self, bucket: Bucket) -> Do:
-        """What was reduced is copied back to the gradients."""
-        rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-        rows.wait("reduced", 0)
-        for _, one in bucket.members:
-            held = size(one)
-            rows.work("aten::copy_", Elementwise(held, held, elements(one), one.dtype, 1, "aten::copy_"))
-        return self._do(rows, {"reduced": ("bucket", "reduced", bucket.number)})
-
-
-class Zero1(Buckets):
-    """Megatron's DistributedDataParallel with its distributed optimizer."""
-
-    def _capacity(self, number: int, dtype: str) -> int:
-        return max(_LEAST, _FOR_EACH_RANK * self._ranks) if self._overlap else 1 << 62
-
-    @property
-    def _numbers(self) -> int:
-        return sum(bucket.elements for bucket in self.buckets)
-
-    def held(self) -> list[Held]:
-        """A shard of the buffer of gradients, in fp32."""
-        tensors = sum(len(bucket.members) for bucket in self.buckets)
-        share = -(-self._numbers // self._ranks)
-        count = max(1, -(-tensors // self._ranks))
-        parts = tuple(share // count + (index < share % count) for index in range(count))
-        return [Held("shard", ("buffer", "gradients"), 0, False, parts)]
-
-    def setup(self) -> list[Do]:
-        """Parameters in one buffer, gradients in fp32 in another, and this rank's shard of parameters in fp32."""
-        rows = Rows(self._tables, self._hosts, Phase.OTHER)
-        whole = sum(size(one) for bucket in self.buckets for _, one in bucket.members)
-        rows.alloc("parameters", rounded(whole), Category.PARAMETER)
-        rows.alloc("gradients", rounded(self._numbers * _FP32), Category.GRADIENT)
-        template = rows.template()
-        buffers = Do(template, tuple(("buffer", slot) for slot in template.slots))
-        shards = [part * _FP32 for one in self.held() for part in one.shards]
-        return [buffers, parameters(shards, self._tables, self._hosts, "main")]
-
-    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """The buffer of gradients is set to zero; before the first use of parameters, their gathering is waited for."""
-        actions: list[Action] = []
-        if micro == 0 and chunk == min(self._chunks):
-            rows = Rows(self._tables, self._hosts, Phase.OTHER)
-            whole = self._numbers * _FP32
-            rows.work("aten::fill_", Elementwise(0, whole, self._numbers, "float32", 1, "aten::fill_"))
-            actions.append(self._do(rows, {}))
-        if micro or not self._overlap:
-            return [*actions, *runs]
-        waited: set[int] = set()
-        for run in runs:
-            name = unit_of(self._graph, run)
-            for one in self._units[name].parameters if name in self._units else ():
-                bucket = self._of.get((name, one.name))
-                if bucket is not None and bucket.number not in waited:
-                    waited.add(bucket.number)
-                    rows = Rows(self._tables, self._hosts, Phase.FORWARD)
-                    rows.wait("gathered", 0)
-                    actions.append(self._do(rows, {"gathered": ("bucket", "gathered", bucket.number)}))
-            actions.append(run)
-        return actions
-
-    def update(self) -> list[Do]:
-        """Updated shards are cast to the model's type."""
-        (held,) = self.held()
-        rows = Rows(self._tables, self._hosts, Phase.OPTIMIZER)
-        dtype = self.buckets[0].dtype
-        size = held.elements * dtype_bytes(dtype)
-        rows.work(
-            "aten::_foreach_copy_",
-            Optimizer(held.elements * _FP32, size, held.elements, dtype, held.tensors, "aten::_foreach_copy_"),
-        )
-        return [self._do(rows, {})]
-
-    def after_update(self) -> list[Action]:
-        """Parameters are gathered, those that forward needs first before the others."""
-        actions: list[Action] = []
-        for bucket in reversed(self.buckets):
-            rows = Rows(self._tables, self._hosts, Phase.FORWARD if self._overlap else Phase.OTHER)
-            rows.record("ready", 0)
-            rows.wait("ready", _STREAM)
-            whole = self._padded(bucket) * dtype_bytes(bucket.dtype)
-            rows.work("nccl::all_gather", Collective("all_gather", whole, bucket.dtype, self._group), stream=_STREAM)
-            rows.record("gathered", _STREAM)
-            if not self._overlap:
-                rows.wait("gathered", 0)
-            actions.append(self._do(rows, {slot: ("bucket", slot, bucket.number) for slot in ("ready", "gathered")}))
-        return actions
-
-    def _padded(self, bucket: Bucket) -> int:
-        return -(-bucket.elements // self._ranks) * self._ranks
-
-    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """Each is added to the buffer in fp32."""
-        count, held = elements(one), size(one)
-        whole = count * _FP32
-        rows.work("aten::add_", Elementwise(held + whole, whole, count, "float32", 2, "aten::add_"))
-        rows.free(one.name, rounded(held))
-
-    def _reduce(self, bucket: Bucket) -> Do:
-        rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-        count = self._padded(bucket)
-        scale = Elementwise(count * _FP32, count * _FP32, count, "float32", 1, "aten::mul_")
-        rows.work("aten::mul_", scale)
-        self._collective(rows, "reduce_scatter", count * _FP32, "float32")
-        return self._do(rows, {slot: ("bucket", slot, bucket.number) for slot in ("ready", "reduced", "recorded")})

@@ -27,6 +27,9 @@ class DataParallel(Protocol):
     def setup(self) -> list[Do]:
         """What is there before the first step: parameters, and buffers of gradients."""
 
+    def before_second(self) -> list[Do]:
+        """What is done once, before the second step."""
+
     def update(self) -> Sequence[Do]:
         """At the end of the optimizer's step."""
 

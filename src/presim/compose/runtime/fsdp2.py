@@ -73,7 +73,8 @@ class Fsdp2:
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
         order = [name for name in order if name != root]
         actions = entries.turn(self._gathered)
-        actions += entries.gather(order[0], Phase.BACKWARD) if order else []
+        again = order if self._reshard else []  # what forward has freed
+        actions += entries.gather(again[0], Phase.BACKWARD) if again else []
         made = gradient_keys(self._graph, runs)
         open_unit: Name | None = None  # whose gradients are being made
         for run in runs:
@@ -82,10 +83,11 @@ class Fsdp2:
                 actions += self._reduce(open_unit, made, micro)
                 open_unit = None
             if name != root and name in self._units and open_unit is None:
-                actions.append(entries.finish(name, Phase.BACKWARD, name))
-                following = order[order.index(name) + 1 :]
-                actions += entries.gather(following[0], Phase.BACKWARD) if following else []
                 open_unit = name
+                if name in again:
+                    actions.append(entries.finish(name, Phase.BACKWARD, name))
+                    following = again[again.index(name) + 1 :]
+                    actions += entries.gather(following[0], Phase.BACKWARD) if following else []
             actions.append(run)
         if open_unit is not None:
             actions += self._reduce(open_unit, made, micro)
@@ -110,6 +112,10 @@ class Fsdp2:
         """Shards of parameters in fp32."""
         shards = [shard for one in self.held() for shard in one.shards]
         return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
+
+    def before_second(self) -> list[Do]:
+        """Nothing is done."""
+        return []
 
     def update(self) -> list[Do]:
         """Nothing is added to the optimizer's step."""

@@ -205,8 +205,8 @@ class Entries:
             cat = "aten::_chunk_cat"
             rows.work(cat, Elementwise(read, whole, whole // _MASTER, dtype, len(unit.parameters), cat))
             rows.free("table", rounded(table))
-            for index, (_, held) in enumerate(gradients):
-                rows.free(f"g{index}", rounded(held))
+            for index, (_, size) in enumerate(gradients[:-1]):
+                rows.free(f"g{index}", rounded(size))
             rows.record("packed", _COMPUTE)
             rows.wait("packed", _SCATTER)
             held = rounded(shard * _MASTER)
@@ -228,6 +228,8 @@ class Entries:
                     add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
                     rows.work("aten::add_", add, stream=last)
                 rows.free("shard", held)
+            if gradients:  # foreach_reduce's loop keeps the last one until it returns
+                rows.free(f"g{len(gradients) - 1}", rounded(gradients[-1][1]))
             if last == _SCATTER:
                 rows.record("scattered", _SCATTER)
             rows.record("reduced", last)

@@ -62,19 +62,22 @@ def end_of_step(
     groups: list[int],
     expert_groups: list[int] | None = None,
     stages: int = -1,
+    total: int = -1,
     update: Sequence[Do] = (),
     tables: Tables,
     hosts: HostTimes,
 ) -> list[Do]:
     """Actions from the end of the last backward pass to the end of the step.
 
-    ``groups``: over which each tensor's norm is summed; ``expert_groups``: those of experts' tensors;
-    ``stages``: over which the total is. ``update``: what the
+    ``groups``: over which each tensor's norm is summed; ``expert_groups``: those of experts' tensors; ``stages``: over
+    which the total is; ``total``: of all ranks, where the host sums up norms itself (Megatron). ``update``: what the
     optimizer's step ends with.
     """
     actions = []
     if clip and held:
-        actions.append(_clip(held, groups, expert_groups or [], stages, tables, hosts))
+        summed = (groups, expert_groups or [], stages)
+        made = _clip_by_total(held, total, tables, hosts) if total >= 0 else _clip(held, *summed, tables, hosts)
+        actions.append(made)
     if optimizer in UPDATES and held:
         actions += [_update(held, UPDATES[optimizer], tables, hosts), *update]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
@@ -148,6 +151,22 @@ def _clip(
         rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, dtype, share, "aten::_foreach_mul_"))
     template = rows.template()
     return Do(template, tuple(("clip", slot) for slot in template.slots))
+
+
+def _clip_by_total(held: list[Held], group: int, tables: Tables, hosts: HostTimes) -> Do:
+    """As `megatron.core.optimizer.clip_grads`: the host reads the sum of squares of all ranks."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for numbers, share in _launches(held):
+        norm = "te::multi_tensor_l2norm"
+        rows.work(norm, Optimizer(numbers * _FP32, share * _FP32, numbers, "float32", share, norm))
+    rows.work("aten::pow", Elementwise(_FP32, _FP32, 1, "float32", 1, "aten::pow"))
+    rows.work("nccl::all_reduce", Collective("all_reduce", _FP32, "float32", group))
+    rows.work("aten::_local_scalar_dense", Copy("d2h", _FP32, pinned=True))
+    rows.stream_sync()
+    for numbers, share in _launches(held):
+        size, scale = numbers * _FP32, "te::multi_tensor_scale"
+        rows.work(scale, Optimizer(size, size, numbers, "float32", share, scale))
+    return Do(rows.template(), ())
 
 
 def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:

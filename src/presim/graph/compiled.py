@@ -1,0 +1,83 @@
+"""What a CUDA device runs as one kernel and the meta device takes apart: fused norms, compiled functions.
+
+A function under ``torch.compile`` runs eagerly while a model is traced. Its operators are marked, so that
+`presim.passes.compiled` makes kernels of them as a compiler does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+NAMESPACE = "presim"  # of operators that stand for those of ATen with the same name
+ATTRIBUTE = "compiled"  # of operators: name of the compiled function
+_regions: list[str] = []
+_kept: list[torch.library.Library] = []  # a library's kernels go when it does
+
+
+def region() -> str:
+    """The compiled function that runs now; empty outside of any."""
+    return _regions[-1] if _regions else ""
+
+
+def install() -> None:
+    """Define what the meta device lacks, and mark compiled functions."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library.define("_fused_rms_norm(Tensor input, Tensor? weight) -> (Tensor, Tensor)")
+    library.define("_fused_rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight) -> Tensor[]")
+    library.impl("_fused_rms_norm", _forward, "Meta")
+    library.impl("_fused_rms_norm_backward", _backward, "Meta")
+    _kept.append(library)
+    torch.compile = _compile  # type: ignore[assignment]
+
+
+def rms_norm(
+    input: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """As one operator with its own backward."""
+    return _RmsNorm.apply(input, weight)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, input: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        out, rstd = torch.ops.presim._fused_rms_norm(input, weight)
+        context.save_for_backward(input, rstd, weight)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        input, rstd, weight = context.saved_tensors
+        made = torch.ops.presim._fused_rms_norm_backward(gradients[0], input, rstd, weight)
+        return (*made, None)[:2]
+
+
+def _forward(input: torch.Tensor, weight: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = (*input.shape[:-1], 1)
+    return torch.empty_like(input), torch.empty(rows, dtype=torch.float32, device="meta")
+
+
+def _backward(
+    grad: torch.Tensor, input: torch.Tensor, rstd: torch.Tensor, weight: torch.Tensor | None
+) -> list[torch.Tensor]:
+    return [torch.empty_like(one) for one in (input, weight) if one is not None]
+
+
+def _compile(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """In the place of ``torch.compile``, as a function or a decorator."""
+    if function is None:
+        return functools.partial(_compile, **options)
+    name = getattr(function, "__name__", type(function).__name__)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _regions.append(name)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _regions.pop()
+
+    return run

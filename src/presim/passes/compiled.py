@@ -1,0 +1,71 @@
+"""Functions under ``torch.compile`` become kernels as the compiler makes them; the exporter has marked their operators.
+
+Each run of a function's operators is one kernel. An assignment by index is a kernel of its own, to a copy of the
+tensor, because the compiler writes nothing in place before the end; later operators read the copy.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.graph.schema import Node, OperatorGraph, Origin, Segment, Value
+from presim.passes.fusion import PREFIX, fuse
+
+ATTRIBUTE = "compiled"  # name of the function
+_APART = ("comm::", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_scaled")
+_ASSIGNMENTS = ("aten::index_put_", "aten::_index_put_impl_")
+
+
+def apply(graph: OperatorGraph) -> OperatorGraph:
+    """The graph with kernels in the place of compiled functions; itself where there is none."""
+    names = {str(node.attributes[ATTRIBUTE]) for one in graph.segments for node in one.nodes if _is_marked(node)}
+    if not names:
+        return graph
+    graph = msgspec.structs.replace(graph, segments=tuple(map(_with_copies, graph.segments)))
+    for name in sorted(names):
+        graph = fuse(graph, name, lambda node, name=name: _is_marked(node) and node.attributes[ATTRIBUTE] == name)  # type: ignore[misc]
+    return graph
+
+
+def _is_marked(node: Node) -> bool:
+    return not node.view and ATTRIBUTE in node.attributes and not node.operator.startswith(_APART)
+
+
+def _function(node: Node) -> str:
+    return str(node.attributes.get(ATTRIBUTE, ""))
+
+
+def _reading(node: Node, copies: dict[int, int]) -> Node:
+    """The node with copies as inputs; it writes to what they are copies of."""
+    inputs = tuple(msgspec.structs.replace(one, value=copies.get(one.value, one.value)) for one in node.inputs)
+    is_copied = any(node.inputs[place].value in copies for place in node.written)
+    return msgspec.structs.replace(node, inputs=inputs, written=() if is_copied else node.written)
+
+
+def _with_copies(segment: Segment) -> Segment:
+    """Assignments by index go to a copy."""
+    if not any(_is_marked(node) and node.operator in _ASSIGNMENTS for node in segment.nodes):
+        return segment
+    values, nodes = list(segment.values), list[Node]()
+    copies: dict[int, tuple[int, str]] = {}  # value -> its copy, and the function that made it
+    for node in segment.nodes:
+        if not node.view:
+            there = {old: new for old, (new, name) in copies.items() if node.attributes.get(ATTRIBUTE) == name}
+            node = msgspec.structs.replace(
+                node,
+                inputs=tuple(
+                    msgspec.structs.replace(one, value=there.get(one.value, one.value)) for one in node.inputs
+                ),
+                written=() if any(node.inputs[place].value in there for place in node.written) else node.written,
+            )
+        if not (_is_marked(node) and node.operator in _ASSIGNMENTS):
+            nodes.append(node)
+            continue
+        target = node.inputs[node.written[0]]
+        values.append(Value(Origin.OWN, values[target.value].bytes))
+        copy = msgspec.structs.replace(target, value=len(values) - 1)
+        name = str(node.attributes[ATTRIBUTE])
+        copies[target.value] = copy.value, name
+        nodes.append(Node(f"{PREFIX}{name}", node.scope, (target,), (copy,)))
+        nodes.append(Node(f"{PREFIX}{name}", node.scope, (copy, *node.inputs[1:]), (copy,)))
+    return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))

@@ -1,0 +1,148 @@
+"""Jobs that `composed.py` captures and composes: a script, its cluster, the model, and what a capture cannot tell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+HF, PIPELINE = "validation/recipes/hf_fsdp2.py", "tests/integration/scripts/llama_pipeline.py"
+NONE: Mapping[str, Any] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One job."""
+
+    name: str
+    family: str
+    script: str
+    words: str  # the script's arguments; {model} is the file with the model's config
+    gpus: int
+    model: str  # a named model; `module:function` of a factory
+    changed: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of its config
+    gpu: str = "h100-sxm"
+    said: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of the plan that a capture does not tell
+
+
+def _blocks(model: str, count: int) -> dict[str, Any]:
+    return {"n_layer" if model.startswith("gpt2") else "num_hidden_layers": count}
+
+
+def _hf(model: str, blocks: int, gpus: int, words: str, gpu: str = "h100-sxm", family: str = "HF + FSDP2") -> Case:
+    """A model of Hugging Face's with fewer blocks."""
+    name = f"{model}-{blocks}-{gpu}-{gpus} {words}"
+    return Case(name, family, HF, f"{{model}} {words}", gpus, model, _blocks(model, blocks), gpu)
+
+
+def _hybrid(model: str, blocks: int, gpus: int, words: str) -> Case:
+    return _hf(model, blocks, gpus, words, family="HF + HSDP")
+
+
+def _ddp(model: str, blocks: int, gpus: int, words: str) -> Case:
+    return _hf(model, blocks, gpus, f"--style ddp {words}", family="HF + DDP")
+
+
+def _tensor(model: str, blocks: int, gpus: int, words: str) -> Case:
+    return _hf(model, blocks, gpus, words, family="HF + TP (DTensor) + FSDP2")
+
+
+_SIZES = {
+    "small": {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "vocab_size": 1024}
+    | {"num_key_value_heads": 4},
+    "8b": {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "vocab_size": 128256}
+    | {"num_key_value_heads": 8},
+}
+_SCHEDULES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved",
+    "InterleavedZeroBubble": "zero-bubble",
+}
+
+
+def _pipeline(size: str, gpus: int, stages: int, schedule: str, micros: int, chunks: int = 1, layers: int = 8) -> Case:
+    """Stages of `torch.distributed.pipelining` with FSDP2."""
+    sequence = 4096 if size == "8b" else 512
+    words = f"--size {size} --layers {layers} --stages {stages} --chunks {chunks} --schedule {schedule} "
+    words += f"--micro-batches {micros} --sequence {sequence}"
+    plan = {
+        "sequence": sequence,
+        "micro_batch": 1,
+        "pipeline": stages,
+        "virtual": chunks,
+        "schedule": _SCHEDULES[schedule],
+        "global_batch": micros * gpus // stages,
+        "reshard": True,
+    }
+    config = {**_SIZES[size], "num_hidden_layers": layers, "tie_word_embeddings": False, "rope_scaling": None}
+    name = f"{size}-{gpus} {stages}x{chunks} {schedule} {micros} micro-batches, {layers} layers"
+    return Case(name, "torch pipelining + FSDP2", PIPELINE, words, gpus, "llama3-8b", config, said=plan)
+
+
+MEGATRON = "validation/recipes/megatron_gpt.py"
+_SHAPES = "--hidden 4096 --ffn 14336 --heads 32 --kv-heads 8 --vocab 32000 --sequence 4096 --batch 1"
+
+
+def _megatron(gpus: int, micros: int, words: str, said: Mapping[str, Any] = NONE, layers: int = 8) -> Case:
+    """A Llama of Megatron-core's local layers; Megatron splits words with `--tensor-parallel`."""
+    name = f"llama-{layers}-h100-sxm-{gpus} {micros} micro-batches {words}".strip()
+    split = {"vocabulary_parallel": True} if "--tensor-parallel" in words else {}
+    line = f"--layers {layers} {_SHAPES} --accumulate {micros} {words}"
+    return Case(name, "Megatron-core", MEGATRON, line, gpus, "composed_models:megatron_llama", said={**split, **said})
+
+
+_ZERO1 = "--distributed-optimizer --overlap"
+CASES = (
+    _hf("llama3-8b", 8, 8, "--sequence 4096"),
+    _hf("llama3-70b", 4, 64, "--sequence 4096"),
+    _hf("llama3-1b", 16, 8, "--sequence 4096 --batch 2"),
+    _hf("qwen3-0.6b", 8, 8, "--sequence 2048 --batch 4"),
+    _hf("mistral-7b", 4, 16, "--sequence 8192"),
+    _hf("gpt2-xl", 6, 8, "--sequence 1024 --batch 4"),
+    _hf("qwen3-30b-a3b", 4, 16, "--sequence 4096"),
+    _hf("mixtral-8x7b", 2, 16, "--sequence 4096"),
+    _hf("deepseek-v3", 4, 64, "--sequence 2048", "h200"),
+    _hf("llama3-8b", 4, 16, "--sequence 4096 --batch 2", "a100-80gb-sxm"),
+    _hf("llama3-8b", 4, 16, "--sequence 8192 --checkpoint"),
+    _hf("llama3-8b", 2, 8, "--sequence 4096 --accumulate 3"),
+    _hf("llama3-8b", 2, 8, "--sequence 4096 --keep"),
+    _hf("mistral-7b", 2, 8, "--sequence 4096 --keep --accumulate 2"),
+    _hf("mixtral-8x7b", 2, 16, "--sequence 4096 --checkpoint --accumulate 2"),
+    _hybrid("llama3-8b", 2, 16, "--sequence 4096 --shard 8"),
+    _hybrid("llama3-8b", 2, 32, "--sequence 4096 --shard 4 --accumulate 2"),
+    _hybrid("qwen3-30b-a3b", 2, 32, "--sequence 4096 --shard 8 --checkpoint"),
+    _hybrid("mistral-7b", 4, 64, "--sequence 8192 --shard 16 --checkpoint"),
+    _ddp("llama3-8b", 2, 8, "--sequence 4096"),
+    _ddp("llama3-8b", 2, 8, "--sequence 4096 --accumulate 3"),
+    _ddp("qwen3-0.6b", 8, 16, "--sequence 2048 --batch 4"),
+    _ddp("llama3-1b", 8, 8, "--sequence 8192 --checkpoint"),
+    _ddp("mistral-7b", 2, 16, "--sequence 4096 --checkpoint --accumulate 2"),
+    _tensor("llama3-8b", 2, 8, "--sequence 4096 --tensor 4"),
+    _tensor("llama3-70b", 2, 16, "--sequence 4096 --tensor 8"),
+    _tensor("llama3-8b", 4, 8, "--sequence 8192 --tensor 2 --checkpoint"),
+    _tensor("mistral-7b", 2, 16, "--sequence 8192 --tensor 4 --accumulate 2"),
+    _tensor("llama3-8b", 4, 32, "--sequence 8192 --tensor 4 --keep"),
+    _megatron(8, 4, _ZERO1),
+    _megatron(8, 2, f"--tensor-parallel 2 {_ZERO1}"),
+    _megatron(16, 4, f"--tensor-parallel 4 --sequence-parallel {_ZERO1}"),
+    _megatron(16, 4, f"--tensor-parallel 2 --sequence-parallel {_ZERO1} --checkpoint"),
+    _megatron(8, 4, "--distributed-optimizer", {"overlap": False}),
+    _megatron(16, 2, f"--tensor-parallel 8 --sequence-parallel {_ZERO1}"),
+    _megatron(16, 4, f"--checkpoint {_ZERO1}"),
+    _megatron(16, 8, f"--pipeline-parallel 2 {_ZERO1}", {"pipeline": 2, "schedule": "1f1b"}),
+    _megatron(16, 8, f"--pipeline-parallel 4 --tensor-parallel 2 --sequence-parallel {_ZERO1}", {"pipeline": 4}),
+    _megatron(16, 8, f"--pipeline-parallel 4 --virtual-pipeline 2 {_ZERO1}", {"pipeline": 4, "virtual": 2}),
+    _pipeline("8b", 16, 4, "1F1B", 8),
+    _pipeline("8b", 16, 4, "GPipe", 8),
+    _pipeline("8b", 16, 4, "Interleaved1F1B", 8, 2),
+    _pipeline("8b", 16, 4, "InterleavedZeroBubble", 8, 2),
+    _pipeline("8b", 8, 2, "1F1B", 6),
+    _pipeline("8b", 8, 2, "Interleaved1F1B", 4, 4),
+    _pipeline("small", 4, 2, "1F1B", 4),
+)
+
+
+def fitted(case: Case) -> bool:
+    """Whether `composed_hosts.py` takes launch times from it: the first of each two of a family."""
+    return [one for one in CASES if one.family == case.family].index(case) % 2 == 0

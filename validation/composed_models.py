@@ -1,0 +1,72 @@
+"""Models that a config does not describe, as `presim graph` takes them: `composed_models:megatron_llama` and others."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parent / "recipes"))
+
+MEGATRON = "--layers 8 --hidden 4096 --ffn 14336 --heads 32 --kv-heads 8 --vocab 32000 --sequence 4096 --batch 1"
+_MEGATRON_PLAN = {
+    "model.embedding.word_embeddings": "embedding_rowwise",
+    "model.decoder.layers.*.self_attention.linear_qkv": "colwise",
+    "model.decoder.layers.*.self_attention.linear_proj": "rowwise",
+    "model.decoder.layers.*.mlp.linear_fc1": "colwise",
+    "model.decoder.layers.*.mlp.linear_fc2": "rowwise",
+    "model.output_layer": "colwise_gather_output",
+}
+
+
+class MegatronModel(torch.nn.Module):
+    """Megatron-core's GPTModel with the loss of the recipe, on one rank of a group of one."""
+
+    tp_plan = _MEGATRON_PLAN
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        for parameter in model.parameters():
+            parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32, device="meta")
+            parameter.grad_added_to_main_grad = False
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The mean loss of tokens."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        return self.model(input_ids, positions, None, labels=input_ids).float().mean()
+
+
+def megatron_llama() -> torch.nn.Module:
+    """A Llama of Megatron's local layers."""
+    return _megatron(MEGATRON.split())
+
+
+def _megatron(words: list[str]) -> torch.nn.Module:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    for name in ("transformer_engine", "apex"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # an import fails: without a GPU they cannot be
+    dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    torch.cuda.current_device = lambda: torch.device("meta")  # where Megatron's layers make their weights
+    sys.argv = ["megatron_gpt", *words, "--accumulate", "1"]
+    import megatron_gpt
+    import megatron_layers
+    from megatron.core import parallel_state
+
+    parallel_state.initialize_model_parallel(1, 1)
+    options: argparse.Namespace = megatron_gpt.parse()
+    config = megatron_gpt.configure(options)
+    config.perform_initialization, config.init_model_with_meta_device = False, True
+    model = megatron_gpt.GPTModel(
+        config,
+        megatron_layers.block_spec(config, "local", "auto", None),
+        vocab_size=options.vocab,
+        max_sequence_length=options.sequence,
+        position_embedding_type="rope",
+        share_embeddings_and_output_weights=False,
+    )
+    return MegatronModel(model)
