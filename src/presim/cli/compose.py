@@ -29,6 +29,7 @@ _PLAN = (  # option, field, type, help
     ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
     ("--cp", "context", click.IntRange(1), "Ranks that have a part of each sequence."),
     ("--cp-style", "context_style", click.Choice(("all-gather", "ulysses")), "How attention sees the other parts."),
+    ("--ep", "expert", click.IntRange(1), "Neighbouring ranks that share out a layer's experts."),
     ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
     ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
     (

@@ -21,11 +21,12 @@ from presim.compose.runtime import optimizer, recompute
 from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.runtime.ddp import Ddp
 from presim.compose.runtime.fsdp2 import Fsdp2
+from presim.compose.runtime.fsdp2_experts import ExpertFsdp2
 from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
 from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Do, Run
-from presim.compose.units import Unit, units
+from presim.compose.units import Unit, apart, units
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
@@ -33,6 +34,7 @@ from presim.passes import (
     attention,
     compiled,
     context_parallel,
+    expert_parallel,
     quantisation,
     registry,
     shared_root,
@@ -107,6 +109,7 @@ class _Job:
 
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
         self.plan, self.cluster = plan, cluster
+        self.whole = graph.parameter_count()
         self.tables = Tables()
         self.hosts = host_times(_style(plan), plan.cuda_graphs)
         split = tensor_parallel.apply(
@@ -118,12 +121,13 @@ class _Job:
         )
         split = split if plan.data_style == "zero1" else split_loss.apply(split)
         split = context_parallel.apply(split, plan.context, plan.context_style)
+        split = expert_parallel.apply(split, plan.expert)
         graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
         graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
         graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
         self.graph = zero_bubble.apply(graph) if plan.order == "zero-bubble" and plan.pipeline > 1 else graph
-        self.whole = self.graph.parameter_count()
+        self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
         self.stages = stages.split(self.graph, sizes)
@@ -160,7 +164,7 @@ class _Job:
         )
         own = range(stage, len(self.stages), plan.pipeline)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = units(self.graph, runs if plan.pipeline > 1 else None)
+        held_units = apart(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
@@ -174,6 +178,7 @@ class _Job:
             optimizer=plan.optimizer,
             clip=plan.clip,
             groups=clipped,
+            expert_groups=[self.named[name] for name in ("copies", "experts") if len(getattr(place, name)) > 1],
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
             total=self.named["world"] if plan.data_style == "zero1" else -1,
             update=data.update(),
@@ -189,7 +194,8 @@ class _Job:
         second = self.blocks.place(tuple(data.before_second()), names)
         steps = [computed, made, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
-        local = sum(unit.elements for unit in held_units)
+        shared = {False: self._sharers(place), True: max(1, len(place.copies))}
+        local = sum(unit.elements // shared[unit.experts] for unit in held_units)
         return assemble(setup, steps, names, tables, self._manifest(place, groups, local), self.graph.root, self.lacks)
 
     def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
@@ -211,9 +217,13 @@ class _Job:
             )
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
+        shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
         if plan.pipeline > 1:
-            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas)
-        return Fsdp2(self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas, plan.keep_last)
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
+        known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        if place.copies:
+            return ExpertFsdp2(*known, experts=shared)
+        return Fsdp2(*known, keep_last=plan.keep_last)
 
     def _sharers(self, place: Layout) -> int:
         """Ranks that share one copy of the parameters."""
@@ -240,7 +250,7 @@ class _Job:
                 "samples": samples,
                 "data_parallel_ranks": plan.data(cluster.world_size),
             },
-            model={"parameters": self.whole, "parameters_local": local // self._sharers(place)},
+            model={"parameters": self.whole, "parameters_local": local},
             reference_host=True,
             origin="composed",
             node=cluster.node.id,
@@ -284,6 +294,8 @@ def _groups(place: Layout) -> list[Group]:
     ]
     if place.shard:
         named += [("shard", place.shard), ("replicas", place.replicas)]
+    if place.experts:
+        named += [("experts", place.experts), ("copies", place.copies)]
     if len(place.pipeline) > 1:
         named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
     return [Group(name, ranks, len(ranks)) for name, ranks in named]

@@ -25,6 +25,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     vocabulary_parallel: bool = False  # they split embedding, output layer and loss by words; so does sequence_parallel
     context: int = 1  # ranks that have a part of each sequence
     context_style: Literal["all-gather", "ulysses"] = "all-gather"  # how their attention sees the other parts
+    expert: int = 1  # neighbours that share out the experts of a layer; each keeps its own tokens' share of the rest
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
     schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""  # empty: 1f1b, interleaved if virtual
@@ -90,6 +91,8 @@ class Layout(msgspec.Struct, frozen=True):
     pipeline: tuple[int, ...]
     shard: tuple[int, ...] = ()  # of hsdp
     replicas: tuple[int, ...] = ()  # likewise
+    experts: tuple[int, ...] = ()  # those that share out experts, where some do
+    copies: tuple[int, ...] = ()  # those that have the same experts, within `shard` where there is one
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -133,6 +136,7 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     inside = world_size // plan.pipeline  # ranks of a stage
     first = stage * inside
     data = tuple(range(first, first + inside, plan.tensor))
+    sharers = plan.shard * plan.tensor or inside
     return Layout(
         world_size,
         first,
@@ -142,6 +146,8 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
         tuple(range(0, world_size, inside)),
         data[: plan.shard] if plan.shard else (),
         data[:: plan.shard] if plan.shard else (),
+        tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
+        tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else (),
     )
 
 
@@ -151,7 +157,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     Raises:
         InputError: what does not divide, with the equation and the nearest plans that do.
     """
-    for name in ("sequence", "micro_batch", "tensor", "context", "pipeline", "virtual"):
+    for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
     degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
@@ -166,6 +172,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
             )
     _check_sequence(plan)
     _check_shard(plan, world_size)
+    _check_experts(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
     _check_stages(plan, blocks)
@@ -198,6 +205,28 @@ def _check_shard(plan: Plan, world_size: int) -> None:
         near = _near(max(1, plan.shard), functools.partial(_divides, data, 1))
         raise InputError(
             f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {near} (--shard)"
+        )
+
+
+def _check_experts(plan: Plan, world_size: int) -> None:
+    if plan.expert == 1:
+        return
+    if plan.data_style not in ("fsdp2", "hsdp"):
+        raise InputError(
+            f"expert = {plan.expert} is composed with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
+            "of them (--dp-style)"
+        )
+    if plan.tensor > 1 and not plan.sequence_parallel:
+        raise InputError(
+            f"expert = {plan.expert} with tensor = {plan.tensor}: ranks that split layers would send the same tokens; "
+            "use sequence_parallel (--sp), or a tensor degree of 1"
+        )
+    ranks = plan.shard * plan.tensor or world_size // plan.pipeline
+    if ranks % plan.expert:
+        near = _near(plan.expert, functools.partial(_divides, ranks, 1))
+        raise InputError(
+            f"expert = {plan.expert} does not divide the {ranks} ranks that share parameters "
+            f"({ranks} % {plan.expert} = {ranks % plan.expert}); degrees that do: {near}"
         )
 
 

@@ -10,7 +10,8 @@ from presim.compose.schedule import Key, Run, value_key
 from presim.graph.parameters import elements
 from presim.graph.schema import OperatorGraph, Origin, Parameter
 
-Name: TypeAlias = tuple[int, int]  # repeated forward segment and block; (-1, chunk): what lies outside of blocks
+# Repeated forward segment and block; (-1, chunk): what lies outside of blocks. A third number: experts of that block.
+Name: TypeAlias = tuple[int, ...]
 ROOT: Name = (-1, 0)
 
 
@@ -22,16 +23,22 @@ class Unit:
     block: int
     scope: str
     parameters: tuple[Parameter, ...]
+    experts: bool = False  # those of the block that expert-parallel ranks share out
+
+    @property
+    def home(self) -> Name:
+        """The block."""
+        return self.segment, self.block
 
     @property
     def name(self) -> Name:
         """What tells it from others."""
-        return self.segment, self.block
+        return (*self.home, 1) if self.experts else self.home
 
     @property
     def kind(self) -> Name:
         """Equal for units with equal parameters."""
-        return self.segment, self.block if self.segment < 0 else 0
+        return (self.segment, self.block if self.segment < 0 else 0, int(self.experts))
 
     @property
     def elements(self) -> int:
@@ -45,7 +52,9 @@ def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]
     for parameter in graph.parameters:
         by_segment.setdefault(parameter.segment, []).append(parameter)
     if runs is None:
-        names = [(segment, block) for segment in sorted(by_segment) for block in range(_count(graph, segment))]
+        names: list[Name] = [
+            (segment, block) for segment in sorted(by_segment) for block in range(_count(graph, segment))
+        ]
         used = {ROOT: {one.name for one in by_segment.get(-1, [])}}
     else:
         used = _root_parameters(graph, runs)
@@ -59,6 +68,18 @@ def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]
         own = by_segment.get(segment, [])
         kept = own if whole else [one for one in own if one.name in used[segment, block]]
         found.append(Unit(segment, block, scope, tuple(kept)))
+    return found
+
+
+def apart(units: Sequence[Unit], experts: frozenset[tuple[int, str]]) -> list[Unit]:
+    """The same with the experts' parameters, given by segment and name, in units of their own, after their blocks'."""
+    found = []
+    for unit in units:
+        own = tuple(one for one in unit.parameters if (unit.segment, one.name) in experts)
+        rest = tuple(one for one in unit.parameters if one not in own)
+        found.append(dataclasses.replace(unit, parameters=rest) if own else unit)
+        if own:
+            found.append(dataclasses.replace(unit, parameters=own, experts=True))
     return found
 
 

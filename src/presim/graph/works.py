@@ -234,5 +234,6 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::pow": _power,
     "aten::embedding": _rows,
     "aten::_local_scalar_dense": _read_back,
+    "experts::splits": _read_back,  # the host does not wait
 }
 READS_BACK = ("aten::_local_scalar_dense",)  # after which the host waits for the stream

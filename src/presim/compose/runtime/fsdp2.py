@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from presim.compose.blocks import rounded
 from presim.compose.hosts import HostTimes
 from presim.compose.rows import Tables
-from presim.compose.runtime.fsdp2_entries import Entries, shard_elements
+from presim.compose.runtime.fsdp2_entries import Entries
 from presim.compose.runtime.optimizer import Held, parameters
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.units import Name, Unit, gradient_keys, unit_of
@@ -37,16 +37,18 @@ class Fsdp2:
         hosts: HostTimes,
         replicas: tuple[int, int] = (1, -1),
         keep_last: bool = False,
+        experts: tuple[int, int] = (1, -1),
     ) -> None:
         """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in.
 
-        ``keep_last``: parameters of the last block stay between its passes.
+        ``keep_last``: parameters of the last block stay between its passes. ``experts``: ranks that shard units of
+        experts, and their group.
         """
         self._keep_last = keep_last
-        self._graph, self._ranks, self._reshard = graph, ranks, reshard
+        self._graph, self._reshard = graph, reshard
         self._tables, self._hosts = tables, hosts
         self._units = {unit.name: unit for unit in units}
-        self._entries = Entries(self._units, ranks, group, tables, hosts, replicas)
+        self._entries = Entries(self._units, ranks, group, tables, hosts, replicas, experts)
         self._gathered: Name | None = None  # whose gathered buffer is still held
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
@@ -105,9 +107,9 @@ class Fsdp2:
         """The shards of gradients, in fp32."""
         found = []
         for unit in self._units.values():
-            shards = tuple(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+            shards = tuple(self._entries.shards(unit))
             key: Key = ("reduce", "shard", unit.name)
-            found.append(Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards))
+            found.append(Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards, experts=unit.experts))
         return found
 
     def setup(self) -> list[Do]:
@@ -127,8 +129,13 @@ class Fsdp2:
         """Nothing is left to do."""
         return []
 
+    def _of(self, name: Name) -> list[Name]:
+        """A block's units, its experts' last."""
+        return [one for one in (name, (*name, 1)) if one in self._units]
+
     def _reduce(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> list[Action]:
         unit = self._units[name]
-        gradients = [(made.get((name, one.name)), size(one)) for one in unit.parameters]
+        gradients = [(made.get((unit.home, one.name)), size(one)) for one in unit.parameters]
         known = [(key, held) for key, held in gradients if key is not None]
-        return self._entries.reduce(name, known, unit.parameters[0].dtype, micro)
+        waits = unit.experts or (*name, 1) not in self._units
+        return self._entries.reduce(name, known, unit.parameters[0].dtype, micro, waits=waits)

@@ -22,9 +22,13 @@ _COMPUTE, _COPY_IN, _GATHER, _SCATTER, _ALL_REDUCE = 0, 2, 3, 4, 9  # streams, s
 _MASTER = 4  # bytes of fp32
 
 
-def shard_elements(parameter: Parameter, ranks: int) -> int:
-    """Numbers of a parameter's shard: split along its first dimension, padded to equal parts."""
-    rows = parameter.shape[0] if parameter.shape else 1
+def shard_elements(parameter: Parameter, ranks: int, experts: bool = False) -> int:
+    """Numbers of a parameter's shard: split along its first dimension, padded to equal parts.
+
+    Experts that are fewer than the ranks are split along their second dimension, as torchtitan does.
+    """
+    dim = 1 if experts and parameter.shape[0] < ranks else 0
+    rows = parameter.shape[dim] if parameter.shape else 1
     return -(-rows // ranks) * (elements(parameter) // max(1, rows))
 
 
@@ -39,12 +43,23 @@ class Entries:
         tables: Tables,
         hosts: HostTimes,
         replicas: tuple[int, int] = (1, -1),
+        experts: tuple[int, int] = (1, -1),
     ) -> None:
+        """``experts``: how many ranks have the same experts and shard them, and their group."""
         self._replicas, self._replica_group = replicas
-        self._units, self._ranks, self._group = units, ranks, group
+        self._units = units
+        self._sharing = {False: (ranks, group), True: experts}
         self._tables, self._hosts = tables, hosts
         self._templates: dict[object, Template] = {}
-        self._last_reduced: Name | None = None
+        self._reducing: list[Name] = []  # whose packed gradients are still held
+
+    def ranks(self, unit: Unit) -> int:
+        """How many shard a unit."""
+        return self._sharing[unit.experts][0]
+
+    def shards(self, unit: Unit) -> list[int]:
+        """Numbers of each parameter's shard."""
+        return [shard_elements(parameter, self.ranks(unit), unit.experts) for parameter in unit.parameters]
 
     def begin(self) -> list[Action]:
         """The streams of gathering wait for what was computed before."""
@@ -60,9 +75,10 @@ class Entries:
         """Cast the unit's shard and gather it."""
         unit = self._units[name]
         count = len(unit.parameters)
-        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        shard = sum(self.shards(unit))
         dtype = unit.parameters[0].dtype
-        local, whole = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * self._ranks
+        ranks, group = self._sharing[unit.experts]
+        local, whole = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * ranks
 
         def rows(rows: Rows) -> None:
             rows.alloc("in", rounded(local), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
@@ -74,8 +90,8 @@ class Entries:
             rows.work(copy.operator, copy, stream=_COPY_IN)
             rows.record("copied", _COPY_IN)
             rows.wait("copied", _GATHER)
-            if self._ranks > 1:
-                rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, self._group), stream=_GATHER)
+            if ranks > 1:
+                rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, group), stream=_GATHER)
             for event in ("ended", "recorded", "gathered"):
                 rows.record(event, _GATHER)
             rows.free("in", rounded(local))
@@ -86,9 +102,9 @@ class Entries:
     def finish(self, name: Name, phase: Phase, released: Name | None) -> Action:
         """Copy out what was gathered; the buffer of `released` is given back: its own, or that of the one before."""
         unit = self._units[name]
-        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
+        shard = sum(self.shards(unit))
         dtype = unit.parameters[0].dtype
-        whole = shard * dtype_bytes(dtype) * self._ranks
+        whole = shard * dtype_bytes(dtype) * self.ranks(unit)
         table = 8 * min(4096, -(-shard * dtype_bytes(dtype) // 14336)) + 8 * len(unit.parameters)
         backward = phase is Phase.BACKWARD
 
@@ -97,8 +113,7 @@ class Entries:
                 rows.wait("before", _COPY_IN)
                 rows.wait("before", _GATHER)
             rows.wait("gathered", _COMPUTE)
-            for index, parameter in enumerate(unit.parameters):
-                padded = shard_elements(parameter, self._ranks) * self._ranks * dtype_bytes(parameter.dtype)
+            for index, padded in enumerate(self._padded(unit)):
                 rows.alloc(f"p{index}", rounded(padded), Category.PARAMETER, operator="FSDP::all_gather_copy_out")
             rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
             rows.work("aten::copy_", Copy("h2d", table, pinned=True))
@@ -122,11 +137,12 @@ class Entries:
 
     def _gathered_bytes(self, name: Name) -> int:
         unit = self._units[name]
-        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
-        return shard * dtype_bytes(unit.parameters[0].dtype) * self._ranks
+        shard = sum(self.shards(unit))
+        return shard * dtype_bytes(unit.parameters[0].dtype) * self.ranks(unit)
 
     def _reduced_bytes(self, name: Name) -> int:
-        return sum(shard_elements(one, self._ranks) for one in self._units[name].parameters) * _MASTER * self._ranks
+        unit = self._units[name]
+        return sum(self.shards(unit)) * _MASTER * self.ranks(unit)
 
     def turn(self, gathered: Name | None) -> list[Action]:
         """Forward is over: the last gathered buffer comes back."""
@@ -151,28 +167,36 @@ class Entries:
         named = {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
         return self._do(("release", unit.kind, phase), phase, rows, named, unit.scope)
 
+    def _padded(self, unit: Unit) -> list[int]:
+        """Bytes of each gathered parameter."""
+        ranks = self.ranks(unit)
+        return [shard * ranks * dtype_bytes(one.dtype) for one, shard in zip(unit.parameters, self.shards(unit))]
+
     def _free_parameters(self, rows: Rows, unit: Unit) -> None:
-        for index, parameter in enumerate(unit.parameters):
-            padded = shard_elements(parameter, self._ranks) * self._ranks * dtype_bytes(parameter.dtype)
+        for index, padded in enumerate(self._padded(unit)):
             rows.free(f"p{index}", rounded(padded))
 
-    def reduce(self, name: Name, gradients: list[tuple[Key, int]], dtype: str, micro: int = 0) -> list[Action]:
+    def reduce(
+        self, name: Name, gradients: list[tuple[Key, int]], dtype: str, micro: int = 0, *, waits: bool = True
+    ) -> list[Action]:
         """Free the unit's parameters and reduce its gradients (block of memory and bytes of each) to a shard.
 
-        From the second micro-batch on, the shard is added to the first's.
+        From the second micro-batch on, the shard is added to the first's. ``waits``: for the units before; of a block
+        with several units only the first that is reduced does (``_fsdp_param_group.post_backward``).
         """
         unit = self._units[name]
-        shard = sum(shard_elements(parameter, self._ranks) for parameter in unit.parameters)
-        whole = shard * _MASTER * self._ranks
+        shard = sum(self.shards(unit))
+        ranks, group = self._sharing[unit.experts]
+        whole = shard * _MASTER * ranks
         table = 8 * -(-shard // 512) + 50 * len(unit.parameters)
-        before = self._last_reduced
-        parts = [shard_elements(parameter, self._ranks) for parameter in unit.parameters]
+        before = tuple(self._reducing) if waits else ()
+        parts = self.shards(unit)
 
         def rows(rows: Rows) -> None:
             self._free_parameters(rows, unit)
-            if before is not None:
-                rows.wait("before", _COMPUTE)
-                rows.free("released", rounded(self._reduced_bytes(before)))
+            for index, one in enumerate(before):
+                rows.wait(f"before{index}", _COMPUTE)
+                rows.free(f"released{index}", rounded(self._reduced_bytes(one)))
             rows.alloc("in", rounded(whole), Category.TEMPORARY, operator="aten::empty")
             rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
             rows.work("aten::copy_", Copy("h2d", table, pinned=True))
@@ -187,8 +211,8 @@ class Entries:
             rows.wait("packed", _SCATTER)
             held = rounded(shard * _MASTER)
             rows.alloc("shard", held, Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
-            signature = Collective("reduce_scatter", whole, "float32", self._group)
-            if self._ranks > 1:
+            signature = Collective("reduce_scatter", whole, "float32", group)
+            if ranks > 1:
                 rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
             for event in ("ended", "recorded"):
                 rows.record(event, _SCATTER)
@@ -215,25 +239,29 @@ class Entries:
         named["shard"] = ("reduce", "shard", name) if not micro else ("reduce", "again", name)
         named |= {f"g{index}": key for index, (key, _) in enumerate(gradients)}
         named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
-        if before is not None:
-            named["before"], named["released"] = ("reduce", "scattered", before), ("reduce", "in", before)
-        kind = ("reduce", unit.kind, before and self._units[before].kind, len(gradients), dtype, micro > 0)
-        self._last_reduced = name
+        for index, one in enumerate(before):
+            named[f"before{index}"], named[f"released{index}"] = ("reduce", "scattered", one), ("reduce", "in", one)
+        kinds = tuple(self._units[one].kind for one in before)
+        kind = ("reduce", unit.kind, kinds, len(gradients), dtype, micro > 0)
+        self._reducing = [*(() if waits else self._reducing), name]
         return [self._do(kind, Phase.BACKWARD, rows, named, unit.scope)]
 
     def end(self) -> Action:
         """The compute stream waits for the last reduction."""
-        last = self._last_reduced
+        left = tuple(self._reducing)
 
         def rows(rows: Rows) -> None:
-            if last is not None:
-                rows.wait("reduced", _COMPUTE)
-                rows.wait("scattered", _COMPUTE)
-                rows.free("in", rounded(self._reduced_bytes(last)))
+            for index, one in enumerate(left):
+                rows.wait(f"reduced{index}", _COMPUTE)
+                rows.wait(f"scattered{index}", _COMPUTE)
+                rows.free(f"in{index}", rounded(self._reduced_bytes(one)))
 
-        named: dict[str, Key] = {slot: ("reduce", slot, last) for slot in ("reduced", "scattered", "in")}
-        self._last_reduced = None
-        return self._do(("end", last and self._units[last].kind), Phase.BACKWARD, rows, named, "")
+        slots = ("reduced", "scattered", "in")
+        named: dict[str, Key] = {
+            f"{slot}{index}": ("reduce", slot, one) for index, one in enumerate(left) for slot in slots
+        }
+        self._reducing = []
+        return self._do(("end", tuple(self._units[one].kind for one in left)), Phase.BACKWARD, rows, named, "")
 
     def _do(self, kind: object, phase: Phase, fill: object, named: Mapping[str, Key], scope: str) -> Action:
         template = self._templates.get((kind, phase))

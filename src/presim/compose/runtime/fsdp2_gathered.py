@@ -33,9 +33,10 @@ class GatheredFsdp2(Fsdp2):
         tables: Tables,
         hosts: HostTimes,
         replicas: tuple[int, int] = (1, -1),
+        experts: tuple[int, int] = (1, -1),
     ) -> None:
         """As of `Fsdp2`."""
-        super().__init__(graph, units, ranks, group, False, tables, hosts, replicas)
+        super().__init__(graph, units, ranks, group, False, tables, hosts, replicas, experts=experts)
         self._open: set[int] = set()  # chunks that are gathered
         self._summed: set[Name] = set()  # units that have gradients
         self._sums: dict[object, Template] = {}
@@ -53,9 +54,9 @@ class GatheredFsdp2(Fsdp2):
             gathered = root
         for run in runs:
             name = unit_of(self._graph, run)
-            if name != root and name in self._units:
-                actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, gathered)]
-                gathered = name
+            for one in () if name == root else self._of(name):
+                actions += [*entries.gather(one, Phase.FORWARD), entries.finish(one, Phase.FORWARD, gathered)]
+                gathered = one
             actions.append(run)
         return [*actions, *entries.turn(gathered)]
 
@@ -70,7 +71,7 @@ class GatheredFsdp2(Fsdp2):
             name = unit_of(self._graph, run)
             actions.append(run)
             if name != root and name in complete and last[name] == place:
-                actions.append(self._add(name, made))
+                actions += [self._add(one, made) for one in self._of(name)]
         if root in complete:
             actions.append(self._add(root, made))
         return actions
@@ -88,7 +89,8 @@ class GatheredFsdp2(Fsdp2):
 
     def _add(self, name: Name, made: dict[tuple[Name, str], Key]) -> Do:
         """The first gradients are cast, later ones are added."""
-        known = [one for one in self._units[name].parameters if (name, one.name) in made]
+        home = self._units[name].home
+        known = [one for one in self._units[name].parameters if (home, one.name) in made]
         is_first = name not in self._summed
         self._summed.add(name)
         kind = (self._units[name].kind, is_first, len(known))
@@ -105,7 +107,7 @@ class GatheredFsdp2(Fsdp2):
                     rows.work("aten::add_", add)
                 rows.free(f"g{index}", rounded(own))
             self._sums[kind] = rows.template()
-        named: dict[str, Key] = {f"g{index}": made[name, one.name] for index, one in enumerate(known)}
+        named: dict[str, Key] = {f"g{index}": made[home, one.name] for index, one in enumerate(known)}
         named |= {f"s{index}": self._sum_of(name, one.name) for index, one in enumerate(known)}
         template = self._sums[kind]
         return Do(template, tuple(named[slot] for slot in template.slots), self._units[name].scope)

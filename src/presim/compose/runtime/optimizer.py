@@ -32,6 +32,7 @@ class Held:
     frees: bool  # whether its block of memory is its own
     shards: tuple[int, ...]  # numbers of each tensor
     dtype: str = "float32"  # of gradient, parameter and states
+    experts: bool = False  # of those that expert-parallel ranks share out
 
     @property
     def elements(self) -> int:
@@ -59,6 +60,7 @@ def end_of_step(
     optimizer: str,
     clip: bool,
     groups: list[int],
+    expert_groups: list[int] | None = None,
     stages: int = -1,
     total: int = -1,
     update: Sequence[Do] = (),
@@ -67,12 +69,14 @@ def end_of_step(
 ) -> list[Do]:
     """Actions from the end of the last backward pass to the end of the step.
 
-    ``groups``: over which each tensor's norm is summed; ``stages``: over which the total is; ``total``: of all ranks,
-    where the host sums up norms itself (Megatron). ``update``: what the optimizer's step ends with.
+    ``groups``: over which each tensor's norm is summed; ``expert_groups``: those of experts' tensors; ``stages``: over
+    which the total is; ``total``: of all ranks, where the host sums up norms itself (Megatron). ``update``: what the
+    optimizer's step ends with.
     """
     actions = []
     if clip and held:
-        made = _clip_by_total(held, total, tables, hosts) if total >= 0 else _clip(held, groups, stages, tables, hosts)
+        summed = (groups, expert_groups or [], stages)
+        made = _clip_by_total(held, total, tables, hosts) if total >= 0 else _clip(held, *summed, tables, hosts)
         actions.append(made)
     if optimizer in UPDATES and held:
         actions += [_update(held, UPDATES[optimizer], tables, hosts), *update]
@@ -118,7 +122,9 @@ def _launches(held: list[Held]) -> list[tuple[int, int]]:
     return parts
 
 
-def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, hosts: HostTimes) -> Do:
+def _clip(
+    held: list[Held], groups: list[int], expert_groups: list[int], stages: int, tables: Tables, hosts: HostTimes
+) -> Do:
     rows = Rows(tables, hosts, Phase.OTHER)
     tensors, dtype = sum(one.tensors for one in held), held[0].dtype
     each = dtype_bytes(dtype)
@@ -129,8 +135,11 @@ def _clip(held: list[Held], groups: list[int], stages: int, tables: Tables, host
         )
     each = tensors * _FP32
     rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
+    own = sum(one.tensors for one in held if one.experts)
     for index, group in enumerate(groups):
-        _summed(rows, str(index), tensors, group)
+        _summed(rows, str(index), tensors - own, group)
+    for index, group in enumerate(expert_groups):
+        _summed(rows, f"experts {index}", own, group)
     norm = "aten::linalg_vector_norm"
     rows.work(norm, Reduction(each, _FP32, tensors, "float32", 1, norm))
     if stages >= 0:
