@@ -141,7 +141,7 @@ def test_a_script_that_never_steps_is_one_step(tmp_path: Path) -> None:
     result = json.loads(ended.stdout)
     assert ended.returncode == 0
     assert result["step_time_s"] > 0
-    assert any("No optimizer step" in note for note in result["notes"])
+    assert any("called no optimizer step" in note for note in result["notes"])
 
 
 def test_a_script_that_does_not_end_is_ended_with_its_line(tmp_path: Path) -> None:

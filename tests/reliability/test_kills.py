@@ -21,7 +21,6 @@ VERBS = {
     "fit": ("nccl-tests log", "fit --nccl-tests all_gather-8.log --out c.toml -q"),
     "validate": ("cases", "validate cases.csv --out p.csv --report p.md"),
     "gate": ("budgets", "gate budgets.toml --junit j.xml --markdown m.md --keep kept -q"),
-    "serve": ("workload", "serve llama3-8b --gpu h100-sxm --workload w.jsonl --json r.json --perfetto t.json -q"),
 }
 
 

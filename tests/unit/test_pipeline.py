@@ -38,12 +38,12 @@ def test_host_time_counts_as_the_node_type_says(gpu: str, whose: str) -> None:
     factor = choose_cluster(gpu=gpu, world_size=1).node.host_factor or TYPICAL_FACTOR
     item = evaluated(trace(), gpu)
     assert item.result.step_time_s == evaluated(trace(), gpu, factor).result.step_time_s
-    assert any(f"multiplied by {factor:g}, as for {whose}" in note for note in item.result.notes)
+    assert any(f"scaled by {factor:g}, as for {whose}" in note for note in item.result.notes)
 
 
 def test_a_factor_that_is_given_goes_before_the_node_s() -> None:
     item = evaluated(trace(), "a100-80gb-sxm", 3.0)
-    assert any("multiplied by 3, as --host-factor says" in note for note in item.result.notes)
+    assert any("scaled by 3, as --host-factor says" in note for note in item.result.notes)
 
 
 def test_what_disturbed_the_capture_does_not_count() -> None:
@@ -57,7 +57,7 @@ def test_a_busy_machine_is_named_where_what_it_cost_is_not_known(share: float, s
     made = trace()
     captured = dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, neighbours=share))
     notes = evaluated(captured, "h100-sxm").result.notes
-    assert any("used 60.0% of this machine's CPUs" in note and "may wait for less" in note for note in notes) == said
+    assert any("used 60.0% of this machine's CPUs" in note and "may wait less" in note for note in notes) == said
     assert not any("machine's CPUs" in note for note in evaluated(captured, "h100-sxm", 0.0).result.notes)
 
 
@@ -67,7 +67,7 @@ def test_a_busy_machine_whose_cost_was_divided_out_makes_no_wait_shorter(slower:
     captured = dataclasses.replace(made, manifest=msgspec.structs.replace(made.manifest, neighbours=0.6))
     named = [note for note in evaluated(captured, "h100-sxm").result.notes if "machine" in note]
     assert len(named) == (slower > 2)
-    assert all("used 60.0% of this machine's CPUs" in note and "divided by that" in note for note in named)
+    assert all("used 60.0% of this machine's CPUs" in note and "divided by this factor" in note for note in named)
 
 
 def test_a_machine_that_was_slower_because_of_others_makes_no_difference_and_is_named() -> None:

@@ -96,12 +96,24 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     notes = [*([_TENSOR_HOSTS] if _style(plan).startswith("dtensor") else []), *job.notes]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
         notes.append(_EVEN_EXPERTS)
+        notes += _padding(graph, plan, cluster)
     if plan.data_style == "ddp":
         notes.append(_DDP_TYPE)
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
     stands_for = {place.rank: place.stands_for for place in places}
     return Composed(traces, stands_for, tuple(notes), tuple(one.begins for one in made), memory)
+
+
+def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:
+    """A note where FSDP2 pads experts, which it splits along their first dimension, to the number of ranks."""
+    count, ranks = expert_parallel.expert_count(graph), plan.shard or plan.data(cluster.world_size) * plan.context
+    if plan.expert > 1 or plan.data_style not in ("fsdp2", "hsdp") or ranks <= count:
+        return []
+    return [
+        f"FSDP2 pads {count} experts of a layer to its {ranks} ranks, and gathers and holds the padding: use expert "
+        "parallelism (--ep), or shard fewer ranks (--dp-style hsdp --shard)."
+    ]
 
 
 class _Job:

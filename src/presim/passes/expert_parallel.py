@@ -34,6 +34,12 @@ def experts(graph: OperatorGraph) -> Experts:
     )
 
 
+def expert_count(graph: OperatorGraph) -> int:
+    """Experts of a layer; 1 where the model has none, the fewest where layers differ."""
+    known = experts(graph)
+    return min((one.shape[0] for one in graph.parameters if (one.segment, one.name) in known), default=1)
+
+
 def apply(graph: OperatorGraph, degree: int) -> OperatorGraph:
     """The graph of one of ``degree`` ranks; itself for one.
 

@@ -10,6 +10,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
+from presim.passes.expert_parallel import expert_count
 from presim.search.knobs import CLUSTER, SHORT, Extent, fields, free, short
 from presim.search.objectives import Constraints, Work, objectives_of
 from presim.search.request import Request
@@ -185,7 +186,7 @@ def _free(
         world=max(cluster.world_size for cluster in clusters),
         domain=max(cluster.gpus_per_node for cluster in clusters),
         layers=max((segment.count for segment in graph.segments if segment.name), default=1),
-        experts=1,
+        experts=expert_count(graph),
         global_batch=batch if isinstance(batch, int) else None,
     )
     return {name: tuple(values) for name, values in free(fixed, extent).items()}

@@ -1,0 +1,130 @@
+"""Expert parallelism: what it conserves, and what it exchanges."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from presim import hardware
+from presim.compose.compose import Composed, compose
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.graph.schema import OperatorGraph
+from presim.graph.take import take
+from presim.passes.expert_parallel import apply, expert_count
+from presim.trace.check import check
+from presim.trace.schema import Trace
+from presim.trace.signatures import Collective, GroupedGemm
+from support.models import llama
+
+pytestmark = pytest.mark.torch_cuda
+WORLD, LAYERS, EXPERTS, CHOSEN, HIDDEN, TOKENS = 16, 4, 8, 2, 256, 512
+CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=WORLD)
+MIXTURE = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": HIDDEN,
+    "intermediate_size": 512,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_local_experts": EXPERTS,
+    "num_experts_per_tok": CHOSEN,
+    "vocab_size": 512,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "use_cache": False,
+}
+
+
+@functools.cache
+def mixture() -> OperatorGraph:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps(MIXTURE))
+        return take(str(config))
+
+
+@functools.cache
+def made(expert: int) -> Composed:
+    job = compose(mixture(), Plan(sequence=TOKENS, expert=expert), CLUSTER)
+    check(job.traces[0])
+    return job
+
+
+def work(trace: Trace) -> list[object]:
+    """The signatures of the last step."""
+    chosen = trace.columns["signature"][trace.steps()[-1]]
+    return [trace.signatures[index] for index in chosen[chosen >= 0].tolist()]
+
+
+def test_one_rank_is_the_identity() -> None:
+    assert apply(mixture(), 1) is mixture()
+    assert expert_count(mixture()) == EXPERTS
+    assert expert_count(llama()) == 1
+
+
+@pytest.mark.parametrize("expert", [2, 8])
+def test_products_of_experts_are_conserved(expert: int) -> None:
+    """As many tokens come as go, so a rank's products are as large, over fewer experts."""
+    flops = [
+        sum(one.flops for one in work(made(each).traces[0]) if isinstance(one, GroupedGemm)) for each in (1, expert)
+    ]
+    assert flops[0] == flops[1] > 0
+    assert made(expert).traces[0].manifest.model["parameters"] == made(1).traces[0].manifest.model["parameters"]
+
+
+@pytest.mark.parametrize("expert", [2, 8])
+def test_tokens_travel_twice_in_each_direction(expert: int) -> None:
+    """Dispatch and combine, forward and backward; numbers of tokens besides."""
+    found = Counter(
+        one.bytes for one in work(made(expert).traces[0]) if isinstance(one, Collective) and one.kind == "all_to_all"
+    )
+    rows = TOKENS * CHOSEN
+    assert found[rows * HIDDEN * 2] == 4 * LAYERS
+    assert sum(found.values()) == 5 * LAYERS
+
+
+def test_experts_are_sharded_by_the_ranks_that_have_the_same_ones() -> None:
+    trace = made(8).traces[0]
+    groups = {group.name: group.ranks for group in trace.manifest.groups}
+    assert groups["experts"] == tuple(range(8))
+    assert groups["copies"] == (0, 8)
+    gathered = Counter[str]()
+    for one in work(trace):
+        if isinstance(one, Collective) and one.kind == "all_gather":
+            gathered[trace.manifest.groups[one.group].name] += one.bytes
+    of_experts = 3 * HIDDEN * 512 * EXPERTS // 8 * 2 * LAYERS  # one expert's three matrices in bf16
+    assert gathered["copies"] == 2 * of_experts  # forward and backward
+
+
+def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
+    assert any("pads 8 experts of a layer to its 16 ranks" in note for note in made(1).notes)
+    assert not any("pads" in note for note in made(8).notes)
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (
+            {"expert": 3},
+            r"expert = 3 does not divide the 16 ranks that share parameters \(16 % 3 = 1\); degrees that do: 1, 2, 4",
+        ),
+        ({"expert": 16}, r"expert = 16 does not divide 8 experts of .* \(8 % 16 = 8\)"),
+        ({"expert": 2, "data_style": "ddp"}, "is composed with data_style fsdp2 and hsdp only, not ddp"),
+        ({"expert": 2, "tensor": 2}, "use sequence_parallel"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(plan: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        compose(mixture(), Plan(sequence=TOKENS, **plan), CLUSTER)  # type: ignore[arg-type]
+
+
+def test_a_dense_model_has_no_experts() -> None:
+    with pytest.raises(InputError, match="has no experts in grouped products"):
+        compose(llama(), Plan(sequence=TOKENS, expert=2), CLUSTER)
