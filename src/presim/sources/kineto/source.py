@@ -166,10 +166,12 @@ def _share_collectives(ranks: Sequence[_Rank]) -> None:
 
 
 def _ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Of a message, from whom to whom."""
-    if signature.kind not in ("send", "recv") or not 0 <= signature.peer < len(ranks):
+    """Sender and receiver of a message; the pair of ranks, the lower first, where both send in one launch."""
+    if signature.kind not in ("send", "recv", "send_recv") or not 0 <= signature.peer < len(ranks):
         return ()
     other = ranks[signature.peer]
+    if signature.kind == "send_recv":
+        return (*sorted((rank, other)), -1)
     return (rank, other) if signature.kind == "send" else (other, rank)
 
 
