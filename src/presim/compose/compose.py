@@ -45,8 +45,8 @@ from presim.passes import (
 from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
 
 _TENSOR_HOSTS = (
-    "Host time with tensor parallelism comes from a table of DTensor's launch times. A step that waits for its host may "
-    "differ from a capture by 12 %; check such a plan with `presim run`."
+    "Host time with tensor parallelism comes from a table of DTensor's launch times. A step that waits for its host "
+    "may differ from a capture by 12 %; check such a plan with `presim run`."
 )
 _DDP_TYPE = (
     "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
