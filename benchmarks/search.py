@@ -30,8 +30,15 @@ from presim.search.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
 DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0"]
-MAYA = ["tp=1,2,4,8", "pp=1,2,4,8", "mbs=1,2,4,8,16", "vpp=1,2,4", "recompute=none,full", "sequence_parallel=true,false",
-        "dp-style=ddp,zero1", "cp=1", "shard=0", "reshard=true"]  # fmt: skip
+MAYA = [
+    "tp=1,2,4,8",
+    "pp=1,2,4,8",
+    "mbs=1,2,4,8,16",
+    "vpp=1,2,4",
+    "recompute=none,full",
+    "sequence_parallel=true,false",
+]
+MAYA += ["dp-style=ddp,zero1", "cp=1", "shard=0", "reshard=true"]
 GPT3_18B = {"n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 51200, "tie_word_embeddings": False}
 HEAD = """# Searches
 
