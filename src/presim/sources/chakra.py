@@ -160,7 +160,7 @@ def _beside(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = msgspec.json.decode(file.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read ({error}); write the execution traces again") from error
     return found if isinstance(found, dict) else {}
 

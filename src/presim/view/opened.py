@@ -35,7 +35,7 @@ def open_result(path: Path) -> Opened:
         raise InputError(
             f"cannot read {path}: {error.strerror}; name a saved job, or a result of search or serve"
         ) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no JSON ({error}); name a saved job, or a result of search or serve") from error
     if isinstance(said, dict) and said.get("schema") == _SERVING:
         return Opened(path.name, "serving", said)

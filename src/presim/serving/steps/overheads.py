@@ -52,9 +52,18 @@ def read(path: Path) -> Overheads:
     try:
         said = json.loads(path.read_text())
         known = {field.name for field in dataclasses.fields(Overheads)}
-        return Overheads(**{key: value for key, value in said["overheads"].items() if key in known})
+        found = {key: value for key, value in said["overheads"].items() if key in known}
+        if wrong := [key for key, value in found.items() if key != "origin" and not _is_time(value)]:
+            raise InputError(
+                f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is no time or factor; calibrate again"
+            )
+        return Overheads(**found)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} holds no overheads ({error}); `presim calibrate` writes such a file") from error
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
 def slower(cluster: Cluster, kind: str, weights: str) -> float:

@@ -169,13 +169,13 @@ def read(path: Path) -> Workload:
     try:
         lines = path.read_bytes().splitlines()
         head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a workload: {error}; name a file that presim saved") from error
     if head.format != _MAGIC or head.version != _VERSION:
         raise InputError(f"{path} is no workload of version {_VERSION}; name one, or read a trace with --trace")
     try:
         rows = [msgspec.json.decode(line, type=_Request) for line in lines[1:]]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path} has a line that is no request ({error}); save the workload again") from error
     if len(rows) != head.requests:
         raise InputError(f"{path} has {len(rows)} of {head.requests} requests; it was cut off: save it again")
