@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from presim.errors import InputError
+
 Size: TypeAlias = int | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
 _NEAREST = 8  # a size may lie so far beside a multiple of the sequence: padding, shifted labels
 
@@ -31,10 +33,17 @@ def read(size: Size) -> Polynomial:
     """The polynomial that a size means.
 
     Raises:
-        ValueError: it is no such sum.
+        InputError: it is no such sum.
     """
     if isinstance(size, int):
         return Polynomial(((size, 0, 0),))
+    try:
+        return _polynomial(size)
+    except ValueError:
+        raise InputError(f"a graph has the size {size!r}, which is no sum of products; take the graph again") from None
+
+
+def _polynomial(size: str) -> Polynomial:
     terms = []
     for term in size.replace("-", "+-").split("+"):
         factor, powers = 1, {"B": 0, "S": 0}
