@@ -1,4 +1,4 @@
-"""Surroundings that go wrong: a full disk, no home, little memory, a clock that jumps, two calls at once."""
+"""Faults of the environment: a full disk, no home, little memory, a clock that jumps, two calls at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations: one file, changed in a way that editors, disks, other tools and tired people change files."""
+"""Mutations of a file: truncation, flipped bytes, wrong values, missing or repeated lines, other encodings."""
 
 from __future__ import annotations
 

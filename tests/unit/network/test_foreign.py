@@ -11,6 +11,7 @@ from presim.errors import InputError
 from presim.network import topology
 from presim.network.exchange import Exchange, run
 from presim.network.open import bytes_of, open_network, ranks_of
+from support.reliability.samples import HTSIM, NCCL, SIMAI
 
 ASTRA = """
 topology: [ FullyConnected, Switch ]
@@ -18,43 +19,12 @@ npus_count: [ 4, 2 ]
 bandwidth: [ 300.0, 50.0 ]  # GB/s
 latency: [ 500.0, 1000.0 ]  # ns
 """
-SIMAI = """6 2 0 2 5 A100
-4 5
-0 4 200Gbps 0.0005ms 0
-1 4 200Gbps 0.0005ms 0
-2 5 200Gbps 0.0005ms 0
-3 5 200Gbps 0.0005ms 0
-4 5 100Gbps 0.0005ms 0
-"""
-HTSIM = """
-Nodes 16
-Tiers 2
-Podsize 16
-Tier 0
-Downlink_speed_Gbps 200
-Radix_Down 4
-Radix_Up 4
-Downlink_Latency_ns 1000
-Tier 1
-Downlink_speed_Gbps 200
-Radix_Down 4
-Downlink_Latency_ns 1000
-"""
 SMI = """
 \tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity
 GPU0\t X \tNV4\tSYS\tSYS\t0-15
 GPU1\tNV4\t X \tSYS\tSYS\t0-15
 GPU2\tSYS\tSYS\t X \tNV4\t16-31
 GPU3\tSYS\tSYS\tNV4\t X \t16-31
-"""
-NCCL = """<system version="1">
-  <cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
-    <pci busid="0000:02:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
-      <gpu dev="0" rank="0"><nvlink target="0000:90" count="12" tclass="0x068000"/></gpu></pci>
-    <pci busid="0000:03:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
-      <gpu dev="1" rank="1"><nvlink target="0000:90" count="12" tclass="0x068000"/></gpu></pci>
-  </pci></cpu>
-</system>
 """
 
 

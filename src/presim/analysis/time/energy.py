@@ -2,8 +2,8 @@
 
 Power is a share of the GPU's limit, by class (`presim/calibration/power.toml`). Communication that is hidden behind
 kernels adds what it draws beyond an idle GPU, and a GPU never draws more than its limit. A collective that waits for
-other ranks spins on a few streaming multiprocessors and counts as idle. Clocks that fall at the limit
-are part of the measured kernel prices, not of this estimate.
+other ranks spins on a few streaming multiprocessors and counts as idle. Throttling at the power limit is not modelled
+here: measured kernel times already include it.
 """
 
 from __future__ import annotations
