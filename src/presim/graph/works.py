@@ -236,4 +236,5 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::_local_scalar_dense": _read_back,
     "experts::splits": _read_back,  # the host does not wait
 }
+COUNTED = frozenset(name for name in _MADE if "mm" in name or "dot_product" in name)  # products and attention
 READS_BACK = ("aten::_local_scalar_dense",)  # after which the host waits for the stream

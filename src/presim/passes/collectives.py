@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+PREFIX = "comm::"
 ALL_REDUCE = "comm::all_reduce"  # in place, on the stream of collectives
 ALL_GATHER = "comm::all_gather"  # as the reduce-scatter, from an input to an output
 ALL_TO_ALL = "comm::all_to_all"  # likewise
