@@ -19,7 +19,7 @@ import msgspec
 from presim import pipeline
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
-from presim.cost.price_cache import remembering
+from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.result import Result
@@ -123,7 +123,7 @@ class Evaluator:
     def _chain(self, cluster: Cluster, name: bytes, nccl: Mapping[str, str]) -> Chain:
         key = name, tuple(sorted(nccl.items()))
         if key not in self._chains:
-            self._chains[key] = remembering(Chain.default(cluster, nccl, self._folders))
+            self._chains[key] = with_caches(Chain.default(cluster, nccl, self._folders))
         return self._chains[key]
 
 

@@ -22,7 +22,7 @@ from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
-from presim.cost.price_cache import remembering
+from presim.cost.price_cache import with_caches
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
@@ -182,7 +182,7 @@ def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> C
         nccl = trace.manifest.nccl
         name = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
         if name not in known:
-            known[name] = remembering(Chain.default(cluster, nccl, prices))
+            known[name] = with_caches(Chain.default(cluster, nccl, prices))
         return price_trace(trace, cluster, known[name], prices=prices)
 
     return price
