@@ -74,9 +74,10 @@ def main() -> None:
     wanted = {kind.name: arguments.files for kind in chosen} | ({} if arguments.kind else {_LINES: arguments.lines})
     rows = {name: row for name, row in _kept(arguments.out).items() if row.calls == wanted.get(name)}
     begun = time.monotonic()
-    for name in wanted:
-        if name in rows or time.monotonic() - begun > arguments.seconds:
-            continue
+    todo = [name for name in wanted if name not in rows] + [name for name, row in rows.items() if row.wrong]
+    for name in todo:
+        if time.monotonic() - begun > arguments.seconds:
+            break
         kind = next((kind for kind in chosen if kind.name == name), None)
         outcomes = _broken(kind, arguments.files) if kind else _lines(arguments.lines)
         rows[name] = _row(name, kind.command.split()[0] if kind else "all", outcomes)
@@ -106,11 +107,11 @@ def _processor() -> str:
 
 
 def _kept(path: Path) -> dict[str, Row]:
-    """The rows of an earlier call; of kinds of which a call ended badly none, so that they run again."""
+    """The rows of an earlier call; a kind of which a call ended badly comes again, after those that are missing."""
     if not path.exists():
         return {}
-    lines = re.finditer(r"^\| (.+?) \| `(\w+)` \| (\d+) \| \d+ \| \d+ \| 0 \|$", path.read_text(), re.MULTILINE)
-    return {line[1]: Row(line[1], f"{line[0]}\n", int(line[3]), 0) for line in lines}
+    lines = re.finditer(r"^\| (.+?) \| `(\w+)` \| (\d+) \| \d+ \| \d+ \| (.+) \|$", path.read_text(), re.MULTILINE)
+    return {line[1]: Row(line[1], f"{line[0]}\n", int(line[3]), int(line[4] != "0")) for line in lines}
 
 
 def _broken(kind: Kind, count: int) -> list[Outcome]:

@@ -75,14 +75,6 @@ def _learned(folder: Path) -> Path:
     return folder / "prices" / name
 
 
-def _baseline(folder: Path) -> Path:
-    _job(folder)
-    text = samples.BUDGETS + "step_time_increase = 0.5\nmemory_increase = 0.5\n"
-    (folder / "budgets.toml").write_text(text)
-    main.run(["gate", str(folder / "budgets.toml"), "--keep", str(folder / "kept"), "-q"])
-    return next(path for path in (folder / "kept").rglob("*") if path.is_file())
-
-
 def _served(folder: Path) -> Path:
     words = f"serve llama3-8b --gpu h100-sxm --requests 20 --rate 5 --json {folder}/load.json -q"
     main.run(words.split())
@@ -132,7 +124,6 @@ KINDS = (
     Kind("log of step times", _text("run.log", samples.LOG, _job), f"{_CALIBRATE} --trace job"),
     Kind("mixed cluster", _text("c.toml", samples.MIXED, _job), f"{_SIMULATE} --cluster {{file}}"),
     Kind("learned model", _learned, f"{_SIMULATE} --prices prices"),
-    Kind("baseline", _baseline, "gate budgets.toml --baseline kept --markdown ../out/m.md -q"),
     Kind("LLMServingSim's trace", _text("t.jsonl", samples.LLMSERVINGSIM),
          "serve llama3-8b --gpu h100-sxm --json ../out/r.json --trace {file}"),
     Kind("space", _text("s.toml", samples.SPACE), "search --space {file}", call=_open_space),

@@ -6,8 +6,8 @@ import json
 
 BENCH = json.dumps(
     {
-        "num_prompts": 40, "completed": 40, "request_rate": 10.0, "max_concurrency": None, "duration": 6.0,
-        "total_input_tokens": 16000, "total_output_tokens": 1600, "request_throughput": 6.6, "output_throughput": 266.0,
+        "num_prompts": 12, "completed": 12, "request_rate": 10.0, "max_concurrency": None, "duration": 1.8,
+        "total_input_tokens": 4800, "total_output_tokens": 480, "request_throughput": 6.6, "output_throughput": 266.0,
         "mean_ttft_ms": 50.0, "median_ttft_ms": 45.0, "p99_ttft_ms": 100.0, "mean_tpot_ms": 9.0, "median_tpot_ms": 9.0,
         "p99_tpot_ms": 12.0, "mean_itl_ms": 9.0, "median_itl_ms": 9.0, "p99_itl_ms": 15.0,
     }

@@ -25,6 +25,8 @@ _DTYPES = {"c10::BFloat16": "bfloat16", "c10::Half": "float16", "float": "float3
 _DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _POINTWISE = ("add", "mul", "sub", "div", "silu", "gelu", "relu", "neg", "pow", "rsqrt", "exp", "tanh", "sigmoid")
 _BIAS = "bias"
+_LONGEST_US = 1e12  # an event of more than a week is damaged
+_LARGEST = 1 << 40  # size of a tensor along a dimension
 
 
 def recognises(root: Path) -> bool:
@@ -66,6 +68,9 @@ def trace_rows(path: Path) -> Iterator[Measurement | str]:
             found[signature].append(microseconds * 1e3)
     for signature, times in found.items():
         middle = statistics.median(times)
+        if middle <= 0:
+            yield "an operator whose kernels took no time"
+            continue
         spread = (max(times) - min(times)) / 2 / middle if len(times) > 1 else 0.1  # unknown spread with only one call
         yield Measurement(
             gpu=gpu, signature=signature, duration_ns=middle, source="kineto", spread=spread, samples=len(times)
@@ -84,14 +89,23 @@ def load(path: Path) -> dict[str, Any]:
         events = trace["traceEvents"]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no trace of PyTorch's profiler: {error}") from error
-    if not isinstance(events, list):
-        raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list")
+    if not isinstance(events, list) or not all(map(_is_event, events)):
+        raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list of events")
     return dict(trace)
 
 
+def _is_event(event: Any) -> bool:
+    """Whether the fields that are read are of their types; PyTorch writes times as numbers."""
+    if not isinstance(event, dict) or not isinstance(event.get("args", {}), dict):
+        return False
+    spent = event.get("dur", 0)
+    return type(spent) in (int, float) and 0 <= spent < _LONGEST_US and isinstance(event.get("cat", ""), str)
+
+
 def _device_name(trace: dict[str, Any]) -> str:
-    devices = trace.get("deviceProperties") or [{}]
-    return str(devices[0].get("name", ""))
+    devices = trace.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else {}
+    return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def _gpu(trace: dict[str, Any]) -> str | None:
@@ -112,7 +126,8 @@ def _calls(events: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float
 
 
 def _number(event: dict[str, Any]) -> int:
-    return int(event.get("args", {}).get("External id") or 0)
+    number = event.get("args", {}).get("External id")
+    return number if isinstance(number, int) else int(number) if isinstance(number, str) and number.isdecimal() else 0
 
 
 def signature_of(operator: dict[str, Any]) -> Signature | str:
@@ -121,17 +136,22 @@ def signature_of(operator: dict[str, Any]) -> Signature | str:
     name = str(operator.get("name", ""))
     if "Input Dims" not in args:
         return "an operator without recorded shapes"
-    shapes = [tuple(shape) for shape in args["Input Dims"]]
-    dtypes = [_DTYPES.get(dtype, "") for dtype in args.get("Input type", [])]
     bare = name.removeprefix("aten::").removesuffix("_")
     make = _MAKERS.get(bare) or (_pointwise if bare in _POINTWISE else None)
     if make is None:
         return f"an operator that is not read: {name}"
     try:
-        made = make(shapes, dtypes, args, name)
-    except (IndexError, KeyError, ValueError, TypeError):
+        shapes = [tuple(shape) for shape in args["Input Dims"]]
+        dtypes = [_DTYPES.get(dtype, "") for dtype in args.get("Input type", [])]
+        made = make(shapes, dtypes, args, name) if all(map(_is_shape, shapes)) else None
+    except (IndexError, KeyError, ValueError, TypeError, StopIteration, ZeroDivisionError):
         made = None
     return made or f"arguments of {name} that are not read"
+
+
+def _is_shape(shape: tuple[Any, ...]) -> bool:
+    """Sizes of a tensor; of a list of tensors there are lists."""
+    return all(isinstance(size, list) or (type(size) is int and 0 <= size <= _LARGEST) for size in shape)
 
 
 _Maker = Callable[[list[tuple[int, ...]], list[str], dict[str, Any], str], Signature | None]
