@@ -1,13 +1,16 @@
-"""The page of `presim view` in a real browser: panes are drawn, show the result's numbers, and log no errors."""
+"""The page of `presim view` in a real browser: panes are drawn, show the result's numbers, and log no errors.
+
+Pictures are compared with kept ones (`support.pictures`); ``KEEP_PICTURES=1`` keeps the present ones.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import uvicorn
@@ -18,11 +21,12 @@ from presim.units import seconds
 from presim.view.opened import Opened
 from presim.view.panes import Shown
 from presim.view.server import application, bound
-from support import workloads
+from support import pictures, workloads
+from support.chromium import PROGRAM, Browser, started
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PANES = ("summary", "timeline", "overview", "memory", "communication", "power", "roofline")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
 
 
 SERVED = {
@@ -67,39 +71,103 @@ def address() -> Iterator[tuple[str, Shown]]:
     thread.join()
 
 
-def drawn(url: str, folder: Path) -> tuple[str, str]:
-    """The document after its scripts have run, and what the console said."""
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"]
-    command += [
-        "--enable-logging=stderr",
-        "--v=0",
-        "--virtual-time-budget=20000",
-        "--window-size=1200,900",
-        "--dump-dom",
-    ]
-    done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120, check=True)
-    said = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-    return done.stdout, said
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
 
 
-@pytest.mark.parametrize("pane", ["summary", "timeline", "overview", "memory", "communication", "power", "roofline"])
-def test_a_pane_is_drawn_without_errors(address: tuple[str, Shown], pane: str, tmp_path: Path) -> None:
+def ready(pane: str) -> str:
+    return f"document.body && document.body.dataset.ready === {pane!r}"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("pane", PANES)
+def test_a_pane_is_drawn_without_errors_and_looks_as_before(
+    address: tuple[str, Shown], browser: Browser, pane: str, theme: Literal["light", "dark"], tmp_path: Path
+) -> None:
     url, shown = address
-    page, said = drawn(f"{url}#{pane}", tmp_path)
-    assert said == ""
-    assert f'data-ready="{pane}"' in page
-    assert re.search(r'<p id="error" role="alert" hidden="">', page)
+    browser.open(f"{url}#{pane}", theme, ready(pane))
+    assert browser.console == []
+    assert browser.value("document.getElementById('error').hidden")
     if pane == "summary":
         assert shown.evaluation.result.step_time_s is not None
-        assert seconds(shown.evaluation.result.step_time_s) in page
+        assert seconds(shown.evaluation.result.step_time_s) in browser.value("document.body.innerText")
+    picture = browser.picture()
+    if os.environ.get("KEEP_PICTURES"):
+        pictures.keep(picture, f"{pane}-{theme}")
+    pictures.check(picture, f"{pane}-{theme}", tmp_path)
 
 
-def test_results_of_search_and_serve_are_drawn(address: tuple[str, Shown], tmp_path: Path) -> None:
+def test_a_pane_that_is_not_drawn_is_seen(address: tuple[str, Shown], browser: Browser, tmp_path: Path) -> None:
+    """The comparison of pictures notices an empty pane, and another theme."""
+    browser.open(f"{address[0]}#summary", "light", ready("summary"))
+    browser.value("document.getElementById('summary').replaceChildren()")
+    picture = browser.picture()
+    for name in ("summary-light", "summary-dark"):
+        with pytest.raises(AssertionError, match="from the kept picture"):
+            pictures.check(picture, name, tmp_path)
+        assert (tmp_path / f"{name}.png").exists()
+
+
+def test_the_page_is_used_by_the_keyboard_alone(address: tuple[str, Shown], browser: Browser) -> None:
+    """Tabs by arrows; the timeline is reached by Tab, zoomed, and its boxes are read."""
+    browser.open(address[0], "light", ready("summary"))
+    browser.value("document.querySelector('[role=tab][aria-selected=true]').focus()")
+    browser.press("ArrowRight")
+    browser.wait(ready("timeline"))
+    assert browser.value("document.activeElement.dataset.pane") == "timeline"
+    reached = []
+    while "canvas" not in reached and len(reached) < 8:
+        browser.press("Tab")
+        reached.append(browser.value("document.activeElement.id"))
+    assert reached == ["ranks", "whole", "canvas"]
+    assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    while not browser.value("picture.hits.length"):
+        before = browser.value("picture.asked")
+        browser.press("+")
+        browser.wait(f"picture.asked > {before} && picture.data.to === Math.round(picture.view[1])")
+    browser.press("n")
+    assert re.search(r"\d (ns|us|ms|s)$", browser.value("document.getElementById('under').textContent"))
+
+
+def test_everything_has_a_name_for_a_screen_reader(address: tuple[str, Shown], browser: Browser) -> None:
+    """Controls, pictures and headings of tables."""
+    nameless = "[...document.querySelectorAll('button, select, canvas, [role=img]')].filter(one => one.offsetParent"
+    nameless += " && !one.textContent.trim() && !one.getAttribute('aria-label') && !one.labels?.length"
+    nameless += " && !one.closest('[aria-label][role=img]')).map(one => one.outerHTML.slice(0, 80))"
+    for pane in PANES:
+        browser.open(f"{address[0]}#{pane}", "light", ready(pane))
+        assert browser.value(nameless) == []
+        assert browser.value(f"!!document.querySelector('#{pane} h2, #{pane} canvas, #{pane} table')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(
+    address: tuple[str, Shown], browser: Browser, theme: Literal["light", "dark"]
+) -> None:
+    """By 4.5 to 1, as the accessibility guidelines of the web (WCAG AA) ask for."""
+    browser.open(address[0], theme, ready("summary"))
+    names = ("paper", "card", "ink", "dim", "accent", "bad")
+    style = "getComputedStyle(document.documentElement).getPropertyValue"
+    colours = {name: luminance(browser.value(f"{style}('--{name}').trim()")) for name in names}
+    for ground in ("paper", "card"):
+        for text in names[2:]:
+            light, dark = sorted((colours[ground], colours[text]), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, text)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as WCAG defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_results_of_search_and_serve_are_drawn(address: tuple[str, Shown], browser: Browser, tmp_path: Path) -> None:
     """Their panes show the numbers of the JSON."""
     url, _ = address
     for place, (pane, number) in enumerate({"serving": "41.5", "search": "394.55 ms"}.items(), 1):
-        page, said = drawn(f"{url}?show={place}", tmp_path)
-        assert said == ""
-        assert f'data-ready="{pane}"' in page
-        assert number in page
+        browser.open(f"{url}?show={place}", "light", ready(pane))
+        assert browser.console == []
+        assert number in browser.value("document.body.innerText")

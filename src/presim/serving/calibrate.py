@@ -37,6 +37,9 @@ class Calibration:
     measured: dict[str, float]
 
 
+_MOST = 1e10  # tokens, requests, seconds or milliseconds
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """A JSON result of ``vllm bench serve --save-result``."""
     try:
@@ -47,9 +50,14 @@ def read_result(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is no JSON ({error}); name a result of vllm bench serve") from error
     if not isinstance(said, dict):
         raise InputError(f"{path} is no JSON object; name what `vllm bench serve --save-result` wrote")
-    missing = [key for key in ("completed", "mean_tpot_ms", "total_input_tokens") if not said.get(key)]
+    missing = [
+        key for key in ("completed", "mean_tpot_ms", "total_input_tokens", "total_output_tokens") if not said.get(key)
+    ]
     if missing:
         raise InputError(f"{path} has no {missing[0]}; name what `vllm bench serve --save-result` wrote")
+    for key, value in said.items():
+        if isinstance(value, int | float) and not abs(value) < _MOST and key != "request_rate":
+            raise InputError(f"{path}: {key} is {value}, which no benchmark measures; name what vllm bench serve wrote")
     return said
 
 

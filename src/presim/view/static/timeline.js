@@ -7,7 +7,7 @@ const TRACK = 22, HEAD = 20, NAME = 150;
 class Timeline {
   constructor(canvas, ask, said) {
     this.canvas = canvas; this.ask = ask; this.said = said;
-    this.view = null; this.data = null; this.asked = 0; this.hits = [];
+    this.view = null; this.data = null; this.asked = 0; this.hits = []; this.chosen = null;
     canvas.addEventListener("wheel", event => { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 400), event.offsetX); }, { passive: false });
     canvas.addEventListener("pointerdown", event => { this.drag = event.offsetX; canvas.setPointerCapture(event.pointerId); });
     canvas.addEventListener("pointerup", () => { this.drag = null; });
@@ -29,7 +29,7 @@ class Timeline {
     if (this.view) { query.from = Math.round(this.view[0]); query.to = Math.round(this.view[1]); }
     const data = await this.ask(`api/jobs/${this.job}/timeline?${new URLSearchParams(query)}`);
     if (number !== this.asked || !data) return;  // a later window is on its way
-    this.data = data; this.view = [data.from, data.to]; this.draw();
+    this.data = data; this.view = [data.from, data.to]; this.chosen = null; this.draw();
   }
 
   zoom(factor, x) {
@@ -47,15 +47,24 @@ class Timeline {
   }
 
   key(event) {
+    if (event.key === "n" || event.key === "p") { event.preventDefault(); this.step(event.key === "n" ? 1 : -1); return; }
     const done = { ArrowLeft: () => this.pan(-.2), ArrowRight: () => this.pan(.2), "+": () => this.zoom(.6, NAME + this.width / 2),
       "=": () => this.zoom(.6, NAME + this.width / 2), "-": () => this.zoom(1.6, NAME + this.width / 2), 0: () => this.whole() }[event.key];
     if (done) { event.preventDefault(); done(); }
   }
 
+  step(by) {
+    if (!this.hits.length) { this.said("Zoom in with + until single boxes are drawn."); return; }
+    const size = this.hits.length, from = this.chosen === null ? (by > 0 ? -1 : 0) : this.chosen;
+    this.chosen = (from + by + size) % size; this.draw(); this.tell(this.hits[this.chosen]);
+  }
+
+  tell(hit) { this.said(`${hit.name}${hit.module ? ` in ${hit.module}` : ""}: ${nanoseconds(hit.ns)}`); }
+
   moved(event) {
     if (this.drag != null) { this.pan((this.drag - event.offsetX) / this.width); this.drag = event.offsetX; return; }
     const hit = this.hits.find(one => event.offsetY >= one.y && event.offsetY < one.y + TRACK && event.offsetX >= one.x && event.offsetX <= one.x + Math.max(one.w, 1));
-    if (hit) this.said(`${hit.name}${hit.module ? ` in ${hit.module}` : ""}: ${nanoseconds(hit.ns)}`);
+    if (hit) this.tell(hit);
   }
 
   draw() {
@@ -78,7 +87,8 @@ class Timeline {
       pen.fillStyle = ink; pen.fillText(`${rank}: ${track.name}`.slice(0, 24), 2, y + 15);
       if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
     });
-    pen.clearRect(0, HEAD, 0, 0);
+    const hit = this.chosen === null ? null : this.hits[this.chosen];
+    if (hit) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(hit.x, hit.y, Math.max(hit.w, 2), TRACK); }
   }
 
   boxes(pen, boxes, y, from, scale) {

@@ -31,7 +31,8 @@ function table(names, rows) {
 }
 
 function parts(items, figure) {
-  const bar = make("div", undefined, { class: "parts", role: "img" }), legend = make("p", undefined, { class: "legend" });
+  const said = items.map(item => `${item.name} ${figure(item.size)}`).join(", ");
+  const bar = make("div", undefined, { class: "parts", role: "img", "aria-label": said }), legend = make("p", undefined, { class: "legend" });
   items.forEach((item, place) => {
     const colour = COLOURS[place % COLOURS.length], piece = make("span");
     piece.style.flexGrow = item.size; piece.style.background = colour; piece.title = `${item.name} ${figure(item.size)}`;
@@ -126,6 +127,7 @@ const draw = {
 function plot(where, title, values, series, distribution = 1) {
   const ink = getComputedStyle(document.body).color, line = getComputedStyle(document.documentElement).getPropertyValue("--line");
   const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+  where.setAttribute("role", "img"); where.setAttribute("aria-label", title);
   new uPlot({ title, width: Math.min(1100, where.clientWidth || 900), height: 320, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
 }
 
@@ -134,7 +136,11 @@ const picture = new Timeline(at("canvas"), ask, text => { at("under").textConten
 
 async function show(name) {
   state.pane = name;
-  for (const tab of at("tabs").children) tab.setAttribute("aria-selected", tab.dataset.pane === name);
+  for (const tab of at("tabs").children) {
+    tab.setAttribute("aria-selected", tab.dataset.pane === name); tab.tabIndex = tab.dataset.pane === name ? 0 : -1;
+    if (state.byKey && tab.dataset.pane === name) tab.focus();  // going to an anchor takes the focus away
+  }
+  state.byKey = false;
   for (const pane of ALL) at(pane).hidden = pane !== name;
   document.body.dataset.ready = "";
   await draw[name](at(name), state.job);
@@ -166,6 +172,12 @@ async function begin() {
     return show(named());
   };
   at("job").addEventListener("change", choose);
+  at("tabs").addEventListener("keydown", event => {
+    const last = state.names.length - 1, place = state.names.indexOf(state.pane);
+    const next = { ArrowRight: place === last ? 0 : place + 1, ArrowLeft: place ? place - 1 : last, Home: 0, End: last }[event.key];
+    if (next === undefined) return;
+    event.preventDefault(); state.byKey = true; location.hash = state.names[next];
+  });
   at("ranks").addEventListener("change", () => picture.show(state.job, chosenRanks()));
   at("whole").addEventListener("click", () => picture.whole());
   window.addEventListener("hashchange", () => show(named()));
