@@ -85,7 +85,10 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Points that a sampler proposes.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU.")
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU (of the Ray cluster)."
+)
+@click.option("--ray", metavar="ADDRESS", help="Evaluate on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--budget", callback=_duration, metavar="TIME", help="Stop after this time with the best plan so far.")
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."

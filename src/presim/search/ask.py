@@ -38,7 +38,8 @@ class Asked:
     sampler: str = "exhaustive"
     trials: int | None = None
     seed: int = 0
-    jobs: int | None = None  # None: one for each CPU
+    jobs: int | None = None  # processes; None: one for each CPU
+    ray: str | None = None  # address of a Ray cluster to evaluate points on
     budget: float | None = None  # seconds
     study: str | None = None
     prune: Sequence[str] = ()  # rules; none: those that lose nothing
@@ -216,7 +217,8 @@ def _request(
         strategy=asked.sampler,
         trials=asked.trials,
         seed=asked.seed,
-        jobs=asked.jobs or cores(),
+        jobs=asked.jobs or (0 if asked.ray else cores()),
+        ray=asked.ray,
         budget_s=asked.budget,
         study=asked.study,
         prune=asked.prune,

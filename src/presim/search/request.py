@@ -30,6 +30,7 @@ class Request:
     trials: int | None = None  # a sampler's; None: as many as the space has points, at most 200
     seed: int = 0
     jobs: int = 1
+    ray: str | None = None  # address of a Ray cluster that evaluates points; jobs: its processes, 0: all of its CPUs
     budget_s: float | None = None  # None: until every point has a fate
     prune: Sequence[str] = ()
     study: str | None = None  # file or URL that finished trials are kept in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from presim.search.answer.why import importance, infeasible, loses_on
 from presim.search.objectives import OBJECTIVES
@@ -19,6 +20,9 @@ from presim.search.trials.job import Job
 from presim.search.trials.storage import opened
 from presim.search.trials.trial import Trial
 from presim.search.trials.workers import Workers
+
+if TYPE_CHECKING:
+    from presim.search.trials.ray_workers import RayWorkers
 
 
 def run(request: Request, progress: Progress = lambda text: None) -> Answer:
@@ -36,16 +40,24 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     )
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(opened(request)) if request.study else Nothing()
-        workers = stack.enter_context(Workers(job, request.jobs))
-        evaluation = Evaluation(request, workers, kept, progress)
-        search = exhaustive if request.strategy == "exhaustive" else sampled
-        trials = search(request, evaluation, pruner(request, job))
-    found = answer(request, trials)
-    if not request.confirm:
-        return found
-    from presim.search.confirm.ranking import confirm
+        with _workers(request, job) as workers:
+            evaluation = Evaluation(request, workers, kept, progress)
+            search = exhaustive if request.strategy == "exhaustive" else sampled
+            trials = search(request, evaluation, pruner(request, job))
+        found = answer(request, trials)
+        if not request.confirm:
+            return found
+        from presim.search.confirm.ranking import confirm
 
-    return confirm(request, found, progress)
+        return confirm(request, found, progress, kept=kept)
+
+
+def _workers(request: Request, job: Job) -> Workers | RayWorkers:
+    if request.ray is None:
+        return Workers(job, request.jobs)
+    from presim.search.trials.ray_workers import RayWorkers
+
+    return RayWorkers(job, request.ray, request.jobs)
 
 
 def pruner(request: Request, job: Job) -> Pruner:

@@ -6,6 +6,8 @@ ends when its input does, so that nothing is left behind by a search that is kil
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import struct
 import sys
@@ -28,6 +30,15 @@ def receive(file: IO[bytes]) -> bytes | None:
     (size,) = _HEADER.unpack(header)
     data = file.read(size)
     return data if len(data) == size else None
+
+
+def _give_back() -> None:
+    """Memory that the last plan's arrays left behind goes back to the system: a plan with 512 micro-batches left 2 GB.
+
+    It is there for the C library that has it, glibc.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def main() -> None:
@@ -54,6 +65,7 @@ def main() -> None:
             reply = evaluator.evaluate(point)
         except Exception as error:  # noqa: BLE001  a bug in one plan must not end a search of thousands; it is shown
             reply = Reply(fate="failed", words=f"presim's own error: {type(error).__name__}: {error}"[:400])
+        _give_back()
         try:
             send(out, msgspec.msgpack.encode(reply))
         except BrokenPipeError:  # the search was killed
