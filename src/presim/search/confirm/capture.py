@@ -15,6 +15,7 @@ from presim.files import make_folder
 from presim.launch.written import write_for_model
 from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
+from presim.search.trials.captured import MADE
 from presim.search.trials.evaluator import filled, placeholders, plan
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, Value
@@ -44,6 +45,7 @@ def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
     name = next((name for name in written.commands if request.framework in ("auto", name)), None)
     if name is None:
         return "", Reply(fate="failed", words=_why_not(written.notes, request.framework))
+    (written.folders[name] / MADE).touch()
     return name, _evaluated(request, trial.point, written.commands[name], written.folders[name])
 
 
