@@ -16,7 +16,6 @@ from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.run import run
 from presim.search.space import Space
-from presim.search.study import Answer
 from presim.search.trials.job import Job
 from presim.search.trials.ray_workers import RayWorkers
 from support.models import llama
@@ -36,35 +35,45 @@ def address() -> Iterator[str]:
 
 
 def request(study: Path) -> Request:
-    graph = msgspec.msgpack.encode(llama())
+    graph, objective = msgspec.msgpack.encode(llama()), OBJECTIVES["step_time"]
     return Request(
-        subject="llama", space=SPACE, objectives=[OBJECTIVES["step_time"]], graph=graph, study=str(study), jobs=1
+        subject="llama",
+        space=SPACE,
+        objectives=[objective],
+        graph=graph,
+        study=str(study),
+        prune=["none"],
     )
 
 
 @pytest.mark.slow
 @pytest.mark.torch_cuda
 @pytest.mark.needs("ray")
-def test_two_nodes_answer_as_local_processes_do_though_a_worker_is_killed(address: str, tmp_path: Path) -> None:
-    local = run(request(tmp_path / "local"))
-    far = dataclasses.replace(request(tmp_path / "far"), ray=address, jobs=0)
-    assert run(far) == local
-    points = list(SPACE)
-    with RayWorkers(Job(graph=far.graph), address) as workers:
-        replies = workers.evaluate(points)
-        first = next(replies)
-        about = workers.about()
-        assert len({node for _, _, node in about}) == 2
-        for _, process, _ in about:
-            os.kill(process, signal.SIGKILL)
-        found = dict([first, *replies])
-    assert [found[place].figures for place in range(len(points))] == [trial.figures for trial in local.trials]
-    assert again(far) == local
+def test_two_nodes_answer_as_a_local_process_does_though_workers_are_killed(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRESIM_CACHE_MB", "0")
+    workers: list[RayWorkers] = []
+    nodes: set[str] = set()
 
+    class Watched(RayWorkers):
+        def __enter__(self) -> RayWorkers:
+            workers.append(self)
+            return super().__enter__()
 
-def again(far: Request) -> Answer:
-    """From the study alone: there is no such cluster."""
-    return run(dataclasses.replace(far, ray=None))
+    def kill(text: str) -> None:
+        """Once, as soon as a trial is finished."""
+        if not nodes:
+            for _, process, node in workers[0].about():
+                nodes.add(node)
+                os.kill(process, signal.SIGKILL)
+
+    monkeypatch.setattr("presim.search.trials.ray_workers.RayWorkers", Watched)
+    far = run(dataclasses.replace(request(tmp_path / "far"), ray=address, jobs=0), kill)
+    assert len(nodes) == 2
+    assert [trial.fate for trial in far.trials] == ["priced"] * len(SPACE)
+    assert run(request(tmp_path / "local")) == far
+    assert run(request(tmp_path / "far")) == far  # from the study
 
 
 @pytest.mark.needs("ray")
