@@ -44,7 +44,7 @@ def evaluate_plan(
         try:
             return _evaluated(job, cluster, options, repeats=found, **more)
         except NotRepeatedError:
-            continue
+            del job, found  # a pipeline's are hundreds of MB
     return _evaluated(compose(graph, plan, cluster), cluster, options, **more)
 
 

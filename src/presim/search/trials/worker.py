@@ -32,11 +32,17 @@ def receive(file: IO[bytes]) -> bytes | None:
     return data if len(data) == size else None
 
 
-def _give_back() -> None:
-    """Memory that the last plan's arrays left behind goes back to the system: a plan with 512 micro-batches left 2 GB.
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # glibc's number of that parameter, and bytes
 
-    It is there for the C library that has it, glibc.
-    """
+
+def _keep_little() -> None:
+    """Memory of large arrays goes back to the system when they are freed; glibc would keep up to 32 MiB of each."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def _give_back() -> None:
+    """What is left of the last plan goes back: one with 512 micro-batches left 2 GB behind."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -46,6 +52,7 @@ def main() -> None:
     from presim.search.trials.evaluator import quiet_environment
 
     quiet_environment()
+    _keep_little()
     # Whatever a library prints must not get between the answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
