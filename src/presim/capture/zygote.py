@@ -20,6 +20,7 @@ start by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -27,6 +28,7 @@ import select
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
+_ARROW_ALLOCATOR = "JE_ARROW_MALLOC_CONF"  # read when pyarrow is imported
 
 
 class _Children:
@@ -161,14 +164,33 @@ def _differ() -> None:
 def _import_for(what: str, script: str, own: str) -> AtImport:
     """What the script imports, with observers in place that have to be there first."""
     from presim.capture.observers import AtImport
-    from presim.capture.script.preimport import import_leading, preimport
 
     there = AtImport(ensure_hook(require_torch()))
+    with _without_arrow_thread():
+        _import(what, script, own)
+    return there
+
+
+def _import(what: str, script: str, own: str) -> None:
+    from presim.capture.script.preimport import import_leading, preimport
+
     if what == "recipe":
         preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
-    return there
+
+
+@contextlib.contextmanager
+def _without_arrow_thread() -> Iterator[None]:
+    """pyarrow's allocator starts a thread that returns memory, unless this says no; forks could not have it."""
+    if _ARROW_ALLOCATOR in os.environ:
+        yield
+        return
+    os.environ[_ARROW_ALLOCATOR] = "background_thread:false"
+    try:
+        yield
+    finally:
+        del os.environ[_ARROW_ALLOCATOR]
 
 
 def main() -> NoReturn:

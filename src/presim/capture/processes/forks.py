@@ -117,14 +117,15 @@ class Forks:
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
-        own = ",".join(sorted(filter(_is_own, first.variables)))
+        # The same device for all ranks, wherever its description lies.
+        given = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
+        own = ",".join(sorted(name for name in first.variables if name not in given))
         imports = (*self.imports, own) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
                 python(first.python, "presim.capture.zygote", str(theirs.fileno()), *imports),
-                # The same device for all ranks, wherever its description lies.
-                env={**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")},
+                env=given,
                 pass_fds=(theirs.fileno(),),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what it has to say each rank says
