@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from presim.capture.ranks.layout import MOST_EXCHANGING, exchanging, is_pipeline
+from presim.capture.ranks.layout import MAX_EXCHANGE_GROUP, exchange_peers, is_pipeline
 
 
 class Peers:
@@ -42,7 +42,7 @@ class Peers:
 
         @functools.wraps(create)
         def create_watched(size: int, rank: Any, members: Any, *args: Any, **kwargs: Any) -> Any:
-            if members and len(members) <= MOST_EXCHANGING and is_pipeline(kwargs.get("group_desc") or ""):
+            if members and len(members) <= MAX_EXCHANGE_GROUP and is_pipeline(kwargs.get("group_desc") or ""):
                 self._need(tuple(members))
             return create(size, rank, members, *args, **kwargs)
 
@@ -56,7 +56,7 @@ class Peers:
             if (id(group), peer) not in self._known:
                 self._known.add((id(group), peer))
                 members = dist.get_process_group_ranks(group)
-                self._need(exchanging(members, self.rank, members[peer]))
+                self._need(exchange_peers(members, self.rank, members[peer]))
             return call(group, tensors, peer, *args, **kwargs)
 
         setattr(dist.ProcessGroup, name, watched)
