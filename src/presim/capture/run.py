@@ -12,7 +12,7 @@ from pathlib import Path
 
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
-from presim.capture.processes.blocked import Blocked
+from presim.capture.processes.blocked import BlockedRanks
 from presim.capture.processes.captured import STOPPED, read_trace
 from presim.capture.processes.forks import Forks
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
@@ -42,7 +42,7 @@ class Request:
     script_stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
     values: tuple[str, ...] = ()  # device value policies, as in --values
     sanitize: bool = False  # check that streams synchronise before they use a tensor
-    is_quiet: bool = False  # show the script's output, warnings included, only if it fails
+    hides_output: bool = False  # show the script's output, warnings included, only if it fails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def capture(
     request: Request,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    simulator: Callable[[Blocked], AbstractContextManager[Simulator]] | None = None,
+    simulator: Callable[[BlockedRanks], AbstractContextManager[Simulator]] | None = None,
     forks: Forks | None = None,
 ) -> Capture:
     """Run the script on the emulated cluster and return the traces of its ranks.
@@ -88,7 +88,7 @@ def capture(
     imports = ("module" if request.program.module else "script", request.program.script)
     with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
         setting = LaunchConfig(
-            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.is_quiet,
+            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.hides_output,
             sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
         )  # fmt: skip
         found = (

@@ -16,7 +16,7 @@ from presim.verbs.target import changes_asked, chosen_cluster, engine_options
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
-    from presim.capture.processes.blocked import Blocked
+    from presim.capture.processes.blocked import BlockedRanks
     from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
     from presim.hardware import Gpu
@@ -224,7 +224,7 @@ def _capture(
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
 
-    def simulator(blocked: Blocked) -> LiveServer:
+    def simulator(blocked: BlockedRanks) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         engine, as_it_came = engine_options(options), 1.0
         if engine.host_factor is None:  # as for a trace: what has no steps counts as it comes

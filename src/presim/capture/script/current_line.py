@@ -30,14 +30,14 @@ def answer(directory: Path) -> None:
 _open_files: list[object] = []
 
 
-def ask(process: int, directory: Path, patience_s: float = 1.0) -> str:
+def ask(process: int, directory: Path, timeout_s: float = 1.0) -> str:
     """In the launcher: the innermost line of the author's own code, as ``file.py:12``; empty where nobody answers."""
     path = directory / _FILE
     if not path.exists():
         return ""
     os.kill(process, _SIGNAL)
     for _ in range(20):
-        select.select([], [], [], patience_s / 20)
+        select.select([], [], [], timeout_s / 20)
         if line := innermost(path.read_text(errors="replace")):
             return line
     return ""
