@@ -116,7 +116,7 @@ class Observers:
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
-        hook.ask_call_sites(current_line.calling_line)
+        hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:
             self.read_backs = ReadBacks(control.values, exits.end_loop)
             self.read_backs.install(hook)

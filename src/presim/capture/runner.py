@@ -142,7 +142,7 @@ class Runner:
 
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
-        observers.steps.name_unfinished()
+        observers.steps.categorise_unfinished()
         outcome.steps = observers.steps.count
         outcome.neighbours = self.background.share()
         outcome.versions = {
@@ -190,7 +190,7 @@ def leave_package_path() -> None:
 
 def run(path: Path, installed: ImportObservers | None = None) -> NoReturn:
     """Run one rank as its control file describes. ``installed``: observers that this process has installed already."""
-    current_line.answer(path.parent)
+    current_line.enable_stack_dumps(path.parent)
     control = msgspec.json.decode(path.read_bytes(), type=Control)
     sys.argv = [control.script]
     runner = Runner(control)

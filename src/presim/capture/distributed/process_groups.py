@@ -23,7 +23,7 @@ def install(hook: Hook, shared_tokens: SharedTokens) -> None:
         group = made[0] if isinstance(made, tuple) else made
         name = module._world.pg_names.get(group)
         if name and ranks:
-            hook.tell_group(str(name), ranks)
+            hook.record_group(str(name), ranks)
             shared_tokens.add_group(str(kwargs.get("group_desc") or ""), ranks)
         return made
 

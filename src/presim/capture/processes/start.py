@@ -12,7 +12,7 @@ from pathlib import Path
 
 from presim.capture import ctrl_c
 from presim.capture.processes.process import Process, Start, execute, has_ended_within
-from presim.capture.script.current_line import ask
+from presim.capture.script.current_line import query_line
 from presim.errors import CaptureError, HangError
 
 _POLL_S = 0.2
@@ -100,7 +100,7 @@ class _HangDetector:
 def _hang_error(starts: Sequence[Start], running: Mapping[int, Process]) -> HangError:
     places = []
     for start in [start for start in starts if start.rank in running][:_MAX_LISTED]:
-        line = ask(running[start.rank].pid, start.control.parent)
+        line = query_line(running[start.rank].pid, start.control.parent)
         places.append(f"rank {start.rank}{f' at {line}' if line else ''}")
     more = f" and {len(running) - _MAX_LISTED} more" if len(running) > _MAX_LISTED else ""
     return HangError(f"every rank waits for another, {', '.join(places)}{more}")
@@ -127,7 +127,7 @@ def _timeout_error(
 ) -> CaptureError:
     free = [rank for rank in running if not watch.is_waiting(rank)]
     rank = (free or list(running))[0]
-    line = ask(running[rank].pid, next(start.control.parent for start in starts if start.rank == rank))
+    line = query_line(running[rank].pid, next(start.control.parent for start in starts if start.rank == rank))
     place = f" and is at {line}" if line else ""
     others = ", which the others wait for," if len(running) > len(free) == 1 else ""
     who = "the script" if len(starts) == 1 else f"rank {rank}{others}"
