@@ -112,7 +112,7 @@ class SearchKeywords(TypedDict, total=False):
     max_gpus: int | None
     max_days: float | None
     tokens: float | None
-    price_per_gpu_hour: float | None
+    price_per_gpu_hour: float | Mapping[str, float] | None
     sampler: str
     trials: int | None
     seed: int

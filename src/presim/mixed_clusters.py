@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from presim.changes import Changes
+from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
@@ -102,8 +103,7 @@ def slower(priced: Mapping[int, PricedTrace], views: Views) -> list[str]:
             if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
                 continue
             group = groups[signature.group]
-            asked = (each.price(signature, group, whole) for each in model)
-            before = next((each for each in asked if each is not None), None)
+            before = first_answers(model, [Transfer(signature, group)], whole)[0]
             if before is not None and price.duration_ns > (1 + _SAME) * before.duration_ns:
                 longer = price.duration_ns / before.duration_ns - 1
                 longest = max(longest, longer)

@@ -15,6 +15,7 @@ _PLAN = (  # option, field, help: values of one knob; several vary it
     ("--seq", "sequence", "Tokens of a sample."),
     ("--mbs", "micro_batch", "Samples of one forward pass on one rank."),
     ("--tp", "tensor", "Tensor-parallel ranks."),
+    ("--sp", "sequence_parallel", "Sequence parallelism between --tp's layers: true, false."),
     ("--pp", "pipeline", "Pipeline stages."),
     ("--vpp", "virtual", "Stages of a rank."),
     ("--cp", "context", "Context-parallel ranks."),
@@ -52,6 +53,12 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
     return float(found[1]) * _UNITS[found[2]]
 
 
+def _prices(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+    from presim.search.objectives import read_prices
+
+    return None if text is None else read_prices(text)
+
+
 def _plan_options(function: Any) -> Any:
     for option, field, said in reversed(_PLAN):
         function = click.option(option, field, metavar="V[,V…]", help=said)(function)
@@ -67,7 +74,9 @@ def _plan_options(function: Any) -> Any:
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
 @click.option("--tokens", type=float, metavar="N", help="Tokens to train on, for days, gpu_hours and money.")
-@click.option("--price-per-gpu-hour", type=float, metavar="X", help="Price of a GPU hour.")
+@click.option(
+    "--price-per-gpu-hour", callback=_prices, metavar="X|GPU=X,…", help="Price of a GPU hour, or one of each GPU."
+)
 @click.option("--spare", "spare_gib", type=float, default=0.0, metavar="GIB", help="Memory to keep free.")
 @click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="Largest number of GPUs.")
 @click.option("--max-days", type=float, metavar="D", help="Longest training on --tokens, days.")

@@ -24,7 +24,7 @@ from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bounds import least_ns
 from presim.cost.collectives.environment import unread
-from presim.cost.collectives.model import CollectiveModel
+from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.collectives.uplinks import ports_of
 from presim.cost.estimators import estimators, notes
@@ -43,7 +43,7 @@ class Chain:
     """Estimators and collective models in the order in which they are asked."""
 
     estimators: Sequence[Estimator]
-    collective_models: Sequence[CollectiveModel]
+    collective_models: Sequence[NetworkModel]
     device: Device  # for guesses, if no estimator covers a signature
 
     @classmethod
@@ -95,8 +95,7 @@ class Chain:
                 f"the trace has a {signature.kind} on process group {signature.group}, but its manifest lists "
                 f"{len(groups)} groups; capture it again with this version of presim"
             )
-        asked = (model.price(signature, groups[signature.group], cluster) for model in self.collective_models)
-        return next((price for price in asked if price is not None), None)
+        return first_answers(self.collective_models, [Transfer(signature, groups[signature.group])], cluster)[0]
 
 
 def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:

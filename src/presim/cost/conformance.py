@@ -1,4 +1,4 @@
-"""What every estimator and every collective model promises, as checks that a plug-in's own tests can call.
+"""What every estimator and every network model promises, as checks that a plug-in's own tests can call.
 
 Each check raises AssertionError with the signature and the numbers. ``tests/conformance`` runs them over everything
 built in; a plug-in author does the same:
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.cost.bounds import datasheet_ns
+from presim.cost.collectives.model import NetworkModel, Transfer
 from presim.cost.price import Estimator, Origin, Price
 from presim.hardware import Cluster, Gpu
 from presim.trace.schema import Group
@@ -32,6 +33,28 @@ def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list
         assert estimator.price([signature]) == [price], f"{estimator.name}: {signature} alone costs something else"
         if price is not None:
             check_price(price, str(signature))
+    return prices
+
+
+def check_transfers(model: NetworkModel, transfers: Sequence[Transfer], cluster: Cluster) -> list[Price | None]:
+    """Check the answers to a set of transfers that run at the same time.
+
+    One well-formed price per transfer, the same again and in another order. Company decides how long a transfer takes
+    but not whether it is covered, and makes none faster than alone.
+    """
+    prices = list(model.price(transfers, cluster))
+    assert len(prices) == len(transfers), f"{model.name}: {len(prices)} answers to {len(transfers)} transfers"
+    assert list(model.price(transfers, cluster)) == prices, f"{model.name}: a second call answers differently"
+    backwards = list(model.price(transfers[::-1], cluster))[::-1]
+    for transfer, price, other in zip(transfers, prices, backwards):
+        what = str(transfer.collective)
+        assert price == other, f"{model.name}: {what} takes {price}, in another order {other}"
+        (alone,) = model.price([transfer], cluster)
+        assert (alone is None) == (price is None), f"{model.name}: {what} alone is {alone}, among others {price}"
+        if price is not None and alone is not None:
+            check_price(price, what)
+            least = alone.duration_ns
+            assert price.duration_ns >= least, f"{model.name}: {what} takes {least} ns alone, {price} among others"
     return prices
 
 

@@ -34,7 +34,7 @@ class Asked:
     max_gpus: int | None = None
     max_days: float | None = None
     tokens: float | None = None  # to train on in all
-    price_per_gpu_hour: float | None = None
+    price_per_gpu_hour: float | Mapping[str, float] | None = None  # of every GPU, or by its id
     sampler: str = "exhaustive"
     trials: int | None = None
     seed: int = 0
@@ -203,6 +203,7 @@ def _request(
             "or name a sampler, e.g. --sampler tpe --trials 500"
         )
     work = Work(asked.tokens, asked.price_per_gpu_hour)
+    _check_prices(work, [str(gpu) for gpu in space.varied.get("gpu", (options.gpu,)) if gpu])
     return Request(
         subject=subject,
         space=space,
@@ -220,6 +221,16 @@ def _request(
         study=asked.study,
         prune=asked.prune,
     )
+
+
+def _check_prices(work: Work, gpus: Sequence[str]) -> None:
+    """Each GPU of the space has a price, where prices are told by GPU."""
+    from presim.hardware import catalogue
+
+    for name in gpus if isinstance(work.price_per_gpu_hour, Mapping) else ():
+        gpu = catalogue.gpu(name).id
+        if work.price(gpu) is None:
+            raise InputError(f"--price-per-gpu-hour has no price of {gpu}, which is searched: add {gpu}=…")
 
 
 def _default_objective(space: Space) -> str:

@@ -18,7 +18,7 @@ class Work:
     """What is to be trained, and what it costs."""
 
     tokens: float | None = None
-    price_per_gpu_hour: float | None = None
+    price_per_gpu_hour: float | Mapping[str, float] | None = None  # of every GPU, or by its id
 
     def days(self, figures: Figures) -> float | None:
         """Days for the tokens."""
@@ -32,8 +32,45 @@ class Work:
 
     def money(self, figures: Figures) -> float | None:
         """What those cost."""
-        hours = self.gpu_hours(figures)
-        return None if hours is None or self.price_per_gpu_hour is None else hours * self.price_per_gpu_hour
+        hours, price = self.gpu_hours(figures), self.price(figures.gpu)
+        return None if hours is None or price is None else hours * price
+
+    def price(self, gpu: str) -> float | None:
+        """What an hour of a GPU costs; None where nobody said."""
+        prices = self.price_per_gpu_hour
+        return prices.get(gpu) if isinstance(prices, Mapping) else prices
+
+
+def read_prices(text: str) -> float | dict[str, float]:
+    """One price, or prices by GPU, as `--price-per-gpu-hour` takes them.
+
+    >>> read_prices("2.5"), read_prices("h100-sxm=2.5,b200=5")
+    (2.5, {'h100-sxm': 2.5, 'b200': 5.0})
+
+    Raises:
+        InputError: it is neither, or no such GPU is known.
+    """
+    if "=" not in text:
+        return _amount(text, text)
+    from presim.hardware import catalogue
+
+    prices: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, amount = part.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"{part.strip()!r} is no price of a GPU; write e.g. h100-sxm=2.5,b200=5")
+        prices[catalogue.gpu(name.strip()).id] = _amount(amount, part)
+    return prices
+
+
+def _amount(text: str, said: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise InputError(f"{said.strip()!r} is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5")
+    return amount
 
 
 def tokens_per_s(figures: Figures) -> float | None:

@@ -10,6 +10,7 @@ import pytest
 from presim import hardware
 from presim.cli import main
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Transfer
 from presim.cost.collectives.models import collective_models
 from presim.hardware import Cluster
 from presim.trace.schema import Group
@@ -39,14 +40,14 @@ def test_logs_become_a_cluster_s_file(tmp_path: Path, capsys: pytest.CaptureFixt
     table, model = collective_models(fitted)
     known, unknown = (Collective(kind, 3 << 20, "bfloat16", 0) for kind in ("all_gather", "reduce_scatter"))
     everyone = Group("all", tuple(range(16)), 16)
-    truth = Hierarchical().price(known, everyone, slow())
-    price = table.price(known, everyone, fitted)
+    truth = Hierarchical().alone(known, everyone, slow())
+    price = table.price([Transfer(known, everyone)], fitted)[0]
     assert price is not None
     assert price.duration_ns == pytest.approx(truth.duration_ns, rel=0.05)
-    assert table.price(unknown, everyone, fitted) is None
-    price = model.price(unknown, everyone, fitted)
+    assert table.price([Transfer(unknown, everyone)], fitted) == [None]
+    price = model.price([Transfer(unknown, everyone)], fitted)[0]
     assert price is not None
-    assert price.duration_ns == pytest.approx(Hierarchical().price(unknown, everyone, slow()).duration_ns, rel=0.1)
+    assert price.duration_ns == pytest.approx(Hierarchical().alone(unknown, everyone, slow()).duration_ns, rel=0.1)
 
 
 def test_parts_of_ones_own_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,7 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     work, group = Collective("all_reduce", 4 << 22, "float32", 0), Group("all", tuple(range(8)), 8)
 
     def us(file: Path) -> float:
-        price = collective_models(hardware.choose_cluster(cluster=file))[1].price(work, group, slow())
+        price = collective_models(hardware.choose_cluster(cluster=file))[1].price([Transfer(work, group)], slow())[0]
         assert price is not None
         return price.duration_ns / 1e3
 

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from presim.errors import InputError
+from presim.options import RunOptions
 from presim.search.answer.table import csv_text
-from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of
+from presim.search.ask import Asked, request_for_command
+from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space
@@ -48,6 +50,34 @@ def test_gpu_hours_and_money_follow_from_tokens_and_price() -> None:
     work = Work(tokens=3.6e9, price_per_gpu_hour=2.0)  # an hour at 1e6 tokens/s
     assert OBJECTIVES["gpu_hours"].of(figures(), work) == pytest.approx(8)
     assert OBJECTIVES["money"].of(figures(), work) == pytest.approx(16)
+
+
+def test_money_is_counted_with_the_price_of_each_gpu() -> None:
+    work = Work(tokens=3.6e9, price_per_gpu_hour=read_prices("h100=2.5, b200=5"))
+    assert OBJECTIVES["money"].of(figures(gpu="h100-sxm"), work) == pytest.approx(20)
+    assert OBJECTIVES["money"].of(figures(gpu="b200"), work) == pytest.approx(40)
+    assert OBJECTIVES["money"].of(figures(gpu="a100-80g-sxm"), work) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cheap", "'cheap' is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5"),
+        ("b200=-1", "'b200=-1' is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5"),
+        ("b200=5,6", "'6' is no price of a GPU; write e.g. h100-sxm=2.5,b200=5"),
+    ],
+)
+def test_what_is_no_price_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_prices(text)
+    assert str(error.value) == words
+
+
+def test_a_gpu_that_is_searched_needs_a_price() -> None:
+    asked = Asked(vary=["gpu=h100-sxm,b200", "x=1,2"], price_per_gpu_hour={"h100-sxm": 2.5})
+    with pytest.raises(InputError) as error:
+        request_for_command(["train.py", "{x}"], asked, RunOptions())
+    assert str(error.value) == "--price-per-gpu-hour has no price of b200, which is searched: add b200=…"
 
 
 @given(some.lists(some.tuples(some.sampled_from([1.0, 2.0, 3.0]), some.sampled_from([1.0, 2.0, 3.0])), max_size=8))

@@ -127,7 +127,7 @@ def _error(parameters: Parameters, points: Sequence[Point]) -> float:
     model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)))
     errors = []
     for point in points:
-        price = model.price(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)
+        price = model.alone(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)
         errors.append(abs((price.duration_ns if price else 0) / (point.seconds * 1e9) - 1))
     return sorted(errors)[len(errors) // 2]
 

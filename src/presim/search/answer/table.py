@@ -129,9 +129,19 @@ def _decision(answer: Answer) -> Text:
     if len(answer.objectives) > 1:
         return Text(f"* {len(answer.front)} on the Pareto front of {' and '.join(answer.objectives)}")
     close = len(answer.undecided)
+    if len(answer.best) == 1:
+        return Text(f"The only plan of {len(answer.trials):,} that meets every constraint{_unseen(answer)}.")
     if close < 2:
         return Text("The first is better than all others beyond their 80 % intervals.")
     return Text(f"Undecided between the first {close}: their 80 % intervals overlap. Measure them.")
+
+
+def _unseen(answer: Answer) -> str:
+    """A pruned plan may meet every constraint too; a rule proves that it is no better."""
+    pruned = sum(trial.fate == "pruned" for trial in answer.trials)
+    unreached = sum(trial.fate == "open" for trial in answer.trials)
+    parts = [f"{pruned:,} pruned"] * bool(pruned) + [f"{unreached:,} not reached"] * bool(unreached)
+    return f" among those evaluated; {' and '.join(parts)}" if parts else ""
 
 
 def _why(answer: Answer) -> list[str]:

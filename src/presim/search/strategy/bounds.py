@@ -39,10 +39,12 @@ class Bound:
     capacity_bytes: int
     tokens_per_step: float
     gpus: int
+    gpu: str
 
     def figures(self) -> Figures:
         """As if it took no more than that."""
         return Figures(
+            gpu=self.gpu,
             gpus=self.gpus,
             step_time_s=self.step_s,
             low_s=self.step_s,
@@ -110,6 +112,7 @@ class Bounds:
             capacity_bytes=cluster.gpu.memory_bytes,
             tokens_per_step=float(micro * mine.micro_batch * mine.sequence * data),
             gpus=cluster.world_size,
+            gpu=cluster.gpu.id,
         )
 
     def _states(self, mine: Plan, world_size: int) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.search.answer.why import show
+from presim.search.knobs import short
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.strategy.bounds import Bound, Bounds
 from presim.search.trials.trial import Figures, Point, Trial, Value, key
@@ -163,11 +164,17 @@ class Prunes:
         return self._bound[name]
 
     def _same_plan(self, point: Point) -> tuple[Point, str] | None:
-        """FSDP2 frees parameters after a forward pass or not; in a pipeline, and in other styles, it has no say."""
-        matters = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
-        if matters or point.get("reshard", True) is True or True not in self.values.get("reshard", ()):
-            return None
-        return {**point, "reshard": True}, "reshard does nothing here"
+        """A plan with another value of a knob that has no say.
+
+        FSDP2 frees parameters after a forward pass or not, but not in a pipeline; sequence parallelism needs several
+        tensor-parallel ranks.
+        """
+        reshards = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
+        splits = point.get("tensor", 1) != 1
+        for knob, usual, matters in (("reshard", True, reshards), ("sequence_parallel", False, splits)):
+            if not matters and point.get(knob, usual) is not usual and usual in self.values.get(knob, ()):
+                return {**point, knob: usual}, f"{short(knob)} does nothing here"
+        return None
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)

@@ -220,6 +220,7 @@ def figures(result: Result, source: Any) -> Figures:
         raise CaptureError("no step was timed")
     rate = result.throughput.tokens_per_s
     return Figures(
+        gpu=job.gpu,
         gpus=job.world_size,
         step_time_s=result.step_time_s,
         low_s=result.step_time_low_s or result.step_time_s,

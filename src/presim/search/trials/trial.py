@@ -17,6 +17,7 @@ Fate: TypeAlias = Literal["priced", "pruned", "illegal", "failed", "open"]
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What one plan comes to; times are of a steady step, memory of the fullest rank."""
 
+    gpu: str = ""  # its id in the catalogue
     gpus: int
     step_time_s: float
     low_s: float  # 80 % interval

@@ -26,7 +26,7 @@ def measured(cluster: Cluster, counts: tuple[int, ...] = (2, 4, 8)) -> list[Poin
     for count in counts:
         for power in range(10, 32):
             work = Collective(kind="all_gather", bytes=1 << power, dtype="float32", group=0)
-            price = Hierarchical().price(work, Group("g", RANKS[:count], count), cluster)
+            price = Hierarchical().alone(work, Group("g", RANKS[:count], count), cluster)
             points.append(Point(work, RANKS[:count], cluster, price.duration_ns * 1e-9, "log"))
     return points
 

@@ -65,6 +65,19 @@ def test_with_room_every_figure_is_there() -> None:
     assert [word for word in ("MFU", "spare", "exposed", "limit", "tokens/s/GPU") if word not in header] == []
 
 
+def test_a_lone_plan_is_better_than_none() -> None:
+    request = Request(subject="model", space=Space({"tensor": (1, 2)}, {}), objectives=[OBJECTIVES["step_time"]])
+    trials = [
+        Trial(number=0, point={"tensor": 1}, fate="priced", figures=figures()),
+        Trial(number=1, point={"tensor": 2}, fate="priced", figures=figures(headroom_gib=-1)),
+    ]
+    lone, pruned = (io.StringIO() for _ in range(2))
+    write(answer(request, trials), Work(), lone)
+    write(answer(request, [trials[0], Trial(number=1, point={"tensor": 2}, fate="pruned", rule="x")]), Work(), pruned)
+    assert "The only plan of 2 that meets every constraint." in lone.getvalue()
+    assert "The only plan of 2 that meets every constraint among those evaluated; 1 pruned." in pruned.getvalue()
+
+
 def test_energy_is_an_objective_in_joules_of_all_gpus_for_a_token() -> None:
     assert OBJECTIVES["energy"].of(figures(joules=500.0), Work()) == 8 * 500.0 / 1e6
     assert "0.004 J/token" in shown(130, "energy")

@@ -39,7 +39,8 @@ FREE = {"tensor": (1, 8), "micro_batch": (1, 2, 16), "recompute": ("none", "full
 SPACES = {
     "memory is tight": Space(FREE, {"sequence": 8192, "gpu": "a100-40gb-sxm", "nodes": 1}),
     "everything fits": Space(
-        {"tensor": (1, 2), "context": (1, 2), "micro_batch": (1, 2, 8), "recompute": ("none", "full")},
+        {"tensor": (1, 2), "context": (1, 2), "micro_batch": (1, 2, 8), "recompute": ("none", "full")}
+        | {"sequence_parallel": (False, True)},
         {"sequence": 2048, "gpu": "h100-sxm", "nodes": 2},
     ),
     "pipelines": Space(
