@@ -157,7 +157,7 @@ class Runner:
         outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
-            outcome.read_backs = observers.read_backs.listed()
+            outcome.read_backs = observers.read_backs.records()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()

@@ -143,10 +143,10 @@ def _launch(command: Sequence[str], module: bool) -> Launch:
 def _target(launch: Launch, options: ClusterOptions) -> Cluster:
     """The cluster that the options and the launch command describe together."""
     from presim.capture.launchers.launch import Shape
-    from presim.capture.launchers.shape import agreed
+    from presim.capture.launchers.shape import merge_shapes
 
     asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
-    shape = agreed(launch, asked, described=options.cluster is not None)
+    shape = merge_shapes(launch, asked, described=options.cluster is not None)
     return chosen_cluster(
         dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
     )

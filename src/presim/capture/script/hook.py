@@ -33,12 +33,14 @@ class Hook:
         self.route_as = library.presim_values_route_as  # the rank whose tokens decide the experts
         self.enable_values = library.presim_values_enable
         self.origin_of = library.presim_values_origin  # (address, bytes) -> device_values.policies.Origin
-        self.know = library.presim_values_know
+        self.set_origin = library.presim_values_know
         library.presim_values_small.argtypes = [ctypes.c_bool, ctypes.c_int64, ctypes.c_int64]
         library.presim_values_small.restype = ctypes.c_bool
         self.is_small = library.presim_values_small  # (integers, elements, bytes of each): whether to compute values
         library.presim_values_written.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_bool]
-        self.written = library.presim_values_written  # (address, elements, c10::ScalarType, is a loss): mark as unknown
+        self.mark_written = (
+            library.presim_values_written
+        )  # (address, elements, c10::ScalarType, is a loss): mark as unknown
         library.presim_values_at_replay.argtypes = [ctypes.c_int64, OnReplay, OnReplay, ctypes.c_int64]
         self.at_replay = library.presim_values_at_replay  # (stream, callback, callback at the end, key)
         self.descriptions = library.presim_interned  # number of distinct descriptions recorded
