@@ -15,7 +15,7 @@ from presim.capture.distributed import peers
 told = []
 watching = peers.Peers(0, [0, 1], told.append)
 for ranks in ((0, 1), (2, 3), (0, 2)):
-    watching._need(ranks)
+    watching._require(ranks)
 results["told"] = [list(ranks) for ranks in told]
 """
 

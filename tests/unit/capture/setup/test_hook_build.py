@@ -64,9 +64,7 @@ def test_a_missing_compiler_is_reported_with_the_fix(shim: Path, monkeypatch: py
 def test_an_unwritable_cache_is_reported_with_the_fix(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_build, "find_compiler", lambda: "g++")
     (shim / "cache").write_text("a file")
-    with pytest.raises(
-        CaptureError, match=r"stored in .*/cache \(File exists\): choose another cache folder"
-    ):
+    with pytest.raises(CaptureError, match=r"stored in .*/cache \(File exists\): choose another cache folder"):
         hook_build.ensure_hook(TORCH)
 
 
