@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:
-    """The result of a saved job as it was captured, or one that was kept.
+    """The result of a saved job on its own cluster, or a result file.
 
     Raises:
         InputError: it cannot be read.
@@ -33,7 +33,7 @@ def result_of(job: str | os.PathLike[str]) -> Result:
 
     path = Path(job)
     if not path.exists():
-        raise InputError(f"there is no {path}; name a folder that --save made or a file that --json wrote")
+        raise InputError(f"there is no {path}; name a folder written by --save or a file written by --json")
     return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
 
 
@@ -58,7 +58,7 @@ def compare_jobs(
     ``variants``: a label and the options that the first job is simulated with.
 
     Raises:
-        InputError: one of them cannot be read or does not fit its cluster; a result is asked for under other options.
+        InputError: one of them cannot be read or does not fit its cluster; other options are given for a result.
     """
     from presim.analysis.compare import compare
 
@@ -78,9 +78,9 @@ def explain_job(
     dtype: str = "bfloat16",
     progress: Progress = lambda text: None,
 ) -> Explanation:
-    """What limits a saved job, and what would help.
+    """Find what limits a saved job, and what would help.
 
-    ``model``: what was trained, so that other plans can be composed; ``plan_file`` completes what its capture says.
+    ``model``: the trained model, so that other plans can be composed; ``plan_file`` completes the plan of the capture.
 
     Raises:
         InputError: there is no job, it has no step time, or its plan is not known.

@@ -19,6 +19,7 @@ would lack, or has used the device, this process exits silently and the launcher
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -26,6 +27,7 @@ import select
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
+_ARROW_ALLOCATOR = "JE_ARROW_MALLOC_CONF"  # read when pyarrow is imported
 
 
 class _Children:
@@ -163,14 +166,33 @@ def _reset_process_state() -> None:
 def _import_for_script(what: str, script: str, own: str) -> ImportObservers:
     """Import what the script imports, after installing the observers that must come first."""
     from presim.capture.observers import ImportObservers
-    from presim.capture.script.preimport import import_leading, preimport
 
     installed = ImportObservers(ensure_hook(require_torch()))
+    with _without_arrow_thread():
+        _import(what, script, own)
+    return installed
+
+
+def _import(what: str, script: str, own: str) -> None:
+    from presim.capture.script.preimport import import_leading, preimport
+
     if what == "recipe":
         preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
-    return installed
+
+
+@contextlib.contextmanager
+def _without_arrow_thread() -> Iterator[None]:
+    """Keep pyarrow's allocator from starting a thread that returns memory, which forks would lack."""
+    if _ARROW_ALLOCATOR in os.environ:
+        yield
+        return
+    os.environ[_ARROW_ALLOCATOR] = "background_thread:false"
+    try:
+        yield
+    finally:
+        del os.environ[_ARROW_ALLOCATOR]
 
 
 def main() -> NoReturn:

@@ -79,7 +79,7 @@ def test_one_thread_for_all_gpus_is_told(tmp_path: Path, capsys: pytest.CaptureF
     log = nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)
     log.write_text("# nThread 1 nGpus 8 minBytes 8 maxBytes 1073741824 step: 2(factor)\n" + log.read_text())
     assert main.run(["fit", "--nccl-tests", str(log), "--out", str(tmp_path / "cluster.toml")]) == 0
-    assert "28 sizes; one thread launched for 8 GPUs, which hides" in capsys.readouterr().out
+    assert "28 sizes; one thread launched for 8 GPUs, which distorts" in capsys.readouterr().out
 
 
 def test_the_same_logs_give_the_same_file(tmp_path: Path) -> None:
@@ -101,7 +101,10 @@ def test_the_statistical_model_is_a_line_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (slice(0, 18), "7 measurements within a node and 0 between nodes are too few to fit to: give logs with 12"),
+        (
+            slice(0, 18),
+            "7 measurements within a node and 0 between nodes are too few for a fit; give logs with at least 12",
+        ),
         (slice(0, 0), "has no lines of nccl-tests"),
     ],
 )
@@ -162,8 +165,8 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     capsys.readouterr()
     assert main.run(["fit", "--update", str(before), *traces, "--out", str(out)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == ["40 collectives on 2 ranks", "left out 2: _unknown, which is not read"]
-    assert said[3] == "late ranks make the third quartile 1.20 times as long in the median"
+    assert said[:2] == ["40 collectives on 2 ranks", "left out 2: _unknown, which is not supported"]
+    assert said[3] == "median third quartile with late ranks: 1.20 times the shortest time"
     assert us(out) == pytest.approx(1.2 * own, rel=0.03)
     assert hardware.choose_cluster(cluster=out).collectives["measured"]
 
@@ -172,7 +175,11 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     ("calls", "count", "message"),
     [
         ([("allreduce", 8, 1.0)], 1, "give the traces of two or more"),
-        ([("broadcast", 8, 1.0)], 2, "cluster.toml models all_reduce, and the traces hold broadcast: fit the file to"),
+        (
+            [("broadcast", 8, 1.0)],
+            2,
+            "cluster.toml models all_reduce, but the traces contain broadcast: fit the file to",
+        ),
     ],
 )
 def test_traces_that_teach_nothing_are_said(

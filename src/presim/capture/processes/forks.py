@@ -117,14 +117,15 @@ class Forks:
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
-        own = ",".join(sorted(filter(_is_own, first.variables)))
+        # All ranks have the same device, though their device files have different paths.
+        environment = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
+        own = ",".join(sorted(name for name in first.variables if name not in environment))
         imports = (*self.imports, own) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
                 python(first.python, "presim.capture.zygote", str(theirs.fileno()), *imports),
-                # all ranks have the same device, though their device files have different paths
-                env={**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")},
+                env=environment,
                 pass_fds=(theirs.fileno(),),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # each rank reports the same errors itself

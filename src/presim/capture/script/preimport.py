@@ -68,8 +68,9 @@ def import_leading(script: str, own: Collection[str], *, is_module: bool) -> Non
     with _device_unused(), _refuse_reads(own):
         for name, parts in leading_imports(path.read_text()) if path else ():
             if not _is_installed(name):
-                return  # a file of the user's, which may do anything
+                break  # a file of the user's, which may do anything
             __import__(name, fromlist=parts)
+    _hash_compilers()
 
 
 def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:

@@ -117,7 +117,7 @@ def fit_statistical(points: Sequence[Point]) -> Parameters:
         InputError: too few points.
     """
     if len(points) < FEWEST:
-        raise InputError(f"{len(points)} measurements are too few to fit to: give logs with {FEWEST} sizes at least")
+        raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
     rows = [
         (point, layout_of(point.collective, Group("all", point.ranks, len(point.ranks)), point.cluster))
         for point in points

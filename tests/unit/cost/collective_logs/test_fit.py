@@ -53,5 +53,7 @@ def test_what_no_point_knows_anything_of_stays() -> None:
 
 def test_too_few_points_are_refused() -> None:
     plain = hardware.choose_cluster(gpu="h100-sxm", nodes=1)
-    with pytest.raises(InputError, match=rf"^11 measurements are too few to fit to: give logs with {FEWEST} sizes"):
+    with pytest.raises(
+        InputError, match=rf"^11 measurements are too few for a fit; give logs with at least {FEWEST} sizes"
+    ):
         fit(measured(plain)[:11], link=LINK)
