@@ -240,7 +240,7 @@ def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
 
 
 def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it(tmp_path: Path) -> None:
-    """A framework of another version, and an extension with a CUDA runtime of its own linked in."""
+    """A framework of another version, and an extension that contains its own CUDA runtime."""
     compiler = find_compiler()
     assert compiler is not None
     (tmp_path / "peft.py").write_text("__version__ = '9.9.0'\n")
@@ -251,5 +251,5 @@ def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it
     ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
     assert ended.returncode == 0, ended.stderr
     notes = json.loads((tmp_path / "r.json").read_text())["notes"]
-    assert [note for note in notes if note.startswith("peft 9.9.0 was never tried with presim (0.21 was)")]
-    assert [note for note in notes if note.startswith("Unsupported: fast.so has a CUDA runtime of its own linked in")]
+    assert [note for note in notes if note.startswith("peft 9.9.0 is not tested with presim (0.21 is)")]
+    assert [note for note in notes if note.startswith("Unsupported: fast.so contains its own CUDA runtime")]

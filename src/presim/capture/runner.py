@@ -154,7 +154,7 @@ class Runner:
         own = extensions.own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = tuple(observers.rank_reads.places)
-        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
+        outcome.notes = (*versions.untested(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
             outcome.read_backs = observers.read_backs.records()

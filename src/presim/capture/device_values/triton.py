@@ -105,7 +105,7 @@ def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable
         )
 
 
-def answer_loss(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
+def apply_loss_policy(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
     """Let a policy provide a loss (the sum of ``terms`` losses) written by a function, unless its value is computed."""
     locations = TensorLocation.of(tensor)
 
