@@ -8,6 +8,7 @@ from presim.launch.job import Files, Job, program, quoted, refuse, torchrun
 from presim.launch.shapes import Shapes, shapes
 
 NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
+_CONTEXT = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}  # context style -> --cp-comm-type
 _WORDS = "Megatron-LM splits embedding, output layer and loss by vocabulary, but the plan does not."
 
 
@@ -91,7 +92,7 @@ def _parallelism(job: Job) -> list[str]:
         words += ["--num-virtual-stages-per-pipeline-rank", plan.virtual]
     words += ["--context-parallel-size", plan.context]
     if plan.context > 1:
-        words += ["--cp-comm-type", "a2a" if plan.context_style == "ulysses" else "all_gather"]
+        words += ["--cp-comm-type", _CONTEXT[plan.context_style]]
     expert = getattr(plan, "expert", 1)
     words += ["--expert-model-parallel-size", expert] if expert > 1 else []
     words += ["--sequence-parallel"] if plan.sequence_parallel and plan.tensor > 1 else []
