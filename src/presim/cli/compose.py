@@ -168,7 +168,7 @@ def _write(model: str, plan: Any, options: Any, folder: str) -> None:
     """The launch files, and a line on standard error for each framework."""
     from pathlib import Path
 
-    from presim.launch.written import write_for_model
+    from presim.launch.write_files import write_for_model
 
     names = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
     cluster = {name: getattr(options, name) for name in names}
