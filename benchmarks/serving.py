@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from presim.hardware.choose import choose_cluster
-from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.engine import Fleet, Life, Limits, Replica, Scaling, constant_times
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
 from presim.serving.model import find
@@ -22,7 +22,7 @@ from presim.serving.workloads.workload import Workload, make
 
 
 def timed(name: str, workload: Workload, fleet: Fleet) -> Served:
-    """Serve, check, print."""
+    """Serve, check, print. Each million alone says its own peak of memory: --changing, --steady."""
     begin = time.process_time()
     served = simulate(workload, fleet)
     took = time.process_time() - begin
@@ -64,7 +64,12 @@ def main() -> None:
     count = 1_000_000
     arrival = np.cumsum(rng.exponential(1e6, count)).astype(np.int64)
     many = make("fleet", arrival, rng.integers(100, 1500, count), rng.integers(50, 350, count))
-    timed("64 replicas, least loaded", many, Fleet((engine,) * 64, "least-loaded"))
+    life = Life(Scaling(32, 64, interval_s=5.0, cooldown_s=60.0), start_s=10.0, mtbf_h=1.0)
+    if "--changing" not in sys.argv:
+        timed("64 replicas, least loaded", many, Fleet((engine,) * 64, "least-loaded"))
+    if "--steady" not in sys.argv:
+        served = timed("64 replicas, autoscaled, failing", many, Fleet((engine,) * 64, "least-loaded", life=life))
+        assert (served.events[:, 2] == state.FAILED).any()
 
 
 if __name__ == "__main__":

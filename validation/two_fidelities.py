@@ -73,7 +73,7 @@ Llama 3 8B with four of its blocks, sequences of {sequence:,} tokens, a global b
 then capture the best one or the best two. Their share is of the time of "all"; their regret is what the plan that they
 choose loses to the best captured plan, in captured step time.
 
-| framework | captured | all | best by captures | its place by composing | composing | best 1 | regret | best 2 | regret |
+| framework | captured | all | best by captures | place composed | composing | best 1 | regret | best 2 | regret |
 |---|---|---|---|---|---|---|---|---|---|
 """
 

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.engines.engine import Life
     from presim.serving.plan import Plan
     from presim.serving.workloads.workload import Workload
 
@@ -121,6 +122,42 @@ _FLEET = (
 )
 
 
+_LIFE = (
+    click.option("--autoscale", metavar="MIN:MAX", help="Engines that an autoscaler keeps; instead of --replicas."),
+    click.option(
+        "--scale-on",
+        type=click.Choice(("utilization", "queue")),
+        default="utilization",
+        show_default=True,
+        help="Signal: requests of an engine over --max-num-seqs, or its waiting requests.",
+    ),
+    click.option(
+        "--scale-target",
+        type=click.FloatRange(0, min_open=True),
+        help="Target of the signal per engine; default: utilization 0.7, queue 4.",
+    ),
+    click.option("--scale-interval", type=float, default=15.0, show_default=True, help="Seconds between looks."),
+    click.option(
+        "--cooldown", type=float, default=300.0, show_default=True, help="Seconds that fewer engines must suffice."
+    ),
+    click.option(
+        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds an engine starts."
+    ),
+    click.option("--drain", type=click.FloatRange(0), help="Seconds an engine may finish requests; default: all."),
+    click.option("--mtbf", type=click.FloatRange(0, min_open=True), help="Hours between failures of an engine."),
+    click.option(
+        "--on-failure",
+        type=click.Choice(("resume", "restart", "lose")),
+        default="resume",
+        show_default=True,
+        help="Requests of a failed engine: keep their tokens, begin again, or are lost.",
+    ),
+    click.option(
+        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to see a failure."
+    ),
+)
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -140,7 +177,7 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
 @click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
-@add_options(ENGINE, _LOAD, _FLEET)
+@add_options(ENGINE, _LOAD, _FLEET, _LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
@@ -267,9 +304,31 @@ def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, opti
     def engine(one: Plan) -> Any:
         return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
 
+    life = _life(options)
+    replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
     first = options["prefill_replicas"]
     prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
-    return Deployment(engine(plan), options["replicas"], options["router"], prefill, first)
+    return Deployment(engine(plan), replicas, options["router"], prefill, first, life)
+
+
+def _life(options: dict[str, Any]) -> Life | None:
+    """How engines come, go and fail; None where they do not."""
+    from presim.errors import InputError
+    from presim.serving.engines.engine import Life, Scaling
+
+    words, scaling = options["autoscale"], None
+    if words is None and options["mtbf"] is None:
+        return None
+    if words is not None:
+        least, _, most = words.partition(":")
+        if not (least.isdigit() and most.isdigit()):
+            raise InputError(f"--autoscale is MIN:MAX engines, not {words!r}; e.g. --autoscale 2:8")
+        on = options["scale_on"]
+        target = options["scale_target"] or (0.7 if on == "utilization" else 4.0)
+        scaling = Scaling(int(least), int(most), on, target, options["scale_interval"], options["cooldown"])
+    return Life(
+        scaling, options["start_up"], options["mtbf"], options["on_failure"], options["detect"], options["drain"]
+    )
 
 
 def plan_of(options: dict[str, Any]) -> Plan:

@@ -26,7 +26,7 @@ class Prices:
 
 def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
     """Energy with its range, and money where there are prices; all figures are None where nothing was served."""
-    figures, gpus = prediction.figures, prediction.deployment.gpus
+    figures, gpus = prediction.figures, prediction.gpus
     limit = prediction.deployment.engine.cluster.gpu.power_w
     output, every = float(figures["output_throughput"]), float(figures["total_token_throughput"])
 

@@ -16,7 +16,8 @@ def intervals(
     middle: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], *, calibrated: bool
 ) -> dict[str, tuple[float, float]]:
     """Of each figure. ``calibrated``: a benchmark of the deployment itself set the time to the first token."""
-    found = {key: (min(low[key], high[key]), max(low[key], high[key])) for key in middle if _is_figure(middle[key])}
+    ends = {key: (low[key], middle[key], high[key]) for key in middle if _is_figure(middle[key])}
+    found = {key: (min(values), max(values)) for key, values in ends.items()}
     if calibrated:
         return found
     beyond = calibration.value("serving.ttft_beyond")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from presim.files import write_file
+from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, record
 from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
@@ -19,7 +20,7 @@ from presim.serving.fast import state
 
 Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 100, 34
-_COLOURS = ("#0b68cb", "#cd2b31", "#18794e")
+_COLOURS = ("#0b68cb", "#cd2b31", "#18794e", "#8d4bb8")
 _POINTS = 400
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:74rem;margin:2rem auto;color:#1c2024;background:#fff}"
@@ -69,6 +70,8 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
         found.append(("KV cache in use", draw([("in use", time, columns["used"] / blocks * 100)], "s", "%")))
         took = (steps[:, state.LOG_END] - steps[:, state.LOG_START]) / 1e6
         found.append(("Time of a step", draw([("step", time, took)], "s", "ms")))
+    if prediction.fleet is not None:
+        found.append(("Engines over time", draw(_engines(prediction), "s", "engines")))
     arrivals = np.sort(served.sent[served.sent >= 0]) / 1e9
     ends = np.sort(served.last[served.finished]) / 1e9
     counted: list[Line] = [
@@ -76,6 +79,14 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
         ("finished", ends, np.arange(1.0, len(ends) + 1)),
     ]
     return [*found, ("Requests sent and finished", draw([_thin(line) for line in counted], "s", "requests"))]
+
+
+def _engines(prediction: Prediction) -> list[Line]:
+    """How many engines are what, as steps."""
+    over = fleets.engines(prediction.served)
+    time = np.repeat(over.time / 1e9, 2)[1:-1]
+    names = [name for name, counts in over.counts.items() if counts.any()]
+    return [(name, time, np.repeat(over.counts[name], 2).astype(float)) for name in names]
 
 
 _OVER_TIME = {"running": state.LOG_RUNNING, "waiting": state.LOG_WAITING, "used": state.LOG_USED}

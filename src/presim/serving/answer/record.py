@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.deployments.deployment import NOT_MODELLED, SHOWN, Prediction
 from presim.serving.workloads.workload import summary
@@ -49,6 +51,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "replicas": deployment.replicas,
             "prefill_replicas": deployment.prefill_replicas,
             "router": deployment.router,
+            "life": None if deployment.life is None else dataclasses.asdict(deployment.life),
             "limits": {name: getattr(engine.limits, name) for name in engine.limits.__dataclass_fields__},
         },
         "memory": {
@@ -62,7 +65,8 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "workload": summary(prediction.workload),
         "figures": figures,
         "intervals_80": {name: list(bounds) for name, bounds in prediction.intervals.items()},
-        "per_gpu_output_throughput": figures["output_throughput"] / deployment.gpus,
+        "per_gpu_output_throughput": figures["output_throughput"] / prediction.gpus,
+        "fleet": prediction.fleet,
         "cost": cost(prediction, prices),
         "engine": prediction.inside,
         "slo": prediction.slo.bounds,
@@ -121,6 +125,8 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
         f"{inside['max_kv_use']:.0%}), at most {inside['max_waiting']:,} waiting, "
         f"{inside['preemptions']:,} preemptions, cache hits {inside['prefix_cache_hit_rate']:.0%}"
     ]
+    if said["fleet"]:
+        after.append(fleets.sentence(said["fleet"]))
     if said["sustainable_request_rate"]:
         after.append(f"Sustainable: {said['sustainable_request_rate']:.3g} requests/s")
     if said["largest_request_rate_within_slo"]:

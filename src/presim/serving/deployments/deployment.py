@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
+from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
-from presim.serving.engines.engine import Fleet, Replica, Role, Router, StepTimes
+from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
 from presim.serving.steps.times import Engine
@@ -40,6 +41,7 @@ class Deployment:
     router: Router = "round-robin"
     prefill: Engine | None = None  # engines that only prefill; then `engine` decodes
     prefill_replicas: int = 0
+    life: Life | None = None  # engines that come, go or fail; `replicas` is then their most
 
     @property
     def gpus(self) -> int:
@@ -59,7 +61,7 @@ class Deployment:
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model.layers * model.kv_elements * (1 if plan.cache == "fp8" else 2),
-            port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns,
+            port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
         )  # fmt: skip
 
 
@@ -92,6 +94,12 @@ class Prediction:
     inside: dict[str, Any]
     sustainable: float | None  # requests/s; None where arrivals follow no clock
     knee: float | None  # largest rate that meets the SLO
+    fleet: dict[str, Any] | None = None  # of engines that come, go or fail
+
+    @property
+    def gpus(self) -> float:
+        """GPUs on average over the run."""
+        return float(self.fleet["mean_gpus"]) if self.fleet else self.deployment.gpus
 
     @property
     def overloaded(self) -> bool:
@@ -107,6 +115,8 @@ class Prediction:
         if refused:
             longest = self.deployment.engine.limits.max_model_len
             said.append(f"{refused} requests are longer than the engine takes ({longest} tokens) and were refused.")
+        if self.deployment.life is not None:
+            said.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
             said.append(self.deployment.engine.plan.drafting.text)
         if self.overloaded:
@@ -119,13 +129,24 @@ class Prediction:
             said.append(
                 f"{len(self.workload.skipped)} rows of the trace were left out, e.g. {self.workload.skipped[0]}."
             )
-        if self.slo.bounds and self.knee is None and self.sustainable is not None:
+        if self.slo.bounds and self.knee is None and self.sustainable is not None and self.fleet is None:
             values = metrics.latencies_ms(self.served)
             near = ", ".join(
                 f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds
             )
             said.append(f"No rate meets {self.slo.text}; the nearest is {near} as simulated.")
         return said
+
+    def _about_life(self, life: Life) -> str:
+        said = f"Engines need {life.start_s:g} s to start (give --start-up)"
+        if life.mtbf_h is not None:
+            said += (
+                f" and fail every {life.mtbf_h:g} h on average; requests then {life.after_failure} after "
+                f"{life.detect_s:g} s"
+            )
+        if self.slo.bounds:
+            said += ". No largest rate is looked for: it depends on how long a load lasts"
+        return said + "."
 
 
 def predict(
@@ -146,17 +167,18 @@ def predict(
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None
-    if sustainable and by_clock and slo.bounds and find_knee:
+    if sustainable and by_clock and slo.bounds and find_knee and deployment.life is None:
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, ends, metrics.inside(served, blocks), sustainable, knee
-    )
+        deployment, workload, served, slo, figures, ends, metrics.inside(served, blocks), sustainable, knee,
+        fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
+    )  # fmt: skip
 
 
 def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
     """Requests a second of engines that never wait: all come at once, counted while the middle half ends."""
-    fleet = deployment.fleet(seed=seed)
+    fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, none failing
     seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
     ends = np.sort(served.last[served.finished])

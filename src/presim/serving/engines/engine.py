@@ -124,6 +124,46 @@ class Replica:
 
 
 @dataclasses.dataclass(frozen=True)
+class Scaling:
+    """Kubernetes' horizontal autoscaler over engines, with a target of averages."""
+
+    least: int
+    most: int
+    on: Literal["queue", "utilization"] = "utilization"
+    target: float = 0.7  # of an engine: waiting requests, or requests over max_num_seqs
+    interval_s: float = 15.0  # Kubernetes' default
+    cooldown_s: float = 300.0  # Kubernetes' default, before engines go
+
+    def __post_init__(self) -> None:
+        """Refuse what no autoscaler would do."""
+        if not 1 <= self.least <= self.most:
+            raise InputError(f"an autoscaler goes from {self.least} to {self.most} engines; write 1 <= MIN <= MAX")
+        if min(self.target, self.interval_s) < 1e-3 or self.cooldown_s < 0:
+            raise InputError(
+                f"an autoscaler needs a target and an interval of at least 0.001, not {self.target:g} and "
+                f"{self.interval_s:g} s; correct them"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Life:
+    """How engines start, fail and go."""
+
+    scaling: Scaling | None = None
+    start_s: float = 120.0  # a round estimate: from asking for an engine, or its failure, to its first request
+    mtbf_h: float | None = None  # mean time between failures of an engine, exponentially distributed; None: none fails
+    after_failure: Literal["resume", "restart", "lose"] = "resume"
+    detect_s: float = 5.0  # a round estimate: from a failure to sending its requests elsewhere
+    drain_s: float | None = None  # an engine that is to go keeps its requests at most so long; None: to their end
+
+    def __post_init__(self) -> None:
+        """Refuse negative times."""
+        times = (self.start_s, self.detect_s, self.drain_s or 0.0)
+        if min(times) < 0 or (self.mtbf_h is not None and self.mtbf_h <= 0):
+            raise InputError("times to start, detect and drain are not negative, and an MTBF is above 0; correct them")
+
+
+@dataclasses.dataclass(frozen=True)
 class Fleet:
     """Engines behind a router."""
 
@@ -135,6 +175,7 @@ class Fleet:
     kv_token_bytes: int = 0  # of all layers, moved from prefill to decode
     port_bytes_per_s: float = math.inf
     port_ns: int = 0
+    life: Life | None = None  # replicas that come, go or fail; None: all are there all the time
 
     def __post_init__(self) -> None:
         """Refuse a fleet in which nobody prefills or nobody decodes."""

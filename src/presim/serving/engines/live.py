@@ -30,6 +30,8 @@ class LiveEngine:
     """Engines behind a router, in simulated time. `submit` adds a request; `advance` lets time pass."""
 
     def __init__(self, fleet: Fleet) -> None:
+        if fleet.life is not None:
+            raise InputError("an endpoint's engines neither scale nor fail; leave out --autoscale and --mtbf")
         block = fleet.replicas[0].limits.block_size
         empty = dataclasses.replace(make("live", *(np.zeros(0, np.int64),) * 3), segment_tokens=block)
         longest = max(replica.limits.max_model_len for replica in fleet.replicas)

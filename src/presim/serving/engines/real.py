@@ -41,6 +41,8 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
     """Serve a workload on one engine with vLLM's scheduler. ``libraries``: the emulated ones of CUDA."""
     if len(fleet.replicas) != 1 or fleet.replicas[0].limits.pipeline_parallel_size > 1:
         raise InputError("--engine vllm serves one engine of one pipeline stage; leave out --replicas, --dp and --pp")
+    if fleet.life is not None:
+        raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
     if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
         raise InputError(
             "--engine vllm drafts no tokens and looks at each step; leave out --speculative and the interval"

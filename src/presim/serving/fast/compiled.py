@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from presim.compiled_loops import compile_loop
-from presim.serving.fast import cost, lockstep, loop, output, policy, pool, routing, state
+from presim.serving.fast import cost, lifecycle, lockstep, loop, output, policy, pool, routing, state
 
-_MODULES = (state, pool, policy, output, cost, routing, lockstep, loop)
+_MODULES = (state, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
 FLOATS = frozenset(
     ("token_ns", "shared_ns", "head_ns", "prefill_log", "decode_log", "costs")
 )  # columns that are not int64

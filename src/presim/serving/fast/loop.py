@@ -7,23 +7,22 @@ oldest batch and takes its output in. A request that arrives at the moment of a 
 from __future__ import annotations
 
 from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.lifecycle import closed, left, turn
 from presim.serving.fast.lockstep import take_part
 from presim.serving.fast.output import update
 from presim.serving.fast.policy import schedule
-from presim.serving.fast.routing import arrive, send, transfer
+from presim.serving.fast.routing import arrive, transfer
 from presim.serving.fast.state import (
     BACK_NS,
     BLOCKS,
-    CONCURRENCY,
+    CHANGE,
     DEPTH,
     ENTRIES,
+    EVENTS,
     FINISHED,
     FOREVER,
-    HELD_HEAD,
-    HELD_TAIL,
     HOST_NS,
     IDLE,
-    IN_FLIGHT,
     KNOBS,
     LOG,
     LOG_CHOSEN,
@@ -71,11 +70,16 @@ def run(p: Program, s: State) -> int:
             return 1
         if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= len(s.schedule) // 3:
             return 1
+        if s.counters[EVENTS] + 2 * replicas >= len(s.events) // 3:
+            return 1
         first = 0
         for replica in range(1, replicas):
             if s.wake[replica] < s.wake[first]:
                 first = replica
-        if s.counters[PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
+        change = s.counters[CHANGE]
+        if change <= s.wake[first] and (s.counters[PENDING] == 0 or change <= s.heap_time[0]) and change < FOREVER:
+            turn(p, s)
+        elif s.counters[PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
             arrive(p, s)
         elif s.wake[first] == FOREVER:
             return 2  # nobody can go on: a request that never fits
@@ -215,23 +219,13 @@ def gap(s: State, ns: int, times: int) -> None:
 
 def hand_over(p: Program, s: State, item: int, now: int) -> None:
     """A prefill is done: its keys and values go to a replica that decodes."""
-    s.load[s.replica[item]] -= 1
+    source = s.replica[item]
     s.status[item] = MOVING
     transfer(p, s, item, now)
+    left(p, s, source, now)
 
 
 def done(p: Program, s: State, item: int, now: int) -> None:
-    """A client has all of a request: it sends what followed, or what it had held back."""
-    s.load[s.replica[item]] -= 1
-    s.counters[OPEN] -= 1
-    s.counters[IN_FLIGHT] -= 1
-    child = p.child_first[item]
-    while child >= 0:
-        send(s, child, now + p.delay[child])
-        child = p.child_next[child]
-    held = s.counters[HELD_HEAD]
-    if held >= 0 and s.counters[IN_FLIGHT] < p.whole[CONCURRENCY]:
-        s.counters[HELD_HEAD] = s.next[held]
-        if s.counters[HELD_HEAD] < 0:
-            s.counters[HELD_TAIL] = -1
-        send(s, held, now)
+    """A client has all of a request."""
+    closed(p, s, item, now)
+    left(p, s, s.replica[item], now)

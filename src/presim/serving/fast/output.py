@@ -54,7 +54,7 @@ def accepted(p: Program, s: State, replica: int, item: int, drafted: int) -> int
 
 def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_stale: int) -> int:
     """Append a step's token and those drafted that are accepted; returns 1 where its last one was among them."""
-    limit = min(tokens_of(p, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
+    limit = min(tokens_of(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
     kept = accepted(p, s, replica, item, sampled - 1)
     s.tokens[item] = min(s.tokens[item] + 1 + kept, limit)
     before = s.status[item]

@@ -165,15 +165,17 @@ def victim_of(p: Program, s: State, replica: int) -> int:
     return worst
 
 
-def tokens_of(p: Program, replica: int, item: int) -> int:
+def tokens_of(p: Program, s: State, replica: int, item: int) -> int:
     """Tokens of a request when a replica is done with it."""
-    return p.prompt[item] + (1 if p.knobs[replica * KNOBS + ROLE] == PREFILL else p.output[item])
+    if p.knobs[replica * KNOBS + ROLE] == PREFILL:
+        return p.prompt[item] + s.kept[item] + 1
+    return p.prompt[item] + p.output[item]
 
 
 def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most: int) -> int:
     """Tokens that a running request has to be given in this step."""
     knob = replica * KNOBS
-    if s.placeholders[item] > 0 and s.computed[item] + 2 - s.placeholders[item] >= tokens_of(p, replica, item):
+    if s.placeholders[item] > 0 and s.computed[item] + 2 - s.placeholders[item] >= tokens_of(p, s, replica, item):
         return 0  # what is in flight reaches its last token
     if s.step[replica] < s.eligible[item]:
         return 0
@@ -285,7 +287,7 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> 
         s.table[s.row[item] * p.row_blocks[0] + place] = block
     s.blocks[item] = hit
     s.cached[item] = hit
-    if s.status[item] == WAITING and s.loaded[item] == 0:
+    if s.status[item] == WAITING and s.loaded[item] == 0 and s.moves[item] == 0:
         s.hits[item] = hit * size
     extend(p, s, item, need)
     s.computed[item] = computed

@@ -173,3 +173,22 @@ def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
     while count < most and found(p, s, replica, key_of(p, s, item, count)) >= 0:
         count += 1
     return count
+
+
+def clear(p: Program, s: State, replica: int) -> None:
+    """Have all blocks and rows free and nothing cached, as in an engine that has just started."""
+    front = p.base[replica]
+    back = p.base[replica + 1] - 1
+    for block in range(front, back):
+        s.free_next[block] = block + 1
+        s.free_prev[block + 1] = block
+        s.refs[block] = 0
+        s.hash[block] = 0
+        s.twin[block] = -1
+    s.n_free[replica] = back - front - 1
+    for place in range(p.hash_base[replica], p.hash_base[replica + 1]):
+        s.hash_key[place] = 0
+    first = p.row_base[replica]
+    s.n_rows[replica] = p.row_base[replica + 1] - first
+    for row in range(s.n_rows[replica]):
+        s.rows[first + row] = p.row_base[replica + 1] - 1 - row

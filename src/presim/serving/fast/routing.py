@@ -10,7 +10,9 @@ from presim.serving.fast.state import (
     BORN,
     CONCURRENCY,
     DECODE,
+    DRAINING,
     DRAWN,
+    DYNAMIC,
     FOREVER,
     GONE,
     HELD_HEAD,
@@ -25,15 +27,19 @@ from presim.serving.fast.state import (
     MOVING,
     NOW,
     OPEN,
+    PARKED_HEAD,
+    PARKED_TAIL,
     PENDING,
     PORT_BPS,
     PORT_NS,
     POWER_OF_TWO,
     PREFIX,
     REFUSED,
+    REROUTED,
     ROLE,
     ROUTER,
     SCHEDULE,
+    SERVING,
     SESSION,
     TURN,
     WAITING,
@@ -90,8 +96,16 @@ def arrive(p: Program, s: State) -> None:
     now = s.heap_time[0]
     item = next_arrival(s)
     s.counters[NOW] = now
+    if s.status[item] == REROUTED:
+        dispatch(p, s, item, now)
+        return
     if s.status[item] == WAITING or s.status[item] == MOVING:
-        join(p, s, item, now)
+        if s.up[s.replica[item]] == SERVING or s.up[s.replica[item]] == DRAINING:
+            join(p, s, item, now)
+        else:  # gone while the request was on its way
+            s.load[s.replica[item]] -= 1
+            s.loaded[item] = 0
+            dispatch(p, s, item, now)
         return
     if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
         s.next[item] = -1
@@ -102,18 +116,51 @@ def arrive(p: Program, s: State) -> None:
         s.counters[HELD_TAIL] = item
         return
     s.sent[item] = now
+    s.counters[IN_FLIGHT] += 1
+    dispatch(p, s, item, now)
+
+
+def dispatch(p: Program, s: State, item: int, now: int) -> None:
+    """Send a request to the replica that the router chooses."""
     replica = route(p, s, item, now)
+    if replica < 0 and p.whole[DYNAMIC]:
+        park(s, item)
+        return
     s.replica[item] = replica
     if replica < 0 or not holds(p, item, replica):
         refuse(p, s, item, now)
         return
     s.load[replica] += 1
-    s.counters[IN_FLIGHT] += 1
     s.status[item] = WAITING
     if p.whole[INPUT_NS] > 0:
         send(s, item, now + p.whole[INPUT_NS])
     else:
         join(p, s, item, now)
+
+
+def park(s: State, item: int) -> None:
+    """Have a request wait at the router until any replica serves."""
+    s.next[item] = -1
+    if s.counters[PARKED_HEAD] < 0:
+        s.counters[PARKED_HEAD] = item
+    else:
+        s.next[s.counters[PARKED_TAIL]] = item
+    s.counters[PARKED_TAIL] = item
+
+
+def unpark(p: Program, s: State, now: int) -> None:
+    """Send those that wait at the router on; who finds no replica waits again."""
+    item = s.counters[PARKED_HEAD]
+    last = s.counters[PARKED_TAIL]
+    s.counters[PARKED_HEAD] = -1
+    s.counters[PARKED_TAIL] = -1
+    while item >= 0:
+        following = s.next[item] if item != last else -1
+        if s.status[item] == MOVING:
+            transfer(p, s, item, now)
+        else:
+            dispatch(p, s, item, now)
+        item = following
 
 
 def holds(p: Program, item: int, replica: int) -> bool:
@@ -129,6 +176,7 @@ def refuse(p: Program, s: State, item: int, now: int) -> None:
     """No replica can serve it; those that would have followed are refused, too."""
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
+    s.counters[IN_FLIGHT] -= 1
     child = p.child_first[item]
     while child >= 0:
         send(s, child, now)
@@ -142,7 +190,7 @@ def join(p: Program, s: State, item: int, now: int) -> None:
         s.queued[item] = now
     s.status[item] = WAITING
     if s.tokens[item] == 0:
-        s.tokens[item] = p.prompt[item]
+        s.tokens[item] = p.prompt[item] + s.kept[item]
     enqueue(p, s, item)
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
@@ -155,8 +203,10 @@ def draw(s: State, below: int) -> int:
     return ((s.counters[DRAWN] >> 8) * below) >> 23
 
 
-def serves(p: Program, replica: int, now: int, decodes: int) -> bool:
+def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
     """Whether a replica is there and takes such requests."""
+    if s.up[replica] != SERVING:
+        return False
     knob = replica * KNOBS
     role = p.knobs[knob + ROLE]
     fits = role == DECODE if decodes else role != DECODE
@@ -167,7 +217,7 @@ def least(p: Program, s: State, now: int, decodes: int) -> int:
     """The replica with the fewest requests; the first among equals."""
     best = -1
     for replica in range(len(s.wake)):
-        if serves(p, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
+        if serves(p, s, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
             best = replica
     return best
 
@@ -177,7 +227,7 @@ def following(p: Program, s: State, start: int, now: int) -> int:
     replicas = len(s.wake)
     for step in range(replicas):
         replica = (start + step) % replicas
-        if serves(p, replica, now, 0):
+        if serves(p, s, replica, now, 0):
             return replica
     return -1
 
@@ -212,7 +262,7 @@ def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
     idle = s.load[best]
     most = 0
     for replica in range(len(s.wake)):
-        if not serves(p, replica, now, 0) or s.load[replica] > 2 * idle + 8:
+        if not serves(p, s, replica, now, 0) or s.load[replica] > 2 * idle + 8:
             continue
         s.replica[item] = replica
         hit = hit_blocks(p, s, item, replica, (p.prompt[item] - 1) // p.knobs[replica * KNOBS + BLOCK])
@@ -225,14 +275,18 @@ def transfer(p: Program, s: State, item: int, now: int) -> None:
     """Move a prompt's keys and values: one transfer at a time at either end, first come, first served."""
     source = s.replica[item]
     target = least(p, s, now, 1)
+    if target < 0:
+        park(s, item)
+        return
+    have = p.prompt[item] + s.kept[item]
     s.replica[item] = target
     s.load[target] += 1
     begin = max(now, s.port_out[source], s.port_in[target])
-    ns = p.prompt[item] * p.whole[KV_BYTES] * 1_000_000_000 // max(p.whole[PORT_BPS], 1)
+    ns = have * p.whole[KV_BYTES] * 1_000_000_000 // max(p.whole[PORT_BPS], 1)
     s.port_out[source] = begin + ns
     s.port_in[target] = begin + ns
-    s.loaded[item] = p.prompt[item] - 1
-    s.tokens[item] = p.prompt[item]
+    s.loaded[item] = have - 1
+    s.tokens[item] = have
     s.computed[item] = 0
     s.in_flight[item] = 0
     s.placeholders[item] = 0

@@ -52,7 +52,26 @@ OUTPUT_NS = 6  # from the engine's output to the client
 KV_BYTES = 7  # of one token, moved from prefill to decode
 PORT_BPS = 8  # bandwidth of one replica's way out and in
 PORT_NS = 9  # latency of a transfer
-WHOLE = 10
+DYNAMIC = 10  # 1: replicas come, go or fail while requests are served
+START_NS = 11  # from asking for a replica to its first request; also of one that failed
+DRAIN_NS = 12  # a replica that is to go keeps its requests at most so long
+AFTER_FAILURE = 13  # RESUME …: what becomes of a failed replica's requests
+DETECT_NS = 14  # from a failure to sending its requests elsewhere
+LIFETIMES = 15  # drawn for each replica in `lifetimes`; 0: none fails
+SCALE_ON = 16  # SCALE_QUEUE, SCALE_USE; 0: no autoscaling
+TARGET = 17  # of SCALE_ON, a million times
+LEAST = 18  # engines
+MOST = 19
+INTERVAL_NS = 20  # between the autoscaler's looks
+COOLDOWN_NS = 21  # that fewer engines have to suffice before any goes
+WHOLE = 22
+
+RESUME = 0  # on another replica: the tokens that the client has are part of the prompt
+RESTART = 1  # from the beginning
+LOSE = 2
+
+SCALE_QUEUE = 1  # waiting requests of an engine
+SCALE_USE = 2  # requests of an engine over max_num_seqs
 
 ROUND_ROBIN = 0
 LEAST_LOADED = 1
@@ -78,6 +97,15 @@ PREEMPTED = 3
 FINISHED = 4
 MOVING = 5  # between prefill and decode
 REFUSED = 6  # longer than the engine takes
+LOST = 7  # with its replica
+REROUTED = 8  # its replica failed or went: on its way back to the router
+
+# Of a replica.
+SERVING = 0
+ABSENT = 1
+STARTING = 2
+DRAINING = 3  # takes no more, finishes what it has
+FAILED = 4  # starts again
 
 # Indices into State.counters.
 PENDING = 0  # requests in the heap of arrivals
@@ -91,7 +119,15 @@ TURN = 7  # of the round robin
 DRAWN = 8  # state of the router's random numbers
 OPEN = 9  # requests that are neither finished nor refused
 NOW = 10
-COUNTERS = 12
+CHANGE = 11  # ns: when the next replica starts, fails or has to be gone, or the autoscaler looks
+TICK = 12  # ns: when the autoscaler looks
+PARKED_HEAD = 13  # first request that waits for any replica
+PARKED_TAIL = 14
+LOW_SINCE = 15  # ns: since when fewer engines suffice; -1: they do not
+LOW_MOST = 16  # most that were needed since then
+EVENTS = 17  # entries of events
+REDONE = 18  # tokens that were computed and lost
+COUNTERS = 20
 
 FOREVER = 1 << 62
 IDLE = 0
@@ -136,6 +172,7 @@ class Program(NamedTuple):
     child_next: Column  # [request]
     delay: Column  # [request] ns between its parent's end and its arrival
     is_child: Column  # [request]
+    lifetimes: Column  # [replica * LIFETIMES + which] ns from a replica's start to its failure
     token_first: Column  # [table] first of its times by tokens
     token_ns: Table  # linear layers, norms, communication by tokens of a step
     shared_first: Column  # [table]
@@ -176,6 +213,8 @@ class State(NamedTuple):
     last: Column  # ns: last token so far
     preemptions: Column
     hits: Column  # tokens of its prompt found in the cache
+    kept: Column  # output tokens that its client has from replicas that are gone
+    moves: Column  # times that a replica was lost under it
     # Replicas.
     wake: Column  # when the engine acts next
     action: Column
@@ -201,6 +240,10 @@ class State(NamedTuple):
     emitted: Column  # ns: of its last output
     port_out: Column  # ns: when its way out is free
     port_in: Column
+    up: Column  # SERVING …
+    change: Column  # ns: when it has started, or has to be gone
+    fails: Column  # ns
+    lives: Column  # lifetimes used so far
     # Batches in flight.
     slot_count: Column  # [slot_base + place]
     slot_end: Column
@@ -222,4 +265,5 @@ class State(NamedTuple):
     # What comes out.
     log: Column
     gaps: Column  # [entry * 2] ns between tokens, how many
+    events: Column  # [entry * 3] ns, first replica of an engine, what it is from then on
     schedule: Column  # [entry * 3] entry of the log, request, tokens

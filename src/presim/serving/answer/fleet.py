@@ -1,0 +1,94 @@
+"""What a fleet that changes did: engines over time, GPU hours, failures, requests that lost their engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.serving.engines.simulate import Served
+from presim.serving.fast import state
+
+Ints = NDArray[np.int64]
+_NAMES = {
+    "serving": state.SERVING,
+    "starting": state.STARTING,
+    "draining": state.DRAINING,
+    "failed": state.FAILED,
+}
+_POINTS = 2000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Engines:
+    """How many engines were what, from each time on until the next; times in ns, the last one is the end."""
+
+    time: Ints
+    counts: dict[str, Ints]  # by what they are; one entry fewer than times
+
+    def mean(self, *names: str) -> float:
+        """Engines that were so, on average over time."""
+        span = float(self.time[-1] - self.time[0])
+        total = sum(float((self.counts[name] * np.diff(self.time)).sum()) for name in names)
+        return total / span if span > 0 else float(sum(self.counts[name][-1] for name in names))
+
+
+def engines(served: Served) -> Engines:
+    """From the first request sent to the last token."""
+    begin = int(served.sent[served.sent >= 0].min(initial=1 << 62))
+    end = max(int(served.last.max(initial=0)), begin)
+    events = served.events
+    are: dict[int, int] = {}
+    times: list[int] = []
+    rows: list[list[int]] = []
+    for when, engine, what in events.tolist():
+        if when >= end and rows:
+            break
+        are[engine] = what
+        row = [sum(each == value for each in are.values()) for value in _NAMES.values()]
+        if times and times[-1] >= max(when, begin):
+            rows[-1] = row
+        else:
+            times.append(max(when, begin))
+            rows.append(row)
+    columns = np.array(rows, np.int64).reshape(-1, len(_NAMES)).T
+    return Engines(np.array([*times, end], np.int64), dict(zip(_NAMES, columns)))
+
+
+def summary(served: Served, gpus: int) -> dict[str, Any]:
+    """Plain figures. ``gpus``: of one engine. GPUs are held from the start of an engine until it is gone."""
+    found = engines(served)
+    hours = float(found.time[-1] - found.time[0]) / 3.6e12
+    mean = found.mean(*_NAMES)
+    kinds = served.events[:, 2]
+    every = max(1, len(found.time) // _POINTS)
+    rows = np.stack([found.time[:-1] / 1e9, *found.counts.values()], axis=1)[::every]
+    return {
+        "mean_engines": mean,
+        "mean_engines_serving": found.mean("serving"),
+        "most_engines": int(sum(found.counts.values()).max()),  # type: ignore[union-attr]  # arrays
+        "mean_gpus": mean * gpus,
+        "gpu_hours": mean * gpus * hours,
+        "failures": int((kinds == state.FAILED).sum()),
+        "engine_starts": int((kinds == state.STARTING).sum()),
+        "engine_drains": int((kinds == state.DRAINING).sum()),
+        "requests_requeued": int(((served.moves > 0) & (served.status != state.LOST)).sum()),
+        "requests_lost": int((served.status == state.LOST).sum()),
+        "tokens_computed_again": served.redone,
+        "engines_over_time": {
+            "columns": ["time_s", *_NAMES],
+            "rows": [[round(row[0], 6), *map(int, row[1:])] for row in rows.tolist()],
+        },
+    }
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """In a line for the terminal."""
+    return (
+        f"Fleet: {found['mean_engines']:.3g} engines on average, at most {found['most_engines']}, "
+        f"{found['gpu_hours']:.3g} GPU hours; {found['engine_starts']} started, {found['engine_drains']} drained, "
+        f"{found['failures']} failures; {found['requests_requeued']:,} requests sent to another engine, "
+        f"{found['requests_lost']:,} lost, {found['tokens_computed_again']:,} tokens computed again"
+    )

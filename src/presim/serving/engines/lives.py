@@ -1,0 +1,83 @@
+"""What the loop is told of engines that start, fail and go (`presim.serving.fast.lifecycle`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.engines.engine import Fleet
+from presim.serving.fast import state
+
+_LIFETIMES = 512  # of an engine; then they are used again
+_AFTER = {"resume": state.RESUME, "restart": state.RESTART, "lose": state.LOSE}
+_ON = {"queue": state.SCALE_QUEUE, "utilization": state.SCALE_USE}
+
+
+def _ns(seconds: float) -> int:
+    return int(min(seconds * 1e9, float(state.FOREVER // 4)))
+
+
+def engines(fleet: Fleet) -> list[int]:
+    """The first replica of each engine: of those that step together, one."""
+    firsts: dict[int, int] = {}
+    for place, replica in enumerate(fleet.replicas):
+        firsts.setdefault(-1 - place if replica.group < 0 else replica.group, place)
+    return list(firsts.values())
+
+
+def program(fleet: Fleet) -> tuple[dict[int, int], NDArray[np.int64]]:
+    """Values of `Program.whole`, and lifetimes."""
+    life = fleet.life
+    if life is None:
+        return {}, np.zeros(1, np.int64)
+    if life.scaling is not None and {replica.role for replica in fleet.replicas} != {"any"}:
+        raise InputError(
+            "autoscaling of prefill and decode apart is not modelled; leave out --autoscale or --prefill-replicas"
+        )
+    said = {
+        state.DYNAMIC: 1,
+        state.START_NS: _ns(life.start_s),
+        state.DETECT_NS: _ns(life.detect_s),
+        state.DRAIN_NS: state.FOREVER // 2 if life.drain_s is None else _ns(life.drain_s),
+        state.AFTER_FAILURE: _AFTER[life.after_failure],
+    }
+    lifetimes = np.zeros(1, np.int64)
+    if life.mtbf_h is not None:
+        said[state.LIFETIMES] = _LIFETIMES
+        rng = np.random.default_rng([fleet.seed, len(fleet.replicas)])
+        drawn = rng.exponential(life.mtbf_h * 3600e9, len(fleet.replicas) * _LIFETIMES)
+        lifetimes = np.clip(drawn, 1.0, float(state.FOREVER // 4)).astype(np.int64)
+    if (scaling := life.scaling) is not None:
+        said |= {state.SCALE_ON: _ON[scaling.on], state.TARGET: round(scaling.target * 1e6)}
+        said |= {state.LEAST: scaling.least, state.MOST: scaling.most}
+        said |= {state.INTERVAL_NS: _ns(scaling.interval_s), state.COOLDOWN_NS: _ns(scaling.cooldown_s)}
+    return said, lifetimes
+
+
+def fill(fleet: Fleet, columns: dict[str, Any]) -> None:
+    """Who serves at the beginning, and when something changes first."""
+    counters, life = columns["counters"], fleet.life
+    for name in ("change", "fails"):
+        columns[name][:] = state.FOREVER
+    counters[state.PARKED_HEAD] = counters[state.PARKED_TAIL] = counters[state.LOW_SINCE] = -1
+    counters[state.CHANGE] = counters[state.TICK] = state.FOREVER
+    if life is None:
+        return
+    firsts = engines(fleet)
+    present = len(firsts) if life.scaling is None else min(life.scaling.least, len(firsts))
+    events = [[0, first, state.SERVING if at < present else state.ABSENT] for at, first in enumerate(firsts)]
+    for (_, first, what), end in zip(events, [*firsts[1:], len(fleet.replicas)]):
+        columns["up"][first:end] = what
+    columns["events"][: 3 * len(events)] = np.array(events).ravel()
+    counters[state.EVENTS] = len(events)
+    if life.scaling is not None:
+        counters[state.TICK] = _ns(life.scaling.interval_s)
+    _, lifetimes = program(fleet)
+    if life.mtbf_h is not None:
+        for first in firsts[:present]:
+            columns["fails"][first] = lifetimes[first * _LIFETIMES]
+            columns["lives"][first] = 1
+    counters[state.CHANGE] = min(int(columns["fails"].min()), int(counters[state.TICK]))

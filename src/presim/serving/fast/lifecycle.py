@@ -1,0 +1,280 @@
+"""Replicas that come, go and fail while requests are served: start-up, failures, draining, autoscaling.
+
+What changes is an engine: a replica, or the data-parallel ranks that step together, by the number of their first.
+An engine is SERVING, ABSENT (no GPUs), STARTING, DRAINING (takes no more requests) or FAILED (its GPUs start it again).
+The autoscaler asks for as many engines as Kubernetes' does with a target of averages: the sum over all engines by the
+target of one, nothing within a tenth of what there is, and fewer only after a cooldown, by the most needed meanwhile.
+"""
+
+from __future__ import annotations
+
+from presim.serving.fast.pool import clear
+from presim.serving.fast.routing import send, unpark
+from presim.serving.fast.state import (
+    ABSENT,
+    AFTER_FAILURE,
+    CHANGE,
+    CONCURRENCY,
+    COOLDOWN_NS,
+    DETECT_NS,
+    DRAIN_NS,
+    DRAINING,
+    EVENTS,
+    FAILED,
+    FOREVER,
+    GROUP,
+    HELD_HEAD,
+    HELD_TAIL,
+    IDLE,
+    IN_FLIGHT,
+    INTERVAL_NS,
+    KNOBS,
+    LEAST,
+    LIFETIMES,
+    LOSE,
+    LOST,
+    LOW_MOST,
+    LOW_SINCE,
+    MAX_SEQS,
+    MEMBERS,
+    MOST,
+    NOW,
+    OPEN,
+    PARKED_HEAD,
+    REDONE,
+    REROUTED,
+    RESTART,
+    SCALE_ON,
+    SCALE_QUEUE,
+    SERVING,
+    START_NS,
+    STARTING,
+    TARGET,
+    TICK,
+    Program,
+    State,
+)
+
+_MOVES_AT_MOST = 100  # of a request, before it is given up: replicas that fail sooner than it takes never finish it
+
+
+def turn(p: Program, s: State) -> None:
+    """What is due of engines' changes, then the autoscaler where it is due."""
+    now = s.counters[CHANGE]
+    s.counters[NOW] = now
+    engine = 0
+    while engine < len(s.wake):
+        if s.up[engine] == STARTING or s.up[engine] == FAILED:
+            if s.change[engine] <= now:
+                begin(p, s, engine, now)
+        elif s.fails[engine] <= now:
+            fail(p, s, engine, now)
+        elif s.up[engine] == DRAINING and s.change[engine] <= now:
+            evacuate(p, s, engine, now, now, 0)
+            set_up(p, s, engine, ABSENT, now)
+        engine += p.knobs[engine * KNOBS + MEMBERS]
+    if s.counters[TICK] <= now:
+        s.counters[TICK] = now + p.whole[INTERVAL_NS]
+        scale(p, s, now)
+    next_change(p, s)
+
+
+def next_change(p: Program, s: State) -> None:
+    """Note when something changes next."""
+    soonest = s.counters[TICK]
+    engine = 0
+    while engine < len(s.wake):
+        soonest = min(soonest, s.change[engine], s.fails[engine])
+        engine += p.knobs[engine * KNOBS + MEMBERS]
+    s.counters[CHANGE] = soonest
+
+
+def set_up(p: Program, s: State, engine: int, what: int, now: int) -> None:
+    """Note what an engine is from now on; its next change follows from it."""
+    for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
+        s.up[rank] = what
+    s.change[engine] = FOREVER
+    if what in (STARTING, FAILED):
+        s.change[engine] = now + p.whole[START_NS]
+    elif what == DRAINING:
+        s.change[engine] = min(now + p.whole[DRAIN_NS], FOREVER)
+    if what != SERVING and what != DRAINING:
+        s.fails[engine] = FOREVER
+    at = s.counters[EVENTS] * 3
+    s.events[at] = now
+    s.events[at + 1] = engine
+    s.events[at + 2] = what
+    s.counters[EVENTS] += 1
+
+
+def begin(p: Program, s: State, engine: int, now: int) -> None:
+    """An engine has started: it serves, until it fails."""
+    set_up(p, s, engine, SERVING, now)
+    live(p, s, engine, now)
+    unpark(p, s, now)
+
+
+def live(p: Program, s: State, engine: int, now: int) -> None:
+    """Take an engine's next lifetime."""
+    count = p.whole[LIFETIMES]
+    if count > 0:
+        s.fails[engine] = now + p.lifetimes[engine * count + s.lives[engine] % count]
+        s.lives[engine] += 1
+
+
+def fail(p: Program, s: State, engine: int, now: int) -> None:
+    """An engine is gone with all that it has; where it was to go it stays away, else it starts again."""
+    what = ABSENT if s.up[engine] == DRAINING else FAILED
+    set_up(p, s, engine, what, now)
+    evacuate(p, s, engine, now, now + p.whole[DETECT_NS], 1)
+
+
+def evacuate(p: Program, s: State, engine: int, now: int, when: int, failed: int) -> None:
+    """Send an engine's requests back to the router, and leave it empty."""
+    for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
+        first = p.row_base[rank]
+        for place in range(s.n_running[rank]):
+            move(p, s, s.running[first + place], now, when, failed)
+        item = s.head[rank]
+        while item >= 0:
+            following = s.next[item]
+            move(p, s, item, now, when, failed)
+            item = following
+        s.head[rank] = -1
+        s.tail[rank] = -1
+        s.waiting[rank] = 0
+        s.n_running[rank] = 0
+        s.n_slots[rank] = 0
+        s.action[rank] = IDLE
+        s.wake[rank] = FOREVER
+        clear(p, s, rank)
+    s.round_end[engine] = min(s.round_end[engine], now)
+
+
+def move(p: Program, s: State, item: int, now: int, when: int, failed: int) -> None:
+    """Take a request from an engine: it goes back to the router, or is lost."""
+    s.load[s.replica[item]] -= 1
+    s.counters[REDONE] += min(s.computed[item], s.tokens[item])
+    s.moves[item] += 1
+    s.kept[item] = max(s.tokens[item] - p.prompt[item], s.kept[item])
+    for_good = failed and p.whole[AFTER_FAILURE] == LOSE
+    if for_good or s.moves[item] > _MOVES_AT_MOST:
+        s.status[item] = LOST
+        closed(p, s, item, now)
+        return
+    if failed and p.whole[AFTER_FAILURE] == RESTART:
+        s.kept[item] = 0
+        s.first[item] = -1
+        s.last[item] = -1
+    s.status[item] = REROUTED
+    s.tokens[item] = 0
+    s.computed[item] = 0
+    s.placeholders[item] = 0
+    s.in_flight[item] = 0
+    s.stale[item] = 0
+    s.decodes[item] = 0
+    s.eligible[item] = 0
+    s.loaded[item] = 0
+    s.blocks[item] = 0
+    s.cached[item] = 0
+    s.row[item] = -1
+    send(s, item, when)
+
+
+def closed(p: Program, s: State, item: int, now: int) -> None:
+    """A client is done with a request: it sends what followed, or what it had held back."""
+    s.counters[OPEN] -= 1
+    s.counters[IN_FLIGHT] -= 1
+    child = p.child_first[item]
+    while child >= 0:
+        send(s, child, now + p.delay[child])
+        child = p.child_next[child]
+    held = s.counters[HELD_HEAD]
+    if held >= 0 and s.counters[IN_FLIGHT] < p.whole[CONCURRENCY]:
+        s.counters[HELD_HEAD] = s.next[held]
+        if s.counters[HELD_HEAD] < 0:
+            s.counters[HELD_TAIL] = -1
+        send(s, held, now)
+
+
+def left(p: Program, s: State, replica: int, now: int) -> None:
+    """A replica has a request less; an engine that drains and has none is gone."""
+    s.load[replica] -= 1
+    if s.up[replica] != DRAINING:
+        return
+    engine = p.knobs[replica * KNOBS + GROUP]
+    if has(p, s, engine) == 0:
+        set_up(p, s, engine, ABSENT, now)
+
+
+def has(p: Program, s: State, engine: int) -> int:
+    """Requests of an engine."""
+    count = 0
+    for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
+        count += s.load[rank]
+    return count
+
+
+def wanted(p: Program, s: State, present: int) -> int:
+    """Engines that the autoscaler asks for."""
+    amount = 0
+    item = s.counters[PARKED_HEAD]
+    while item >= 0:
+        amount += 1
+        item = s.next[item]
+    for rank in range(len(s.wake)):
+        if s.up[rank] != DRAINING:
+            amount += s.waiting[rank] if p.whole[SCALE_ON] == SCALE_QUEUE else s.load[rank]
+    each = p.whole[TARGET]
+    if p.whole[SCALE_ON] != SCALE_QUEUE:
+        each = each * p.knobs[MAX_SEQS] * p.knobs[MEMBERS]
+    off = amount * 1_000_000 - present * each
+    if -present * each <= 10 * off <= present * each:
+        return present
+    return min(max((amount * 1_000_000 + each - 1) // each, p.whole[LEAST]), p.whole[MOST])
+
+
+def scale(p: Program, s: State, now: int) -> None:
+    """Ask for engines, or let some go."""
+    present = 0
+    engine = 0
+    while engine < len(s.wake):
+        present += 1 if s.up[engine] != ABSENT and s.up[engine] != DRAINING else 0
+        engine += p.knobs[engine * KNOBS + MEMBERS]
+    ask = wanted(p, s, present)
+    if ask >= present:
+        s.counters[LOW_SINCE] = -1
+        engine = 0
+        while engine < len(s.wake) and present < ask:
+            if s.up[engine] == ABSENT:
+                set_up(p, s, engine, STARTING, now)
+                present += 1
+            engine += p.knobs[engine * KNOBS + MEMBERS]
+        return
+    if s.counters[LOW_SINCE] < 0:
+        s.counters[LOW_SINCE] = now
+        s.counters[LOW_MOST] = ask
+    s.counters[LOW_MOST] = max(s.counters[LOW_MOST], ask)
+    if now - s.counters[LOW_SINCE] < p.whole[COOLDOWN_NS]:
+        return
+    for _ in range(present - s.counters[LOW_MOST]):
+        remove(p, s, now)
+    s.counters[LOW_SINCE] = -1
+
+
+def remove(p: Program, s: State, now: int) -> None:
+    """Let an engine go: one that does not serve yet, else the one with the fewest requests, the last among equals."""
+    best = -1
+    engine = 0
+    while engine < len(s.wake):
+        up = s.up[engine]
+        if up != ABSENT and up != DRAINING and (best < 0 or rank_of(p, s, engine) <= rank_of(p, s, best)):
+            best = engine
+        engine += p.knobs[engine * KNOBS + MEMBERS]
+    idle = s.up[best] != SERVING or has(p, s, best) == 0
+    set_up(p, s, best, ABSENT if idle else DRAINING, now)
+
+
+def rank_of(p: Program, s: State, engine: int) -> int:
+    """What makes an engine the one to go: the least."""
+    return has(p, s, engine) if s.up[engine] == SERVING else -1
