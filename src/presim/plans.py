@@ -15,7 +15,7 @@ from presim.pipeline import Evaluation, NotRepeatedError, Repeats, evaluate
 
 _SWITCH = "PRESIM_REPEAT"
 _IN_ROUNDS = ("interleaved",)
-_ROUNDS = (4, 8)  # what is simulated: two of warm-up, and then few until nothing changes
+_ROUNDS = (5, 8)  # what is simulated: two of warm-up, and then few until nothing changes
 _WORTH = 0.7  # of the micro-batches: with more than that there is little to gain
 
 

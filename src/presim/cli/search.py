@@ -190,12 +190,14 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
 def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
     """Sizes of a model, and what options say, are facts of the space's constraints."""
     from presim.errors import InputError
-    from presim.search.ask import facts_of, request_for_command
+    from presim.search.ask import facts_of, request_for_command, request_for_space
 
     if len(models) > 1:
         raise InputError(
             f"there are {len(models)} models, {' and '.join(models)}: name the one that the command trains"
         )
+    if asked.confirm and models:
+        return request_for_space(models[0], command, asked, options, said)
     facts = {**(facts_of(models[0]) if models else {}), **said}
     return request_for_command(command, asked, options, facts)
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from presim.search.knobs import Field
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.space import Space
 from presim.search.spaces.rules import Rule
@@ -24,6 +25,7 @@ class Request:
     graph: bytes = b""  # of the model; empty: a command is captured
     command: Sequence[str] = ()
     words: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)  # of its placeholders
+    meant: Mapping[str, Field] = dataclasses.field(default_factory=dict)  # of a framework's knobs: what plans call them
     rules: Sequence[Rule] = ()  # of a space: points that break one are illegal
     notes: Sequence[str] = ()  # for the answer
     strategy: str = "exhaustive"

@@ -33,6 +33,7 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     """
     job = Job(
         graph=request.graph,
+        meant=dict(request.meant),
         command=list(request.command),
         words={name: {value: list(words) for value, words in of.items()} for name, of in request.words.items()},
         options=dict(request.options),
@@ -61,9 +62,9 @@ def _workers(request: Request, job: Job) -> Workers | RayWorkers:
 
 
 def pruner(request: Request, job: Job) -> Pruner:
-    """The rules of a request, which hold for plans; a command's knobs are its own."""
+    """The rules of a request, which hold for knobs of plans; a command's are its own."""
     rules = rules_of(request.prune)
-    if request.command or not rules:
+    if request.command or request.meant or not rules:
         return Keeps()
     return Prunes(
         rules,

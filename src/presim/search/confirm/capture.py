@@ -38,7 +38,7 @@ def check_command(command: Sequence[str], point: Point) -> None:
 def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """What the plan is captured with, and its reply."""
     if request.confirm_command:
-        words = filled(request.confirm_command, _names(trial.point))
+        words = filled(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())
     cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     written = write_for_model(request.subject, plan(trial.point), cluster, folder)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.compose.stages import blocks
+from presim.search.knobs import translated
 from presim.search.request import Request
 from presim.search.strategy.legal import illegal
 from presim.search.study import Confirmed, ranked
@@ -105,10 +106,9 @@ class Evaluation:
 
     def screened(self, number: int, point: Point) -> Trial | None:
         """A point that needs no evaluation: it is illegal, or known from before."""
-        if self._request.command:
-            words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
-        else:
-            words = illegal(point, self._evaluator.cluster(point), self._blocks)
+        words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
+        if not words and not self._request.command:
+            words = illegal(translated(point, self._request.meant), self._evaluator.cluster(point), self._blocks)
         if words:
             return Trial(number=number, point=point, fate="illegal", words=words)
         known = self._kept.find(point)

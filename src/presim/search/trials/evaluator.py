@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from presim.errors import CaptureError, InputError, PresimError
-from presim.search.knobs import CLUSTER, plan_of
+from presim.search.knobs import CLUSTER, plan_of, translated
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Figures, Point, Value, said
 from presim.units import gib
@@ -45,7 +45,7 @@ class Evaluator:
     def evaluate(self, point: Point) -> Reply:
         """What becomes of a point."""
         try:
-            return self._captured(point) if self._job.command else self._composed(point)
+            return self._captured(point) if self._job.command else self._composed(translated(point, self._job.meant))
         except InputError as error:
             return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
         except PresimError as error:
