@@ -44,8 +44,8 @@ GPT3_18B = {"n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 51200, "t
 HEAD = """# Searches
 
 Written by `benchmarks/search.py` on {date}, on {cpus} cores of a shared machine: wall time is an upper bound. "Again":
-the finished study is searched once more. Memory is of the search and its {cpus} workers together: the largest sum of their
-proportional set sizes (PSS: what processes share counts once), looked at four times a second.
+the finished study is searched once more. Memory is of the search and its {cpus} workers together: the largest sum of
+their proportional set sizes (PSS: what processes share counts once), looked at four times a second.
 
 | space | search | again | memory | points by fate | best |
 |---|---|---|---|---|---|
