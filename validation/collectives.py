@@ -104,7 +104,7 @@ def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str,
         prices = _prices(held)
         errors, inside = _errors(prices, held), _inside(prices, held)
         other = models.get(gpu)
-        answers = [other.price(point.collective, _everyone(point), point.cluster) if other else None for point in held]
+        answers = [other.alone(point.collective, _everyone(point), point.cluster) if other else None for point in held]
         known = [(price, point) for price, point in zip(answers, held, strict=True) if price is not None]
         second = f"{np.median(np.abs(_errors(*zip(*known)))):.1%}" if known else ""
         figures = f"{np.median(np.abs(errors)):.1%} | {np.quantile(np.abs(errors), 0.9):.1%} | {np.median(errors):+.1%}"
@@ -117,7 +117,7 @@ def _held(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _prices(points: Sequence[Point]) -> list[Price]:
-    return [Hierarchical().price(point.collective, _everyone(point), point.cluster) for point in points]
+    return [Hierarchical().alone(point.collective, _everyone(point), point.cluster) for point in points]
 
 
 def _everyone(point: Point) -> Group:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.cost.fitting.boost import Effort, effort_for
+from presim.cost.fitting.boost import SizeLimits, limits_for
 from presim.cost.fitting.fit import fit_class
 from presim.cost.fitting.job import gather
 from presim.cost.fitting.sample import by_class
@@ -50,7 +50,7 @@ def row(model: Model) -> str:
     return f"| {model.gpu} | {shown.points} | {shares} | {fitted.points} | {fitted.mape:.1%} |"
 
 
-def rows(folders: list[Path], gpus: Sequence[str], group: Group, effort: Effort | None) -> Iterator[str]:
+def rows(folders: list[Path], gpus: Sequence[str], group: Group, limits: SizeLimits | None) -> Iterator[str]:
     """Fit each GPU's class without the shapes that test it.
 
     Raises:
@@ -65,7 +65,7 @@ def rows(folders: list[Path], gpus: Sequence[str], group: Group, effort: Effort 
             f"{least_rows(CLASS)}; give checkouts of both datasets"
         )
     for gpu in gpus:
-        yield row(fit_class(CLASS, gpu, classes[CLASS, gpu], sources, group=group, effort=effort)[0])
+        yield row(fit_class(CLASS, gpu, classes[CLASS, gpu], sources, group=group, limits=limits)[0])
 
 
 def main() -> None:
@@ -80,8 +80,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.out:
         check_writable(given.out)
-    effort = dataclasses.replace(effort_for(sys.maxsize), trees=given.trees, leaves=given.leaves)
-    lines = rows(given.data, given.gpu or GPUS, group_of if given.sizes else shape_of, effort if given.trees else None)
+    limits = dataclasses.replace(limits_for(sys.maxsize), trees=given.trees, leaves=given.leaves)
+    lines = rows(given.data, given.gpu or GPUS, group_of if given.sizes else shape_of, limits if given.trees else None)
     if given.out:
         write_file(given.out, (ABOUT + "\n".join(lines) + "\n").encode())
     else:

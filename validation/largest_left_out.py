@@ -112,7 +112,7 @@ def _errors(points: Sequence[Point], fitted: Fitted | None) -> list[float]:
             {"link": msgspec.to_builtins(fitted.link), "fabric": msgspec.to_builtins(fitted.fabric)} if fitted else {}
         )
         cluster = msgspec.structs.replace(point.cluster, collectives=constants)
-        price = Hierarchical().price(point.collective, Group("all", point.ranks, len(point.ranks)), cluster)
+        price = Hierarchical().alone(point.collective, Group("all", point.ranks, len(point.ranks)), cluster)
         errors.append(price.duration_ns * 1e-9 / point.seconds - 1)
     return errors
 

@@ -74,7 +74,7 @@ def collective_price(case: tables.Case):
     fabric = hardware.fabric(case.fabric or node.default_fabric)
     nodes = -(-case.ranks // case.per_node)
     cluster = hardware.Cluster(gpu, node, fabric, nodes, case.per_node)
-    return Hierarchical().price(work, Group("all", tuple(range(case.ranks)), case.ranks), cluster)
+    return Hierarchical().alone(work, Group("all", tuple(range(case.ranks)), case.ranks), cluster)
 
 
 def report(lines: dict[Key, Line]) -> Iterator[str]:

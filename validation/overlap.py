@@ -77,7 +77,7 @@ def neighbour() -> Demand:
     cluster = hardware.choose_cluster(gpu="a100-40gb-sxm", nodes=1)
     group = Group("world", tuple(range(8)), 8)
     reduce = Collective(kind="all_reduce", bytes=25 << 20, dtype="float32", group=0)
-    return demand(reduce, Hierarchical().price(reduce, group, cluster), (group,), cluster)
+    return demand(reduce, Hierarchical().alone(reduce, group, cluster), (group,), cluster)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EvaluationKeywords(TypedDict, total=False):
-    """Fields of `presim.options.EvaluationOptions`, which says what each means and its default."""
+    """Fields of `presim.options.EvaluationOptions`, which documents each and its default."""
 
     gpu: str | None
     node: str | None
@@ -80,7 +80,7 @@ def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywor
 
 
 def run(script: str | os.PathLike[str], *args: str, quiet: bool = False, **options: Unpack[RunKeywords]) -> Result:
-    """Capture a script and predict what a cluster would make of it.
+    """Capture a script and predict its performance on a cluster.
 
     The options are those of ``presim run``, as `presim.options.RunOptions` lists them:
     ``run("train.py", "--batch", "2", gpu="h100-sxm", nodes=16)``. ``script`` with ``args`` may be a launch command:
@@ -105,7 +105,7 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.search.ask.Asked`, which says what each means and its default."""
+    """Fields of `presim.search.ask.Asked`, which documents each and its default."""
 
     objective: Sequence[str]
     spare_gib: float
@@ -137,12 +137,12 @@ def search(
     """Find the best plan of a model, or the best arguments of a command.
 
     ``subject``: a model as ``presim compose`` takes it, or a command with placeholders as a list of words. ``vary``:
-    values by knob, or as ``--vary`` says them. ``fixed``: knobs with one value; of a space: sizes of the model, too.
-    ``cluster``: the cluster, and how to capture and simulate:
+    values by knob, or in the notation of ``--vary``. ``fixed``: knobs with one value; for a space
+    file also sizes of the model. ``cluster``: the cluster, and how to capture and simulate:
     ``search("llama/", {"tp": [1, 2, 4]}, fixed={"sequence": 4096}, cluster=RunOptions(gpu=…))``.
 
     Raises:
-        InputError: a knob, a value or an option cannot be, or the model cannot be traced.
+        InputError: a knob, a value or an option is invalid, or the model cannot be traced.
     """
     from presim.search.ask import Asked, request_for_command, request_for_model
     from presim.search.knobs import field_of

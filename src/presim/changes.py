@@ -1,6 +1,6 @@
 """What-if changes of a prediction: other bandwidths, failed links, slow nodes or ranks, faster or slower operators.
 
-Changes are applied to the cluster, to who is simulated apart, and to prices; the traces stay as they were captured.
+Changes are applied to the cluster, to the choice of simulated ranks, and to prices. The traces do not change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Changes:
         return bool(self.bandwidth or self.stragglers or self.operators or self.failed or self.alone)
 
     def cluster(self, cluster: Cluster) -> Cluster:
-        """The cluster with its wires changed."""
+        """The cluster with changed bandwidths and failed links."""
         gpu, fabric = cluster.gpu, cluster.fabric
         if "intra" in self.bandwidth:
             if cluster.node.interconnect == "pcie" or not gpu.nvlink_bytes_per_s:
@@ -54,16 +54,16 @@ class Changes:
             network = {**network, "failed": (*network.get("failed", ()), *self.failed)}
         return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric, network=network)
 
-    def apart(
+    def split_ranks(
         self,
         traces: Sequence[Trace],
         stands_for: Mapping[int, Sequence[int]],
         cluster: Cluster,
         groups: Mapping[int, Hashable],
     ) -> tuple[list[Trace], dict[int, list[int]]]:
-        """The ranks to be simulated, and who stands for whom: those that are as slow and in the same group.
+        """The traces to simulate, and the ranks that each represents: those of the same speed and group.
 
-        ``groups``: by rank, in which other way it differs, e.g. the group of nodes that it is in.
+        ``groups``: by rank, another way in which it differs, e.g. its group of nodes.
         """
         speeds = self._speeds(cluster)
         if not speeds and not groups:
@@ -72,7 +72,7 @@ class Changes:
         return split(traces, stands_for, kinds)
 
     def prices(self, priced: PricedTrace, cluster: Cluster) -> PricedTrace:
-        """The prices of one rank with its speed and the factors of operators."""
+        """One rank's prices, scaled by its speed and the factors of operators."""
         speed = self._speeds(cluster).get(priced.trace.manifest.rank, 1.0)
         if speed == 1.0 and not self.operators:
             return priced
@@ -85,25 +85,28 @@ class Changes:
         return dataclasses.replace(priced, prices=tuple(changed))
 
     def check_operators(self, traces: Sequence[Trace]) -> None:
-        """Raise where a factor is of work that the job does not have."""
+        """Check that the job has the work that each factor names.
+
+        Raises:
+            InputError: it has no such work.
+        """
         there = {name for trace in traces for one in trace.signatures for name in _names(one)}
         for name in self.operators:
             if name not in there:
-                raise InputError(f"--scale-op {name}: the job has no such work; it has {', '.join(sorted(there))}")
+                raise InputError(f"--scale-op {name}: the job has no such work; name one of {', '.join(sorted(there))}")
 
     def sentences(self, cluster: Cluster, simulated: int, captured: int) -> list[str]:
-        """The changes for a reader of the result; ``cluster`` as it was before them."""
-        said = [f"bandwidth {_WIRES[name]} x {factor:g}" for name, factor in self.bandwidth.items()]
-        said += [f"{_place(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
-        said += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
-        said += [failure_of(text).words for text in self.failed]
+        """The changes as sentences for the result; ``cluster``: before the changes."""
+        changes = [f"bandwidth {_WIRES[name]} x {factor:g}" for name, factor in self.bandwidth.items()]
+        changes += [f"{_place(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
+        changes += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
+        changes += [failure_of(text).words for text in self.failed]
         if self.alone and cluster.network and not self.failed:
-            said.append("groups of ranks do not share the network")
-        found = [f"What if: {'; '.join(said)}."] if said else []
+            changes.append("groups of ranks do not share the network")
+        found = [f"What if: {'; '.join(changes)}."] if changes else []
         if simulated > captured:
             found.append(
-                f"{simulated} ranks were simulated, {simulated - captured} of them apart from the rank that does the "
-                "same."
+                f"{simulated} ranks were simulated, {simulated - captured} of them with the trace of another rank."
             )
         after = self.cluster(cluster)
         wanted = cluster.network_bytes_per_s * self.bandwidth.get("inter", 1.0)
@@ -121,7 +124,7 @@ class Changes:
         return factor
 
     def _speeds(self, cluster: Cluster) -> dict[int, float]:
-        """By rank, where it is not 1; a rank in several of them has the product."""
+        """The speeds of slowed ranks, by rank; several factors of one rank are multiplied."""
         speeds: dict[int, float] = {}
         for name, speed in self.stragglers.items():
             kind, number = _split(name)
@@ -145,10 +148,10 @@ def changes_of(
     *,
     alone: bool = False,
 ) -> Changes:
-    """From ``NAME=FACTOR`` as the command line has them.
+    """The changes from ``NAME=FACTOR`` texts, as given on the command line.
 
     Raises:
-        InputError: a name is unknown, a factor is none.
+        InputError: a name is unknown, or a factor is not a number in range.
     """
     wires = _factors("--bandwidth", bandwidth)
     if unknown := [name for name in wires if name not in _WIRES]:
@@ -192,6 +195,6 @@ def _place(name: str) -> str:
 
 
 def _names(signature: Signature) -> tuple[str, ...]:
-    """What a factor may call this work: its family, and of a collective its kind."""
+    """The names of this work for a factor: its family, and the kind of a collective."""
     kind = (signature.kind,) if isinstance(signature, Collective) else ()
     return (family(signature), *kind)

@@ -19,7 +19,7 @@ import msgspec
 from presim import pipeline
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
-from presim.cost.price_cache import remembering
+from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.result import Result
@@ -30,17 +30,17 @@ from presim.trace.schema import Trace
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-    """What a trace source delivers: traces, and what is known of the ranks that have none.
+    """What a trace source delivers: traces, and which ranks they represent.
 
-    Traces are not changed once they are in a job, so that what is computed from them can be kept.
+    Traces must not change once they are in a job, because results computed from them are cached.
     """
 
     traces: Sequence[Trace]  # ascending by rank
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(
         default_factory=dict
-    )  # rank with a trace -> the other ranks that do the same
+    )  # rank with a trace -> the other ranks that it represents
     coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks were run and compared
-    notes: Sequence[str] = ()  # what a reader of the result should know, as sentences
+    notes: Sequence[str] = ()  # sentences for the result
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Job:
@@ -64,13 +64,13 @@ class Job:
 
 
 class Evaluator:
-    """Evaluates jobs, and keeps between calls what does not change: prepared traces, prices by cluster.
+    """Evaluates jobs, and caches prepared traces and prices by cluster between calls.
 
-    A call for a job and a cluster that were evaluated before only simulates and analyses.
+    A repeated call for a job and a cluster only simulates and analyses.
     """
 
     def __init__(self, prices: Sequence[str | os.PathLike[str]] = (), jobs: int = 16) -> None:
-        """Folders of measured tables and learned models; how many jobs' traces and prices are kept."""
+        """``prices``: folders of measured tables and learned models. ``jobs``: number of jobs whose data is cached."""
         self._folders = [Path(folder) for folder in prices]
         self._most = jobs
         self._prepared: collections.OrderedDict[int, tuple[Job, pipeline.Prepared]] = collections.OrderedDict()
@@ -123,12 +123,12 @@ class Evaluator:
     def _chain(self, cluster: Cluster, name: bytes, nccl: Mapping[str, str]) -> Chain:
         key = name, tuple(sorted(nccl.items()))
         if key not in self._chains:
-            self._chains[key] = remembering(Chain.default(cluster, nccl, self._folders))
+            self._chains[key] = with_caches(Chain.default(cluster, nccl, self._folders))
         return self._chains[key]
 
 
 def _name(cluster: Cluster) -> bytes:
-    """All figures of a cluster: clusters that differ in any of them have prices of their own."""
+    """A key of a cluster; clusters that differ in any figure have different prices."""
     return msgspec.json.encode(cluster)
 
 

@@ -1,6 +1,6 @@
-"""Clusters that are not everywhere alike: groups of nodes, and links that fail.
+"""Heterogeneous clusters: groups of different nodes, and failed links.
 
-Each rank is priced on its own nodes and links; who sets the pace is named.
+Each rank is priced on its own nodes and links. The result names the slowest group.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from presim.changes import Changes
+from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
@@ -22,19 +23,19 @@ from presim.trace.schema import Trace
 from presim.units import seconds
 
 _SAME = 1e-3  # times that differ by less are the same
-_TELLING = 0.01  # of the step: groups whose work differs by less keep the same pace
+_NOTABLE = 0.01  # of the step: smaller differences between groups are not reported
 
 
 @dataclasses.dataclass(frozen=True)
 class Views:
-    """A cluster as each of its ranks sees it, with what is to be changed in it."""
+    """A cluster as each of its ranks sees it, with what-if changes applied."""
 
     cluster: Cluster
     changes: Changes
     known: dict[Hashable, Cluster] = dataclasses.field(default_factory=dict)
 
     def of(self, rank: int) -> Cluster:
-        """All nodes as the rank's own; the same object for all ranks of a group."""
+        """The cluster with all nodes like the rank's own; the same object for all ranks of a group."""
         group = self.cluster.group_of(rank)
         name = None if group is None else group.name
         if name not in self.known:
@@ -42,7 +43,7 @@ class Views:
         return self.known[name]
 
     def on_own_host(self, trace: Trace, given: Options, chosen: Options, *, undisturbed: bool) -> Trace:
-        """The trace with the host time of its rank's node, where that is not the one of the job's options."""
+        """The trace with host time scaled to its rank's node, if that differs from the reported rank's."""
         manifest = trace.manifest
         if given.host_factor is not None or not self.cluster.groups or manifest.measured is not None:
             return trace
@@ -55,7 +56,7 @@ class Views:
 
 
 def apart_by_group(cluster: Cluster) -> dict[int, str]:
-    """By rank, the group that its node is in; ranks of no group are not named."""
+    """The group of each rank's node, by rank; ranks in no group are left out."""
     return {
         rank: group.name
         for group in cluster.groups
@@ -66,7 +67,7 @@ def apart_by_group(cluster: Cluster) -> dict[int, str]:
 
 
 def apart_by_link(traces: Sequence[Trace], cluster: Cluster) -> dict[int, tuple[object, ...]]:
-    """By rank, how long its groups' exchanges take where links have failed; none where all take as long."""
+    """By rank, the times of collectives that failed links slow down for some ranks only; may be empty."""
     if not cluster.network.get("failed"):
         return {}
     from presim.cost.collectives.contended import seconds_of_sisters
@@ -86,8 +87,8 @@ def apart_by_link(traces: Sequence[Trace], cluster: Cluster) -> dict[int, tuple[
     return {rank: tuple(each) for rank, each in times.items()}
 
 
-def slower(priced: Mapping[int, PricedTrace], views: Views) -> list[str]:
-    """Which collectives failed links make longer, as a sentence; none where nothing has failed."""
+def slowed_collectives(priced: Mapping[int, PricedTrace], views: Views) -> list[str]:
+    """A sentence on the collectives that failed links slow down; none without failures."""
     failed = views.changes.failed
     if not failed:
         return []
@@ -102,23 +103,22 @@ def slower(priced: Mapping[int, PricedTrace], views: Views) -> list[str]:
             if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
                 continue
             group = groups[signature.group]
-            asked = (each.price(signature, group, whole) for each in model)
-            before = next((each for each in asked if each is not None), None)
+            before = first_answers(model, [Transfer(signature, group)], whole)[0]
             if before is not None and price.duration_ns > (1 + _SAME) * before.duration_ns:
                 longer = price.duration_ns / before.duration_ns - 1
                 longest = max(longest, longer)
                 worst = max(worst, (longer, f"{signature.kind} over {group.size} ranks of {group.name!r}", rank))
         touched += longest > 0
     if not touched:
-        return ["The failure makes no collective longer."]
+        return ["The failure slows down no collective."]
     return [
-        f"The failure makes collectives of {touched} of {len(priced)} simulated ranks longer, most of all the "
-        f"{worst[1]} that rank {worst[2]} is in, by {worst[0]:.0%}."
+        f"The failure slows down collectives of {touched} of {len(priced)} simulated ranks, most of all the "
+        f"{worst[1]} of rank {worst[2]}, by {worst[0]:.0%}."
     ]
 
 
-def told(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
-    """Which groups there are and which sets the pace, as sentences; none where all nodes are alike."""
+def group_notes(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
+    """Sentences on the groups of nodes and the slowest of them; none if all nodes are alike."""
     if not cluster.groups:
         return []
     claimed = sum(group.nodes for group in cluster.groups)
@@ -129,7 +129,8 @@ def told(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
     ]
     if claimed < cluster.nodes:
         named.append(f"the rest ({(cluster.nodes - claimed) * cluster.gpus_per_node} {cluster.gpu.id})")
-    found = [f"The cluster is of {len(named)} groups of nodes: {', '.join(named)}. Each rank is priced on its own."]
+    names = ", ".join(named)
+    found = [f"The cluster has {len(named)} groups of nodes: {names}. Each rank is priced on its own group's hardware."]
     work: dict[str, Rank] = {}
     for rank in ranks:
         name = name_of(cluster, rank.rank)
@@ -138,22 +139,22 @@ def told(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
     if len(work) > 1:
         slowest, *_, fastest = sorted(work.items(), key=lambda item: (-_work_s(item[1]), item[0]))
         more = _work_s(slowest[1]) - _work_s(fastest[1])
-        if more > _TELLING * slowest[1].step_time_s:
+        if more > _NOTABLE * slowest[1].step_time_s:
             found.append(
-                f"{slowest[0]} sets the pace at collectives: {seconds(_work_s(slowest[1]))} of work in a step, "
-                f"{seconds(more)} more than {fastest[0]}."
+                f"{slowest[0]} is the slowest: {seconds(_work_s(slowest[1]))} of work in a step, {seconds(more)} "
+                f"more than {fastest[0]}. The others wait for it at collectives."
             )
     return found
 
 
 def name_of(cluster: Cluster, rank: int) -> str:
-    """The rank's group in words."""
+    """The name of the rank's group for a sentence."""
     group = cluster.group_of(rank)
     return "The rest" if group is None else f"Group {group.name!r}"
 
 
 def tightest(priced: Mapping[int, PricedTrace], views: Views, fullest: int, reserved: Mapping[int, int]) -> int:
-    """The rank whose memory decides whether the job fits: on equal GPUs ``fullest``, else by what its GPU has."""
+    """The rank with the least free memory for its GPU's size; on equal GPUs the ``fullest``."""
     if not views.cluster.groups or priced[fullest].trace.manifest.exit == "out_of_memory":
         return fullest
     return max(priced, key=lambda rank: (reserved[rank] / views.of(rank).gpu.memory_bytes, -rank))

@@ -1,4 +1,4 @@
-"""What can be asked of a prediction: one value for each verb, as `presim.run` and the command line take them."""
+"""The options of the verbs, one dataclass each, as `presim.run` and the command line take them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_HOST_FACTOR = 1e6  # with more, times in ns do not fit 64 bits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """Which cluster to predict; what is not said follows from the rest."""
+    """The cluster to predict; options that are not set follow from the others."""
 
     gpu: str | None = None  # id in the catalogue, or path of a TOML file
     node: str | None = None  # likewise; None: the GPU's usual one
@@ -22,21 +22,21 @@ class ClusterOptions:
     nodes: int | None = None
     gpus_per_node: int | None = None
     world_size: int | None = None
-    cluster: str | None = None  # path of a TOML file with any of these; what is said beside it wins
+    cluster: str | None = None  # path of a TOML file with any of these; options beside it take precedence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(ClusterOptions):
-    """What pricing and simulation take for granted, and which rank they report on."""
+    """Settings of pricing and simulation, and the rank to report on."""
 
     rank: int | None = None  # of a saved trace: the one to report on; of a run: the one to capture
-    contention: bool = True  # what runs at the same time slows each other
+    contention: bool = True  # concurrent kernels and transfers slow each other down
     host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: its node's
     host_time: bool = True  # False: the host takes no time
-    prices: Sequence[str | os.PathLike[str]] = ()  # folders with tables or models that go before presim's own
+    prices: Sequence[str | os.PathLike[str]] = ()  # folders of tables or models, which precede presim's own
     bandwidth: Sequence[str] = ()  # factors of inter (between nodes) and intra (NVLink), as NAME=FACTOR
     stragglers: Sequence[str] = ()  # speeds of nodes or ranks, as node3=0.8
-    scale_op: Sequence[str] = ()  # factors of the time of work of a family, as gemm=0.5
+    scale_op: Sequence[str] = ()  # factors of the time of a family of operators, as gemm=0.5
 
     def __post_init__(self) -> None:
         if self.host_factor is not None and not 0 <= self.host_factor <= _MOST_HOST_FACTOR:
@@ -50,20 +50,20 @@ class EvaluationOptions(ClusterOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulateOptions(EvaluationOptions):
-    """What a saved job can be asked, besides."""
+    """Further options of simulating a saved job."""
 
     scale: str | None = None  # another degree of data parallelism, as dp=64
     fail: Sequence[str] = ()  # links, NICs and switches that fail, as node3.nic0 or leaf0-spine0=0.125
     ranks_simulated: str = "auto"  # auto: those that differ; all: every rank of the world by itself
     jitter: Sequence[str] = ()  # relative standard deviations of hosts, gpus and links, as hosts=0.02
-    jitter_draws: int = 8  # how often jitter is drawn
+    jitter_draws: int = 8  # number of draws
     seed: int = 0  # of the draws
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scale is not None and (self.nodes or self.world_size):
             raise InputError(
-                f"--scale {self.scale} says how many ranks there are, and so do --nodes and --world-size; leave one out"
+                f"--scale {self.scale} sets the number of ranks, and so do --nodes and --world-size; leave one out"
             )
         if self.ranks_simulated not in ("auto", "all"):
             raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
@@ -75,15 +75,15 @@ class SimulateOptions(EvaluationOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(EvaluationOptions):
-    """How to capture, besides."""
+    """Further options of capturing a script."""
 
     module: bool = False  # the script is named as in `python -m`
-    ranks: str = "auto"  # which to capture: auto finds out which differ; all; or ranks and ranges
+    ranks: str = "auto"  # ranks to capture: auto finds those that differ; all; or ranks and ranges
     checks: int | None = None  # with auto: how many other ranks to run and compare; None: auto chooses
-    check_time: float = 60.0  # seconds; with auto: after so long no further ranks are started to be compared
-    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
+    check_time: float = 60.0  # seconds; with auto: after this no further ranks are started for comparison
+    steps: int = 3  # stop after this many optimizer steps; 0: run to the end
     limit: float = 600.0  # seconds; give up on a script that takes longer
-    values: Sequence[str] = ()  # who answers for values that are not computed, as KEY=VALUE
+    values: Sequence[str] = ()  # policies for values that are not computed, as KEY=VALUE
     draws: int = 1  # captures, each with other draws of the experts that tokens go to; of `values`' routing
     sanitize: bool = False  # check that streams wait for each other before they use a tensor
     live: bool = False  # the script's own clocks show the cluster's time while it runs

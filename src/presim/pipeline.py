@@ -22,7 +22,7 @@ from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.price import PricedTrace
-from presim.cost.price_cache import remembering
+from presim.cost.price_cache import with_caches
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
@@ -31,7 +31,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue
 from presim.hardware.cluster import Cluster
 from presim.hardware.host import host_factor
-from presim.mixed_clusters import Views, apart_by_group, apart_by_link, slower, tightest, told
+from presim.mixed_clusters import Views, apart_by_group, apart_by_link, group_notes, slowed_collectives, tightest
 from presim.result import Coverage, Memory, Rank, Result
 from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
@@ -91,7 +91,7 @@ def evaluate(
     changes, given = changes or Changes(), options or Options()
     changes.check_operators(captured)
     differ = apart_by_group(cluster) or apart_by_link(captured, changes.cluster(cluster) if changes.failed else cluster)
-    simulated, spoken_for = changes.apart(captured, stands_for or {}, cluster, differ)
+    simulated, spoken_for = changes.split_ranks(captured, stands_for or {}, cluster, differ)
     views, before = Views(cluster, changes), cluster.as_seen_by(chosen.manifest.rank)
     cluster = views.of(chosen.manifest.rank)
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
@@ -112,10 +112,10 @@ def evaluate(
     ]
     coverage_, covered = _coverage(captured, stands_for, coverage)
     changed = changes.sentences(before, len(simulated), len(captured))
-    groups = told(views.cluster, ranks)
+    groups = group_notes(views.cluster, ranks)
     said = [
         *changed,
-        *slower(priced, views),
+        *slowed_collectives(priced, views),
         *groups,
         *mine.said,
         *covered,
@@ -182,7 +182,7 @@ def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> C
         nccl = trace.manifest.nccl
         name = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
         if name not in known:
-            known[name] = remembering(Chain.default(cluster, nccl, prices))
+            known[name] = with_caches(Chain.default(cluster, nccl, prices))
         return price_trace(trace, cluster, known[name], prices=prices)
 
     return price

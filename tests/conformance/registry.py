@@ -1,4 +1,4 @@
-"""Every estimator and collective model that is built in; the suites in this folder run over all of them."""
+"""Every estimator and network model that is built in; the suites in this folder run over all of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.collectives.contended import Contended
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
 from presim.cost.collectives.measurements import Point
-from presim.cost.collectives.model import CollectiveModel
+from presim.cost.collectives.model import NetworkModel
 from presim.cost.collectives.statistical import Statistical, fit_statistical
 from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.measured.estimator import MeasuredEstimator
@@ -30,7 +31,7 @@ def _slow_points() -> list[Point]:
         for kind in COLLECTIVE_KINDS:
             for power in range(8, 36, 2):
                 work = Collective(kind, 1 << power, "float32", 0)
-                price = Hierarchical().price(work, Group("g", tuple(range(count)), count), cluster)
+                price = Hierarchical().alone(work, Group("g", tuple(range(count)), count), cluster)
                 points.append(Point(work, tuple(range(count)), cluster, price.duration_ns * 1e-9, kind))
     return points
 
@@ -50,12 +51,13 @@ def _measured() -> Measured:
     )
 
 
-COLLECTIVE_MODELS: dict[str, Callable[[], CollectiveModel]] = {
+NETWORK_MODELS: dict[str, Callable[[], NetworkModel]] = {
+    "contended": lambda: Contended(Hierarchical()),
     "hierarchical": Hierarchical,
     "measured": _measured,
     "statistical": _statistical,
 }
-COVERS_EVERYTHING = ("hierarchical",)
+COVERS_EVERYTHING = ("contended", "hierarchical")
 
 
 @functools.cache

@@ -21,6 +21,7 @@ CASES = (
     "sequence, gathered again",
     "context, all-gather",
     "context, ulysses",
+    "context, ring",
     "two parts of the backward pass",
     "recomputed",
 )

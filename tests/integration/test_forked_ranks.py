@@ -24,12 +24,15 @@ WORLD = ("--gpu", "h100-sxm", "--world-size", "2", "-q")
 
 LOOKS = """
 import json, os, random, sys, threading, torch, numpy
+import networkx  # reads all variables
+import pyarrow  # would start a thread
 import multiprocessing
+tasks = len(os.listdir("/proc/self/task"))
 torch.ones(3, device="cuda").sum().item()
 seen = {
     "rank": os.environ["RANK"],
     "session": os.getsid(0) == os.getpid(),
-    "threads": threading.active_count(),
+    "threads": [tasks, threading.active_count()],
     "main": threading.current_thread() is threading.main_thread(),
     "argv": sys.argv[1:],
     "first": sys.path[0] == os.path.dirname(os.path.abspath(__file__)),
@@ -44,7 +47,10 @@ sys.exit(3 if os.environ["RANK"] == "1" else 0)
 
 
 def test_a_rank_is_a_process_like_any_other(tmp_path: Path) -> None:
-    """What a fork inherits is not to be seen, and what one process draws another does not."""
+    """What a fork inherits is not to be seen, and what one process draws another does not.
+
+    A fork imports nothing again: pyarrow would have started a thread in it.
+    """
     script = tmp_path / "looks.py"
     script.write_text(LOOKS)
     ended = presim("run", *WORLD, "--ranks", "all", script, "--batch", "2")
@@ -52,7 +58,7 @@ def test_a_rank_is_a_process_like_any_other(tmp_path: Path) -> None:
     one, other = sorted((json.loads(line) for line in ended.stdout.splitlines()), key=lambda seen: seen["rank"])
     drawn = [one.pop("drawn"), other.pop("drawn")]
     assert all(mine != theirs for mine, theirs in zip(*drawn, strict=True))
-    common = {"session": True, "threads": 1, "main": True, "argv": ["--batch", "2"], "first": True, "child": False}
+    common = {"session": True, "threads": [1, 1], "main": True, "argv": ["--batch", "2"], "first": True, "child": False}
     assert one == {"rank": "0", "name": "__main__", "wait": "0", **common}
     assert other == {**one, "rank": "1"}
 
@@ -156,7 +162,7 @@ if __name__ == "__main__":
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     forks = kept.of(script, cluster) if kept else None
     (trace,) = capture(request, cluster, forks=forks).traces
     assert trace.manifest.error == ""
@@ -203,6 +209,6 @@ def test_a_quiet_script_is_heard_where_it_fails(
         "import sys, torch\ntorch.ones(3, device='cuda')\nprint('a line', flush=True)\n"
         f"print('a warning', file=sys.stderr)\n{last}\n"
     )
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     capture(request, choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1))
     assert capfd.readouterr() == ("", shown)

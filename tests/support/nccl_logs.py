@@ -30,7 +30,7 @@ def text(cluster: Cluster, kind: str, ranks: int, nodes: int, prefix: str = "") 
     lines.append(HEADER)
     for power in range(3, 31):
         work = Collective(kind, 1 << power, "float32", 0)
-        lines.append(line(1 << power, Hierarchical().price(work, group, cluster).duration_ns / 1e3))
+        lines.append(line(1 << power, Hierarchical().alone(work, group, cluster).duration_ns / 1e3))
     return "\n".join(prefix + each for each in [*lines, "# Avg bus bandwidth    : 50.0"]) + "\n"
 
 

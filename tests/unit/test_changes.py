@@ -50,7 +50,7 @@ def test_a_slow_node_makes_all_wait_for_it() -> None:
     product, _ = durations(usual)
     assert slow.timelines[0].makespan_ns - usual.timelines[0].makespan_ns == 2 * product
     assert "What if: node 3 at 0.5 of its speed." in slow.result.notes
-    assert "2 ranks were simulated, 1 of them apart from the rank that does the same." in slow.result.notes
+    assert "2 ranks were simulated, 1 of them with the trace of another rank." in slow.result.notes
     assert slow.result.coverage == usual.result.coverage
 
 
@@ -79,7 +79,7 @@ def test_nothing_changed_is_nothing_said() -> None:
         ((("inter=2", "inter=3"), (), ()), "--bandwidth inter is given twice; leave one of them"),
         (((), ("rack1=0.5",), ()), "--straggler takes node3=0.8 or rank17=0.8; got the name 'rack1'"),
         (((), ("node4=0.5",), ()), "--straggler node4: the cluster has 4 nodes, numbered from 0; name one below 4"),
-        (((), (), ("conv=2",)), "--scale-op conv: the job has no such work; it has all_reduce, collective, gemm"),
+        (((), (), ("conv=2",)), "--scale-op conv: the job has no such work; name one of all_reduce, collective, gemm"),
     ],
 )
 def test_what_cannot_be_changed_is_one_sentence(given: tuple[tuple[str, ...], ...], message: str) -> None:

@@ -52,7 +52,7 @@ def predicted(cluster: Cluster) -> Evaluation:
     return evaluate(trace(), cluster, Options(host_factor=1.0), stands_for={0: range(1, WORLD)})
 
 
-def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
+def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_group_is_named(tmp_path: Path) -> None:
     """A step is the slow GPUs' product and the slow network's reduction."""
     mixed = predicted(choose_cluster(cluster=described(tmp_path)))
     fast, slow = (predicted(choose_cluster(gpu=gpu, nodes=4)) for gpu in ("h100-sxm", "a100-80gb-sxm"))
@@ -64,14 +64,14 @@ def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_sets_the_pace
     assert mixed.result.job.gpu == "h100-sxm"
     notes = " ".join(mixed.result.notes)
     assert "2 groups of nodes: 'old' (nodes 2 to 2, 8 a100-80gb-sxm), the rest (24 h100-sxm)." in notes
-    assert "Group 'old' sets the pace at collectives: " in notes
+    assert "Group 'old' is the slowest: " in notes
 
 
 def test_nodes_that_are_alike_in_groups_are_as_without(tmp_path: Path) -> None:
     alike = described(tmp_path, '[[groups]]\nnodes = 1\ngpu = "h100-sxm"\n[[groups]]\nnodes = 3\ngpu = "h100-sxm"\n')
     mixed, one = predicted(choose_cluster(cluster=alike)), predicted(choose_cluster(gpu="h100-sxm", nodes=4))
     assert mixed.result.step_time_s == one.result.step_time_s
-    assert not any("sets the pace at collectives" in note for note in mixed.result.notes)
+    assert not any("is the slowest" in note for note in mixed.result.notes)
 
 
 def test_every_rank_simulated_by_itself_says_the_same(tmp_path: Path) -> None:

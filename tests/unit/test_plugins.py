@@ -9,6 +9,7 @@ import pytest
 
 from presim import hardware
 from presim.cost import conformance
+from presim.cost.collectives.model import Transfer
 from presim.cost.collectives.models import collective_models
 from presim.cost.estimators import estimators
 from presim.errors import InputError
@@ -53,10 +54,15 @@ def test_the_estimator_of_the_documentation_is_asked_first_for_what_it_knows(exa
 def test_the_collective_model_of_the_documentation_is_asked_before_presims(example: None) -> None:
     cluster = choose_cluster(gpu="h100-sxm")
     mine = collective_models(cluster)[0]
-    price = mine.price(Collective("barrier", 0, "uint8", 0), Group("all", (0, 1), 2), cluster)
-    assert price is not None
-    conformance.check_price(price, "barrier")
-    assert mine.price(Collective("all_reduce", 8, "float32", 0), Group("all", (0, 1), 2), cluster) is None
+    pair = Group("all", (0, 1), 2)
+    one, other, unknown = (Transfer(Collective(kind, 8, "uint8", 0), pair) for kind in ("send", "recv", "all_reduce"))
+    alone, none = conformance.check_transfers(mine, [one, unknown], cluster)
+    assert alone is not None
+    assert none is None
+    beside, again = conformance.check_transfers(mine, [one, other], cluster)
+    assert beside == again
+    assert beside is not None
+    assert beside.duration_ns == 2 * alone.duration_ns
 
 
 def test_a_plug_in_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ def script(path: Path) -> Path:
 
 
 def test_it_needs_a_place(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name a folder with --prices DIR beside --profile-missing"):
+    with pytest.raises(InputError, match="--profile-missing needs a folder for its measurements: add --prices DIR"):
         api.run(script(tmp_path), gpu="h100-sxm", profile_missing=True)
 
 

@@ -42,6 +42,7 @@ from presim.passes import (
     tensor_parallel,
     zero_bubble,
 )
+from presim.passes.chain import Chain
 from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
 
 _TENSOR_HOSTS = (
@@ -123,21 +124,8 @@ class _Job:
         self.whole = graph.parameter_count()
         self.tables = Tables()
         self.hosts = host_times(_style(plan), plan.cuda_graphs)
-        split = tensor_parallel.apply(
-            graph,
-            plan.tensor,
-            sequence=plan.sequence_parallel,
-            vocabulary=plan.splits_words,
-            gathers_again=plan.data_style == "zero1",
-        )
-        split = split if plan.data_style == "zero1" else split_loss.apply(split)
-        split = context_parallel.apply(split, plan.context, plan.context_style)
-        split = expert_parallel.apply(split, plan.expert)
-        graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
-        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
-        graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
-        self.graph = zero_bubble.apply(graph) if plan.order == "zero-bubble" and plan.pipeline > 1 else graph
+        self.graph, self.notes = self._passed(graph)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
@@ -157,6 +145,36 @@ class _Job:
             named,
             whole_again=plan.data_style == "zero1",
         )
+
+    def _passed(self, graph: OperatorGraph) -> tuple[OperatorGraph, list[str]]:
+        """The graph of one rank, and a sentence for each pass that the plan names. Each pass is checked."""
+        plan, megatron = self.plan, self.plan.data_style == "zero1"
+        chain = Chain(graph, plan.micro_batch, plan.sequence)
+        tensor = functools.partial(
+            tensor_parallel.apply,
+            degree=plan.tensor,
+            sequence=plan.sequence_parallel,
+            vocabulary=plan.splits_words,
+            gathers_again=megatron,
+        )
+        parts = plan.tensor if plan.sequence_parallel else 1
+        chain.step("tensor parallelism", tensor, ranks=plan.tensor, parts=parts)
+        if not megatron:
+            chain.step("of a loss over split words", split_loss.apply)
+        context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
+        chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
+        chain.step(
+            "expert parallelism", functools.partial(expert_parallel.apply, degree=plan.expert), ranks=plan.expert
+        )
+        chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, self.cluster)))
+        chain.step("compiled functions", compiled.apply)
+        chain.graph, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
+        if plan.pipeline > 1:
+            chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
+            chain.step("pipeline", shared_root.apply)
+            if plan.order == "zero-bubble":
+                chain.step("zero-bubble", zero_bubble.apply)
+        return chain.graph, notes
 
     def trace(self, stage: int, place: Layout) -> Assembled:
         """The trace of the rank that has this stage."""

@@ -1,4 +1,4 @@
-"""The least time that a GPU's datasheet allows: nothing that is priced may be faster."""
+"""The minimum time by a GPU's datasheet; no price is below it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from presim.trace.signatures import (
 
 
 def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
-    """The least time that the datasheet allows, ns.
+    """Minimum time by the datasheet, ns.
 
-    Peak of the type for arithmetic; memory bandwidth for what the L2 cache cannot hold; the host's link for copies
-    over it. Of a kernel that is known by name only, FLOPs count at the GPU's fastest peak in 16 bits, where they are
-    known; the bytes of its operator's tensors do not, because it may touch a part of them.
+    Arithmetic runs at the type's peak. Bytes beyond the L2 cache move at memory bandwidth, and host copies at the
+    link's bandwidth. For a kernel known by name only, FLOPs count at the fastest 16-bit peak. Its operator's bytes do
+    not count, because it may touch only a part of them.
     """
     arithmetic = 0.0
     if isinstance(signature, (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)):
@@ -39,13 +39,13 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
 
 
 def _peak(dtype: str, gpu: Gpu) -> float:
-    """FLOP/s of a data type, or of the type that replaces it on this GPU; infinite if unknown."""
+    """FLOP/s of a data type, or of its fallback on this GPU; infinite if unknown."""
     peak = gpu.peak(dtype) or gpu.peak("float16") or 0.0
     return max(peak, gpu.peak("float32") or 0.0) or float("inf")
 
 
 def _flops(signature: Gemm | GroupedGemm | SparseProduct | Attention | Convolution) -> float:
-    """FLOPs that any algorithm needs; convolution data gradients count half, because strided ones skip positions."""
+    """FLOPs of any algorithm. Data gradients of convolutions count half, because strided ones skip positions."""
     if isinstance(signature, Convolution) and signature.direction == "backward_data":
         return signature.flops / 2
     return float(signature.flops)

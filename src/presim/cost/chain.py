@@ -24,7 +24,7 @@ from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bounds import least_ns
 from presim.cost.collectives.environment import unread
-from presim.cost.collectives.model import CollectiveModel
+from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.collectives.uplinks import ports_of
 from presim.cost.estimators import estimators, notes
@@ -40,22 +40,22 @@ from presim.trace.signatures import Collective, Signature
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """Estimators and collective models in the order in which they are asked."""
+    """Estimators and collective models, in the order in which they are tried."""
 
     estimators: Sequence[Estimator]
-    collective_models: Sequence[CollectiveModel]
+    collective_models: Sequence[NetworkModel]
     device: Device  # for guesses, if no estimator covers a signature
 
     @classmethod
     def default(cls, cluster: Cluster, nccl: Mapping[str, str] | None = None, prices: Sequence[Path] = ()) -> Chain:
-        """The chain used where the caller names none: measured, then learned, then analytic.
+        """Return the default chain: measured, then learned, then analytic.
 
-        ``nccl``: NCCL's variables in the script. ``prices``: folders with the user's own tables and models.
+        ``nccl``: the script's NCCL variables. ``prices``: folders with the user's own tables and models.
         """
         return cls(estimators(cluster.gpu, prices), collective_models(cluster, nccl), device_of(cluster.gpu))
 
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
-        """One price per signature; None where nobody in the chain covers it."""
+        """One price per signature; None if no estimator covers it."""
         prices: list[Price | None] = [None] * len(signatures)
         for place, signature in enumerate(signatures):
             if isinstance(signature, Collective):
@@ -75,7 +75,7 @@ class Chain:
     def price_all(
         self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster
     ) -> tuple[list[Price], list[int]]:
-        """One price per signature, on the slowest GPU; a guess where nobody covers it, whose places come with it.
+        """One price per signature on the slowest GPU, and the indices of guessed ones.
 
         Whole traces and growing ones (`presim.live.feed`) are both priced here, so their prices agree.
         """
@@ -95,12 +95,11 @@ class Chain:
                 f"the trace has a {signature.kind} on process group {signature.group}, but its manifest lists "
                 f"{len(groups)} groups; capture it again with this version of presim"
             )
-        asked = (model.price(signature, groups[signature.group], cluster) for model in self.collective_models)
-        return next((price for price in asked if price is not None), None)
+        return first_answers(self.collective_models, [Transfer(signature, groups[signature.group])], cluster)[0]
 
 
 def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
-    """The price, but no less than the minimum time by the datasheets of the GPU and its links."""
+    """The price, but at least the minimum time by the datasheets of the GPU and its links."""
     if isinstance(signature, Collective):
         least = least_ns(signature, groups[signature.group].ranks, cluster)
     else:
@@ -109,9 +108,9 @@ def _possible(signature: Signature, price: Price, groups: Sequence[Group], clust
 
 
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, prices: Sequence[Path] = ()) -> PricedTrace:
-    """Price every signature of a trace for a cluster; signatures without an estimator are guessed and listed.
+    """Price every signature of a trace for a cluster. Signatures without an estimator are guessed and listed.
 
-    ``prices``: folders with tables and models that go before those of presim, where no chain is given.
+    ``prices``: folders with the user's tables and models, tried first; ignored if a chain is given.
     """
     _check_size(trace.manifest, cluster)
     nccl = trace.manifest.nccl
@@ -150,9 +149,9 @@ def demands_of(
 
 
 def shared_ports(cluster: Cluster) -> tuple[int, ...]:
-    """The shared port of each rank; none if no GPUs share ports, or nothing leaves the nodes.
+    """The shared port of each rank; empty if no GPUs share ports or nothing leaves the nodes.
 
-    GPUs with ports of their own share the uplinks of their leaf switch if these are described and oversubscribed.
+    GPUs with their own ports share the uplinks of their leaf switch, if these are described and oversubscribed.
     """
     if cluster.world_size <= cluster.domain_size:
         return ()
@@ -164,7 +163,7 @@ def shared_ports(cluster: Cluster) -> tuple[int, ...]:
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:
     names = unread(nccl)
-    return (f"What {', '.join(names)} changes in NCCL is not modelled.",) if names else ()
+    return (f"The effects of {', '.join(names)} on NCCL are not modelled.",) if names else ()
 
 
 def _check_size(manifest: Manifest, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What every estimator and every collective model promises, as checks that a plug-in's own tests can call.
+"""What every estimator and every network model promises, as checks that a plug-in's own tests can call.
 
 Each check raises AssertionError with the signature and the numbers. ``tests/conformance`` runs them over everything
 built in; a plug-in author does the same:
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.cost.bounds import datasheet_ns
+from presim.cost.collectives.model import NetworkModel, Transfer
 from presim.cost.price import Estimator, Origin, Price
 from presim.hardware import Cluster, Gpu
 from presim.trace.schema import Group
@@ -21,17 +22,41 @@ _ROUNDING_NS = 1
 
 
 def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list[Price | None]:
-    """Check for one well-formed price per signature that does not depend on repetition or on other signatures."""
+    """Check for one well-formed price per signature, whatever the order, repetition or company of the signatures."""
     asked = list(signatures)
     prices = estimator.price(asked)
     assert len(prices) == len(asked), f"{estimator.name}: {len(prices)} answers to {len(asked)} signatures"
-    assert estimator.price(asked) == prices, f"{estimator.name}: a second call answers differently"
+    assert estimator.price(asked) == prices, f"{estimator.name}: a second call gives different prices"
     backwards = estimator.price(asked[::-1])[::-1]
     for signature, price, other in zip(asked, prices, backwards):
         assert price == other, f"{estimator.name}: {signature} costs {price}, in another order {other}"
-        assert estimator.price([signature]) == [price], f"{estimator.name}: {signature} alone costs something else"
+        assert estimator.price([signature]) == [price], (
+            f"{estimator.name}: {signature} has another price when priced alone"
+        )
         if price is not None:
             check_price(price, str(signature))
+    return prices
+
+
+def check_transfers(model: NetworkModel, transfers: Sequence[Transfer], cluster: Cluster) -> list[Price | None]:
+    """Check the answers to a set of transfers that run at the same time.
+
+    One well-formed price per transfer, the same again and in another order. Company decides how long a transfer takes
+    but not whether it is covered, and makes none faster than alone.
+    """
+    prices = list(model.price(transfers, cluster))
+    assert len(prices) == len(transfers), f"{model.name}: {len(prices)} answers to {len(transfers)} transfers"
+    assert list(model.price(transfers, cluster)) == prices, f"{model.name}: a second call answers differently"
+    backwards = list(model.price(transfers[::-1], cluster))[::-1]
+    for transfer, price, other in zip(transfers, prices, backwards):
+        what = str(transfer.collective)
+        assert price == other, f"{model.name}: {what} takes {price}, in another order {other}"
+        (alone,) = model.price([transfer], cluster)
+        assert (alone is None) == (price is None), f"{model.name}: {what} alone is {alone}, among others {price}"
+        if price is not None and alone is not None:
+            check_price(price, what)
+            least = alone.duration_ns
+            assert price.duration_ns >= least, f"{model.name}: {what} takes {least} ns alone, {price} among others"
     return prices
 
 
@@ -41,14 +66,15 @@ def check_price(price: Price, what: str) -> None:
     assert price.duration_ns > 0, f"{what}: takes {price.duration_ns} ns"
     assert isinstance(price.origin, Origin), f"{what}: origin {price.origin!r}"
     assert 0 < price.uncertainty < 1, f"{what}: uncertainty {price.uncertainty}"
-    assert price.estimator, f"{what}: nobody signed the price"
+    assert price.estimator, f"{what}: the estimator has no name"
 
 
 def check_order(estimator: Estimator, smaller: Signature, larger: Signature, *, exact: bool = True) -> None:
     """Check that more of the same work takes no less time.
 
-    Not ``exact``: as far as the two prices claim to know. Real kernels are not monotone (a shape that fills its last
-    wave takes no longer than a smaller one that does not), so prices that follow measurements are not either.
+    Without ``exact``, only up to the uncertainty of the two prices. Real kernels are not monotone: a shape that fills
+    its last wave takes no longer than a smaller one that does not. Prices that follow measurements are not monotone
+    either.
     """
     low, high = estimator.price([smaller, larger])
     if low is not None and high is not None:
@@ -59,7 +85,7 @@ def check_order(estimator: Estimator, smaller: Signature, larger: Signature, *, 
 
 
 def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None:
-    """Check that no price beats the datasheet: peak FLOP/s, and memory bandwidth beyond the L2 cache."""
+    """Check that no price beats the datasheet: peak FLOP/s, and memory bandwidth for bytes beyond the L2 cache."""
     (price,) = estimator.price([signature])
     if price is not None:
         least = datasheet_ns(signature, gpu)
@@ -68,13 +94,13 @@ def check_roofline(estimator: Estimator, signature: Signature, gpu: Gpu) -> None
 
 
 def check_collective_bound(price: Price, collective: Collective, group: Group, cluster: Cluster) -> None:
-    """Check that no price beats the links of a GPU within a node, or the ports of a node."""
+    """Check that no price beats the links of a GPU within a node or the ports of a node."""
     least = wires_ns(collective, group, cluster)
     assert price.duration_ns + _ROUNDING_NS >= least, f"{collective} takes {price.duration_ns} ns, wires {least:.0f} ns"
 
 
 def wires_ns(collective: Collective, group: Group, cluster: Cluster) -> float:
-    """The least time that the links allow whatever the algorithm, in-switch reduction included, ns."""
+    """Minimum time by link bandwidth for any algorithm, in-switch reduction included, ns."""
     ranks = group.ranks or tuple(range(group.size))
     count, size = len(ranks), collective.bytes
     domains = [cluster.domain(rank) for rank in ranks]
@@ -83,7 +109,7 @@ def wires_ns(collective: Collective, group: Group, cluster: Cluster) -> float:
         return 0.0
     share = (count - 1) / count
     if collective.kind == "all_reduce":
-        share = 1.0  # a switch that reduces and multicasts takes and gives everything once
+        share = 1.0  # a switch that reduces and multicasts needs each rank's data only once in each direction
     links = share * size * (fullest - 1) / max(count - 1, 1) / cluster.link_bytes_per_s
     across = 2 * (nodes - 1) / nodes if collective.kind == "all_reduce" else (count - fullest) / count
     home = max(sorted(set(domains)), key=domains.count, default=0)

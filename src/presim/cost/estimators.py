@@ -1,4 +1,4 @@
-"""The estimators of operator prices: the user's tables and models (``--prices DIR``), plug-ins, presim's own."""
+"""The estimators of operator prices: the user's tables and models (``--prices DIR``), plug-ins, and built-in ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GROUP = "presim.estimators"
 def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
     """The estimators of operator prices, in order of priority: measured, plug-ins, learned, analytic.
 
-    A plug-in registers a function of a GPU in the entry-point group ``presim.estimators``; it returns an `Estimator`,
-    or None for a GPU that it does not know.
+    A plug-in registers a function of a GPU in the entry-point group ``presim.estimators``. It returns an `Estimator`,
+    or None for an unknown GPU.
 
     Raises:
         InputError: a folder is missing or holds neither tables nor models, one of its files cannot be used, or a
-            plug-in cannot be imported.
+        plug-in cannot be imported.
     """
     check(folders)
     made: list[Estimator] = []
@@ -43,7 +43,7 @@ def holds_prices(folder: Path) -> bool:
 
 
 def check(folders: Sequence[Path]) -> None:
-    """Raise where a folder is missing or holds no prices."""
+    """Raise an `InputError` if a folder is missing or holds no prices."""
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"there is no folder {folder} with prices")
@@ -58,7 +58,7 @@ def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
 
 
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
-    """Notes for a result about the tables that it uses."""
+    """Notes for a result about the tables in use."""
     read = tables(tuple(folders), gpu.id)
     said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:

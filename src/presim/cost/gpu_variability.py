@@ -31,7 +31,7 @@ def slowdown(ranks: int) -> float:
 
 
 def on_slowest_gpu(signature: Signature, price: Price, factor: float) -> Price:
-    """The price on the slowest GPU: only arithmetic depends on its clocks, not memory or links."""
+    """The price on the slowest GPU. Only arithmetic depends on its clocks; memory and links do not."""
     if factor == 1 or not isinstance(signature, (Gemm, GroupedGemm, Attention, Convolution)):
         return price
     return msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))

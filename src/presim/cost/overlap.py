@@ -1,10 +1,10 @@
-"""What work asks of a GPU while it runs, and how much two pieces of work that overlap slow each other.
+"""Resource use of running work, and the slowdown of two pieces of work that overlap.
 
-A collective holds streaming multiprocessors (SMs), one for each of its channels, so a kernel bound by arithmetic
-beside it has fewer. Bandwidth of memory and wires is shared: where two ask for more than there is, both go slower in
-proportion. Small kernels that are bound by latency neither slow nor are slowed.
+A collective occupies one streaming multiprocessor (SM) per channel, so fewer remain for a compute-bound kernel beside
+it. Memory and link bandwidth are shared: if two users demand more than the capacity, both slow down in proportion.
+Small latency-bound kernels neither slow others nor are slowed.
 
-Held against public data (docs/decisions/contention.md) this is right on average and wide for a single kernel.
+Compared with public data (docs/decisions/contention.md), this is right on average and imprecise for a single kernel.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-_MOST = 3.0  # largest slowdown by one neighbour
+_MOST = 3.0  # largest slowdown by one overlapping piece of work
 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
     """Resource demand of work that runs alone, as shares (0 to 1) of its GPU and of shared network ports."""
 
-    channels: float = 0.0  # SMs that others cannot use
+    channels: float = 0.0  # SMs that other work cannot use
     arithmetic: float = 0.0  # share of its time that is limited by its SMs
-    memory: float = 0.0  # bandwidth of the GPU's memory
-    link_out: float = 0.0  # bandwidth towards other GPUs of the node, one direction each
+    memory: float = 0.0  # GPU memory bandwidth
+    link_out: float = 0.0  # bandwidth to other GPUs of the node, one direction each
     link_in: float = 0.0
-    port_out: float = 0.0  # bandwidth into the network, of what the GPU's group can use
+    port_out: float = 0.0  # network bandwidth, of what the GPU's group can use
     port_in: float = 0.0
-    shared_out: float = 0.0  # one rank's part of a port that several GPUs share; 0: the GPU has ports of its own
+    shared_out: float = 0.0  # one rank's part of a port shared by several GPUs; 0: the GPU has its own ports
     shared_in: float = 0.0
 
 
@@ -34,9 +34,9 @@ NOTHING = Demand()
 
 
 def added(work: Demand, beside: Demand) -> float:
-    """What `beside`, on the same GPU, adds to each second of `work` while both run: 0 where they do not meet.
+    """Time that `beside`, on the same GPU, adds per second of `work` while both run.
 
-    Ports that GPUs share are `presim.engine.slowdown`'s to add up.
+    `presim.engine.slowdown` adds up ports shared by several GPUs.
     """
     held = min(beside.channels, 0.75)
     fewer = work.arithmetic * held / (1 - held)

@@ -1,4 +1,4 @@
-"""Prices: how long a signature takes, where that number came from, and how sure it is."""
+"""Prices: the duration of a signature, its origin, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Origin(enum.IntEnum):
 class Price(msgspec.Struct, frozen=True):
     """The duration of one piece of device work, running alone.
 
-    ``uncertainty`` is relative: the true duration is believed to lie within ``duration_ns * (1 ± uncertainty)``
-    in 80 of 100 cases. ``shared`` is the part of it that all prices of this hardware have in common, so that it does
-    not average out over a step: constants of another GPU generation, or a GPU model that nobody measured. A guess may
-    take up to ``longer`` of its duration more.
+    ``uncertainty`` is relative: the true duration lies within ``duration_ns * (1 ± uncertainty)`` in 80 of 100 cases.
+    ``shared`` is the part that all prices of this hardware have in common, which does not average out over a step:
+    constants of another GPU generation, or a GPU model without measurements. A guess may take longer by up to
+    ``longer`` times its duration.
     """
 
     duration_ns: int
@@ -49,7 +49,7 @@ class Estimator(Protocol):
     name: str
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
-        """One price per signature, None where this estimator does not cover it. Same input, same answer."""
+        """Return one price per signature, None if not covered. Same input, same answer."""
         ...
 
 
@@ -59,11 +59,11 @@ class PricedTrace:
 
     trace: Trace
     prices: tuple[Price, ...]
-    uncovered: tuple[int, ...] = ()  # signatures that no estimator covers; their prices are guesses
-    demands: tuple[Demand, ...] = ()  # resource demand of each signature; none: no contention
+    uncovered: tuple[int, ...] = ()  # signatures without an estimator; their prices are guesses
+    demands: tuple[Demand, ...] = ()  # resource demand of each signature; empty: no contention
     notes: tuple[str, ...] = ()  # effects that the prices leave out, as sentences
-    said: tuple[str, ...] = ()  # what a reader should know of how prices were made, as sentences
-    ports: tuple[int, ...] = ()  # shared port by rank of the world; none: every GPU has its own ports
+    said: tuple[str, ...] = ()  # information about the prices, as sentences
+    ports: tuple[int, ...] = ()  # shared port by rank of the world; empty: every GPU has its own ports
 
     def durations_ns(self) -> NDArray[np.int64]:
         """Duration of each entry; 0 for entries other than device work."""

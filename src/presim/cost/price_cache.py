@@ -1,4 +1,4 @@
-"""Prices that are remembered: within a process, each signature is priced once per GPU."""
+"""Cached prices: within a process, each signature is priced once per GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from presim.trace.signatures import Signature
 _MOST = 200_000  # largest number of cached signatures
 
 
-class Remembering:
+class CachedEstimator:
     """An estimator that caches the prices of another one."""
 
     def __init__(self, estimator: Estimator) -> None:
@@ -28,6 +28,6 @@ class Remembering:
         return [self._known[signature] for signature in signatures]
 
 
-def remembering(chain: Chain) -> Chain:
+def with_caches(chain: Chain) -> Chain:
     """The chain with caching estimators."""
-    return Chain([Remembering(estimator) for estimator in chain.estimators], chain.collective_models, chain.device)
+    return Chain([CachedEstimator(estimator) for estimator in chain.estimators], chain.collective_models, chain.device)

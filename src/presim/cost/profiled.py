@@ -1,9 +1,9 @@
-"""Prices of work that a profiler measured: on the same hardware as measured, on other hardware scaled.
+"""Prices from a profile: as measured on the same hardware, scaled on other hardware.
 
-On other hardware a measured time is multiplied by the ratio of two predictions: of the work there, and on the hardware
-of the profile. So what the models do not know of a kernel (its library, its tuning) stays in the measured part. Where
-only the name of a kernel is known, its time goes by the memory's bandwidth, or by the arithmetic of its type where the
-name says that it is a matrix product or a convolution.
+On other hardware, a measured time is multiplied by the ratio of two predictions: for that hardware, and for the
+hardware of the profile. The effects of a kernel's library and tuning stay in the measured part. If only a kernel's name
+is known, its time scales with memory bandwidth, or with the peak of its type if the name denotes a matrix product or a
+convolution.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ NAME = "profile"
 SCALED = "profile, scaled by predictions"
 BY_RATE = "profile, scaled by datasheet rates"
 UNCERTAINTY = 0.02  # spread of a kernel between steps of one run
-SCALED_UNCERTAINTY = 0.15  # at least; the ratio of two predictions has a smaller error than either
+SCALED_UNCERTAINTY = 0.15  # minimum; the ratio of two predictions has a smaller error than either
 RATE_UNCERTAINTY = 0.5  # another GPU may run a different kernel
 _PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|wgmma|conv|sgrad|dgrad|wgrad|flash|fmha|sdpa", re.IGNORECASE)
 _TYPES = (("fp8", r"e4m3|e5m2|fp8"), ("bf16", r"bf16|bfloat"), ("fp16", r"f16|half|_h_|16816"), ("tf32", r"tf32|1688"))
-_FORGOTTEN = "Overlapping kernels slow each other as they did in the profile: that is part of the measured times."
+_FORGOTTEN = "Slowdown of overlapping kernels is part of the measured times."
 
 
 def as_measured(
     trace: Trace, cluster: Cluster, chain: Chain, predicted: Sequence[Price], uncovered: Sequence[int]
 ) -> PricedTrace:
-    """The priced trace of a profile; ``predicted``: prices of its signatures on the cluster by the chain.
+    """The priced trace of a profile. ``predicted``: prices of its signatures on the cluster by the chain.
 
     Raises:
         InputError: the profile is damaged, or was recorded on hardware that the catalogue lacks.
     """
     measured = trace.manifest.measured
-    assert measured is not None  # the caller looked
+    assert measured is not None  # checked by the caller
     if len(measured.durations_ns) != len(trace.signatures):
         raise InputError(
             f"the profile has {len(measured.durations_ns)} measured times for {len(trace.signatures)} kinds of work; "
@@ -51,7 +51,7 @@ def as_measured(
         )
     origin = origin_of(measured)
     if measured.world_size == cluster.world_size and _same_wires(origin, cluster) and origin.gpu == cluster.gpu:
-        prices = [_taken(*each) for each in zip(measured.durations_ns, predicted, strict=True)]
+        prices = [_measured_price(*each) for each in zip(measured.durations_ns, predicted, strict=True)]
         return PricedTrace(trace, tuple(prices), (), (), (_FORGOTTEN,))
     there = _predictions(trace, chain, origin, cluster)
     devices = device_of(origin.gpu), device_of(cluster.gpu)
@@ -66,7 +66,7 @@ def as_measured(
 
 
 def origin_of(measured: Measured) -> Cluster:
-    """The cluster that a profile was recorded on.
+    """The cluster on which a profile was recorded.
 
     Raises:
         InputError: the catalogue does not have it.
@@ -95,13 +95,13 @@ def _predictions(trace: Trace, chain: Chain, origin: Cluster, cluster: Cluster) 
 
     there = chain if origin == cluster else Models.default(origin, trace.manifest.nccl)
     highest = max((max(group.ranks) for group in trace.manifest.groups if group.ranks), default=0)
-    if highest >= origin.world_size:  # re-scaled to more ranks than were measured: collectives are predicted there
+    if highest >= origin.world_size:  # re-scaled to more ranks than were measured, so collectives are predicted there
         return chain.price_all(trace.signatures, trace.manifest.groups, cluster)[0]
     return there.price_all(trace.signatures, trace.manifest.groups, origin)[0]
 
 
-def _taken(duration_ns: int, predicted: Price) -> Price:
-    """As measured; what limits the work is known from its prediction."""
+def _measured_price(duration_ns: int, predicted: Price) -> Price:
+    """The measured prices, with the bottleneck of their predictions."""
     return Price(duration_ns, Origin.MEASURED, UNCERTAINTY, NAME, predicted.bound)
 
 
@@ -119,9 +119,9 @@ def _price(
         if origin.world_size != cluster.world_size:
             return after
         if _same_wires(origin, cluster):
-            return _taken(measured_ns, before)
+            return _measured_price(measured_ns, before)
     elif origin.gpu == cluster.gpu:
-        return _taken(measured_ns, before)
+        return _measured_price(measured_ns, before)
     if uncovered or isinstance(signature, Kernel):
         factor, bound = _ratio_of_rates(signature, *devices)
         duration = max(1, math.ceil(measured_ns * factor))
@@ -133,7 +133,7 @@ def _price(
 
 
 def _ratio_of_rates(signature: Signature, before: Device, after: Device) -> tuple[float, str]:
-    """Time ratio of a kernel known by name, and its assumed bottleneck."""
+    """Time ratio of a kernel known only by name, and its assumed bottleneck."""
     name = getattr(signature, "name", "")
     if _PRODUCT.search(name):
         precision = next((kind for kind, text in _TYPES if re.search(text, name, re.IGNORECASE)), "fp32")

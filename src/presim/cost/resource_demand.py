@@ -1,4 +1,4 @@
-"""The shares of a GPU's resources that priced work uses; `presim.cost.overlap` derives slowdown from them."""
+"""The shares of a GPU's resources that priced work uses; `presim.cost.overlap` derives the slowdown from them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from presim.trace.signatures import (
     SparseProduct,
 )
 
-_STEPS = 64  # demands are rounded to this part of 1, so that many signatures share a class
-MEMORY_REACHED = 0.9  # of the datasheet's bandwidth; copies of all GPU generations reach about as much
-_WIRES_REACHED = 0.8  # the same of links and ports, for large messages
+_STEPS = 64  # demands are rounded to this fraction, so that many signatures share a class
+MEMORY_REACHED = 0.9  # share of the datasheet's bandwidth that copies reach on all GPU generations
+_WIRES_REACHED = 0.8  # the same for links and ports, with large messages
 _ARITHMETIC = {"compute": 1.0, "": 0.5}  # compute-bound share by bottleneck; other kernels do not depend on their SMs
 
-# Accesses of memory for each byte that a rank sends: received data is written, and read again to be sent on; a
-# reduction reads an operand too. "At least 2x, with user data 3x": NCCL's maintainer, NVIDIA/nccl issue 1428.
+# Memory accesses per byte that a rank sends. Received data is written and then read again for sending; a reduction also
+# reads an operand. "At least 2x, with user data 3x": NCCL's maintainer, NVIDIA/nccl issue 1428.
 _ACCESSES = {"all_gather": 2.0, "reduce_scatter": 3.0, "all_reduce": 2.5, "reduce": 3.0, "send": 1.0, "recv": 1.0}
 _PASSES = {"all_reduce": 2.0, "barrier": 0.0}
 _ROUNDED_BEFORE = ("shared_out", "shared_in")  # a part of 1/64 of a port
@@ -54,7 +54,7 @@ def demand(
 ) -> Demand:
     """Resource demand of work that runs alone, rounded to 1/64.
 
-    ``environment``: NCCL's variables as the script had them.
+    ``environment``: the script's NCCL variables.
     """
     seconds = max(price.duration_ns, 1) * 1e-9
     if isinstance(signature, Collective):
@@ -84,7 +84,9 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
     leaving = sent
-    if collective.kind == "all_to_all":  # the other algorithms send once around all nodes, this one each rank's data
+    if (
+        collective.kind == "all_to_all"
+    ):  # other algorithms cross each node once; this one sends each rank's data separately
         leaving *= layout.per_node * (layout.ranks - layout.per_node) / (layout.ranks - 1)
     constants = fabric_constants(links.fabric, cluster.collectives)
     reached = constants.direct_efficiency if collective.kind in DIRECT else constants.efficiency[SIMPLE]
@@ -107,8 +109,8 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
 def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links) -> float:
     """The share of a port that one rank uses.
 
-    ``reached``: what large messages reach of a port's bandwidth, as in the prices: k equal groups then take k times
-    as long as one. The group's ranks share its ports equally.
+    ``reached``: bandwidth share that large messages reach, as in the prices, so k equal groups take k times as long as
+    one. The group's ranks share its ports equally.
     """
     if layout.nodes == 1 or not links.shared_ports:
         return 0.0

@@ -30,10 +30,10 @@ class _Pending:
 
 
 class Clock:
-    """The coordinator of the ranks' hosts.
+    """Coordinates the hosts of the running ranks.
 
-    A rank that asks stands still until it is answered, and one that runs may ask for more from where it stands on: so
-    the engine simulates up to the first rank that runs, and a rank is answered when its wait ends before that.
+    A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
+    the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Clock:
         stands_for: Mapping[int, Sequence[int]] | None = None,
         as_it_came: float = 1.0,
     ) -> None:
-        self._live = live  # else hosts take no time, and whoever asks for a time waits for it first
+        self._live = live  # else hosts take no time, and a query for a time waits for the work first
         representatives = Representatives(sorted(directories), stands_for)
         ports = port_columns(shared_ports(cluster), sorted(directories), representatives)
         self._engine = LiveEngine(len(directories), options, ports=ports)
@@ -73,7 +73,7 @@ class Clock:
         self._most_held = _HELD_OPS
 
     def ask(self, rank: int, question: Question) -> None:
-        """Take a question; its answer comes out of `answers`, now or later."""
+        """Accept a question; `answers` yields its answer as soon as it is certain."""
         feed = self._feeds[rank]
         self.take_back(rank)
         if question.ask == Ask.SYNC:
@@ -91,7 +91,7 @@ class Clock:
         self._pending[rank] = _Pending(question, op)
 
     def answers(self) -> Iterator[tuple[int, Answer]]:
-        """Simulate as far as it is certain; the answers that are certain now, by rank."""
+        """Simulate as far as nothing can change; yields the ranks that can be answered, with their answers."""
         self._engine.run()
         for rank, pending in sorted(self._pending.items()):
             if self._engine.passed(self._feeds[rank].index, pending.op):
@@ -108,7 +108,7 @@ class Clock:
 
     @property
     def set_aside_ranks(self) -> list[int]:
-        """Ranks that are assumed to issue nothing for now."""
+        """Ranks that are assumed to issue no work for now."""
         return sorted(self._set_aside)
 
     @property
@@ -123,26 +123,26 @@ class Clock:
 
     @property
     def stuck(self) -> bool:
-        """Whether ranks wait, and none is left that could end it."""
+        """Whether ranks wait and no running rank could end their wait."""
         return bool(self._pending) and self._running <= set(self._pending) | self._set_aside
 
     def unmet(self) -> list[str]:
-        """Calls that wait for ranks which have not come, in words."""
+        """Descriptions of collectives that wait for ranks which have not called them."""
         return self._meetings.unmet()
 
-    def look(self, rank: int) -> bool:
-        """Take what a rank has asked for that runs and asks no question; whether there was anything."""
+    def read_new_work(self, rank: int) -> bool:
+        """Read the work that a running rank has issued without a question; returns whether there was any."""
         found = self._feeds[rank].take_settled()
         if found:
             self.take_back(rank)
         return found
 
     def set_aside(self, rank: int) -> None:
-        """A rank's process waits for what another one has not sent yet, so it asks for nothing before others go on.
+        """Simulate without waiting for a rank whose process waits for data from another rank.
 
-        The host of the cluster may not have to wait there, as only the emulation looks at values at once. What the rank
-        asks for afterwards then comes late: it takes its place behind what was simulated on the same streams and
-        resources; what was said of others stays, as it depends on the rank by what it had asked for already.
+        On the cluster, the host may not have to wait there, because only the emulation reads values immediately. Work
+        that the rank issues afterwards is late: it is placed after what was already simulated on the same streams and
+        resources. Answers that other ranks have received stay as they are.
         """
         self._set_aside.add(rank)
         self._engine.close(self._feeds[rank].index)
@@ -154,7 +154,7 @@ class Clock:
             self._engine.open(self._feeds[rank].index)
 
     def end(self, rank: int) -> None:
-        """A rank has ended: take what is left of its log, as others may meet it there; nothing more comes from it."""
+        """Read the rest of the log of a rank that has ended, because other ranks may meet it there."""
         feed = self._feeds[rank]
         self._running.discard(rank)
         self._set_aside.discard(rank)
@@ -165,7 +165,7 @@ class Clock:
         self._engine.close(feed.index)
 
     def _wait_for(self, feed: Feed, question: Question) -> None:
-        """The host waits for what it asks about: the device takes no time for it, so nothing is ever unfinished."""
+        """Without a live clock the host waits for the recordings of its question, so that they are always complete."""
         for serial in (question.first, question.second):
             if serial in feed.recordings:
                 self._engine.aim(self._engine.mark(feed.index, 0), feed.recordings[serial])
@@ -183,11 +183,11 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.room(feed.index)
-        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_pace)
+        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
         recording = feed.recordings.get(serial)
-        if recording is None:  # not handed over yet, or of a part of the program that is not in the log
+        if recording is None:  # not read yet, or from a part of the program that is not logged
             return Status.YES if feed.knows(serial) else Status.NOT_YET
         return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
 

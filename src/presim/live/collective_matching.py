@@ -1,9 +1,9 @@
 """Matches collectives of running ranks: the n-th call of each member on a communicator.
 
-`presim.engine.matching` decides the same from whole traces. Here a communicator is known by who stands for its members,
-position by position, and by the name that its ranks have for it. Where ranks that stand for each other's peers have
-communicators of their own, their names say nothing, and the n-th of one is taken for the n-th of the other. A rank that
-nobody stands for is taken to be at every meeting.
+`presim.engine.matching` does the same for whole traces. Here a communicator is identified by the representatives of its
+members, position by position, and by its name on the calling rank. Ranks that represent each other's peers may have
+communicators of different names: then the n-th of one is matched with the n-th of the other. A rank without a
+representative is assumed to join every rendezvous.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _PAIRS = ("send", "recv", "send_recv")
 
 @dataclasses.dataclass(eq=False)
 class _Communicator:
-    """What some ranks that run call by names of their own."""
+    """One communicator of running ranks, which may have different names for it."""
 
     ranks: tuple[int, ...]  # as its first caller has them
     name: str
-    voices: tuple[int, ...]  # by position: who stands for it; negative: nobody does
+    representatives: tuple[int, ...]  # by position: the rank that represents it; negative: none
     callers: set[int] = dataclasses.field(default_factory=set)
 
     @property
     def members(self) -> int:
-        return len({voice for voice in self.voices if voice >= 0})
+        return len({rank for rank in self.representatives if rank >= 0})
 
-    def is_that_of(self, rank: int, ranks: tuple[int, ...], name: str) -> bool:
-        """Whether a rank means this one."""
+    def matches(self, rank: int, ranks: tuple[int, ...], name: str) -> bool:
+        """Whether a rank's communicator with these members and this name is this one."""
         return self.name == name if self.ranks == ranks else rank not in self.callers
 
 
@@ -49,16 +49,16 @@ class _Channel(NamedTuple):
     """A sequence of rendezvous between the same ranks."""
 
     identity: Hashable
-    members: int  # that run
+    members: int  # running ones
 
 
 @dataclasses.dataclass
 class _Open:
-    """A rendezvous to which not all have come."""
+    """A rendezvous that some members have not joined yet."""
 
     number: int
     missing: int
-    trace: Trace  # the piece of it with the first call
+    trace: Trace  # the piece with the first call
     entry: int
 
 
@@ -68,17 +68,17 @@ class CollectiveMatcher:
     def __init__(self, engine: LiveEngine, representatives: Representatives) -> None:
         self._engine = engine
         self._representatives = representatives
-        self._communicators: dict[tuple[int, ...], list[_Communicator]] = {}  # by voices
+        self._communicators: dict[tuple[int, ...], list[_Communicator]] = {}  # by representatives
         self._named: dict[tuple[int, tuple[int, ...], str], _Communicator] = {}  # by rank, its members, its name
         self._calls: Counter[tuple[int, _Channel]] = Counter()
         self._numbers: dict[tuple[_Channel, int], _Open] = {}
 
     def unmet(self) -> list[str]:
-        """The first call of each rendezvous to which not all have come, in words, as they came."""
+        """A description of the first call of each incomplete rendezvous, in order of arrival."""
         return [describe_call(each.trace, each.entry) for each in self._numbers.values()]
 
     def of(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
-        """By op, the rendezvous it belongs to; -1: nobody else is there. ``names``: the ranks' own of each group."""
+        """The rendezvous of each op; -1: it has no other member. ``names``: the rank's own name of each group."""
         match = np.full(len(ops.code), -1, np.int64)
         if len(self._representatives.captured) < 2:
             return match
@@ -98,7 +98,7 @@ class CollectiveMatcher:
             self._numbers[key] = _Open(self._engine.meeting(channel.members), channel.members, trace, entry)
         meeting = self._numbers[key]
         meeting.missing -= 1
-        if not meeting.missing:  # nobody asks for it any more
+        if not meeting.missing:
             del self._numbers[key]
         return meeting.number
 
@@ -110,9 +110,9 @@ class CollectiveMatcher:
         communicator = self._communicator(rank, groups[signature.group].ranks, names[signature.group])
         if signature.kind not in _PAIRS:
             return _Channel(communicator, communicator.members) if communicator.members > 1 else None
-        if not 0 <= signature.peer < len(communicator.voices):
+        if not 0 <= signature.peer < len(communicator.representatives):
             return None
-        peer = communicator.voices[signature.peer]
+        peer = communicator.representatives[signature.peer]
         if peer < 0 or peer == rank:
             return None
         if signature.kind == "send_recv":
@@ -123,11 +123,11 @@ class CollectiveMatcher:
     def _communicator(self, rank: int, ranks: tuple[int, ...], name: str) -> _Communicator:
         key = (rank, ranks, name)
         if key not in self._named:
-            voices = tuple(self._representatives.of(ranks).tolist())
-            alike = self._communicators.setdefault(voices, [])
-            found = next((each for each in alike if each.is_that_of(rank, ranks, name)), None)
+            representatives = tuple(self._representatives.of(ranks).tolist())
+            alike = self._communicators.setdefault(representatives, [])
+            found = next((each for each in alike if each.matches(rank, ranks, name)), None)
             if found is None:
-                found = _Communicator(ranks, name, voices)
+                found = _Communicator(ranks, name, representatives)
                 alike.append(found)
             found.callers.add(rank)
             self._named[key] = found

@@ -53,18 +53,18 @@ class Feed:
         self.recordings = Recordings()
         self._host = host or HostTimes()
         self._tables = Tables(self.tail)
-        # As the script finds them; what it sets itself is known at its end only.
+        # As at the start of the script; variables that the script sets are known only when it ends.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         self._chain = Chain.default(cluster, self._nccl, prices)
         self._prices: list[Price] = []
         self._demands: list[Demand] = []
         self._last_ns: int | None = None  # CPU time of the last record
         self._waits: dict[int, int] = {}  # index of the record of a synchronisation -> op
-        self._unended: deque[int] = deque()  # serials of recordings that had not ended when they were looked at
+        self._unended: deque[int] = deque()  # serials of recordings that had not ended at the last check
         self._last_serial = 0
 
     def take(self, count: int) -> None:
-        """Hand over the records up to a number."""
+        """Pass the records up to a number to the engine."""
         first = self.tail.read_count
         records = self.tail.read(count)
         if not len(records):
@@ -79,47 +79,48 @@ class Feed:
         self._last_ns = int(records["cpu_ns"][-1])
 
     def take_settled(self, count: int | None = None) -> bool:
-        """Hand over what has come in (up to a number), as far as it is settled; whether there was anything.
+        """Pass the settled records (up to a number) to the engine; returns whether there were any.
 
-        A launch is told its operator when that ends, so what comes from an operator that has not waits. The launches
-        of one operator stay together, and so do the calls of one launch of NCCL, though other threads' lie between.
+        A launch learns its operator when the operator ends, so launches of an unfinished operator are not settled. The
+        launches of one operator stay together, and so do the calls of one NCCL launch, even if other threads' records
+        lie between them.
         """
         records = self.tail.peek(self.tail.count() if count is None else count)
         open_ = np.flatnonzero((records["kind"] <= Kind.COLLECTIVE) & (records["op"] == UNCLAIMED))
         settled = int(open_[0]) if len(open_) else len(records)
-        # Looked at once more: an operator may have ended just now, and its last launch not have been among these.
-        settled = _before_what_goes_on(self.tail.peek(self.tail.count()), settled)
+        # Read again: an operator may have ended meanwhile, with a last launch that was not among these records.
+        settled = _uncut(self.tail.peek(self.tail.count()), settled)
         self.take(self.tail.read_count + settled)
         return settled > 0
 
     def knows(self, serial: int) -> bool:
-        """Whether a recording of that serial, if there is one, has been handed over."""
+        """Whether a recording of that serial, if there is one, has been passed to the engine."""
         waiting = self.tail.peek(self.tail.count())
         is_waiting = np.any((waiting["kind"] == Kind.EVENT_RECORD) & (waiting["object"] == serial))
         return serial <= self._last_serial and not is_waiting
 
     def wait_of(self, record: int) -> int:
-        """The op of a synchronisation, by the index of its record; each is asked for once."""
+        """The op of a synchronisation, by the index of its record; removes it."""
         return self._waits.pop(record)
 
     @property
     def first_wait(self) -> int | None:
-        """The first op of a synchronisation that was not asked for yet."""
+        """The first op of a synchronisation that `wait_of` has not returned yet."""
         return min(self._waits.values(), default=None)
 
     def host_ns_until(self, cpu_ns: int) -> int:
         """Host time from the last record to a moment."""
         spent = 0 if self._last_ns is None else max(0, cpu_ns - self._last_ns)
-        return round(spent * self.host_pace)
+        return round(spent * self.host_per_cpu)
 
     @property
-    def host_pace(self) -> float:
+    def host_per_cpu(self) -> float:
         """Host time over CPU time from now on, until more is known."""
         factor = self.options.host_factor
-        return self._host.pace * (1.0 if factor is None else factor)
+        return self._host.host_per_cpu * (1.0 if factor is None else factor)
 
     def ended(self, host_ns: int) -> int:
-        """The lowest serial of a recording that has not ended at a moment; one more than the last where all have."""
+        """The lowest serial of a recording that has not ended at a time; the last serial + 1 if all have."""
         while self._unended and 0 <= self.engine.end_ns(self.recordings[self._unended[0]]) <= host_ns:
             self._unended.popleft()
         return self._unended[0] if self._unended else self._last_serial + 1
@@ -169,8 +170,8 @@ class Feed:
                 self.engine.aim(number, self.recordings[serial])
 
 
-def _before_what_goes_on(records: NDArray[np.void], stop: int) -> int:
-    """The last place up to ``stop`` at which no operator's launches, and no launch of several calls, are cut in two."""
+def _uncut(records: NDArray[np.void], stop: int) -> int:
+    """The last place up to ``stop`` that divides neither an operator's launches nor the calls of one NCCL launch."""
     whole = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
     whole = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], whole)
     while len(cut := np.flatnonzero(np.isin(whole[:stop], whole[stop:]) & (whole[:stop] != 0))):

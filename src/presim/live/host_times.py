@@ -18,19 +18,21 @@ from presim.trace.schema import Kind
 
 Ints = NDArray[np.int64]
 
-_REMEMBERED_NS = 20e6  # CPU time over which the pace is that of the past
-_MOST = 2.0  # times of what it needs that a stretch may take without being taken for an interruption
+_REMEMBERED_NS = 20e6  # CPU time over which earlier ratios of host to CPU time decay
+_MOST = 2.0  # multiple of its noise-free time beyond which a stretch counts as interrupted
 
 
 class HostTimes:
-    """One rank's; ``recurring``: what is known of the stretches of all of them.
+    """Host times of one rank.
 
-    The first step sets up and counts as it comes, ``as_it_came`` times: it has in it what hosts ordinarily lose, which
-    stretches that recur have not.
+    Args:
+        recurring: noise-free times of recurring stretches, shared by all ranks.
+        as_it_came: factor of host time in the first step. That step is not denoised, so its times already contain the
+            delays that hosts ordinarily have.
     """
 
     def __init__(self, recurring: HostNoise | None = None, as_it_came: float = 1.0) -> None:
-        self.pace = as_it_came  # what the host takes of late, over the CPU time that passes
+        self.host_per_cpu = as_it_came  # recent host time over CPU time
         self._recurring = recurring or HostNoise()
         self._machine = CaptureSpeed()
         self._ends: dict[int, tuple[int, int, str, str]] = {}  # kind, phase, operator and module of entries
@@ -39,58 +41,58 @@ class HostTimes:
         self._recurs = False  # the first step is over
         self._entries: dict[tuple[int, ...], int] = {}
         self._last = -1
-        self._told = -1  # the last that tags no block
-        self._tagging_ns = 0  # since then
-        self._asked_for = -1  # the last signature
+        self._last_untagged = -1  # the last entry that is no RETAG
+        self._tagging_ns = 0  # time of RETAG entries since then
+        self._last_signature = -1
         self._passed = self._needed = 0.0
 
     def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
-        """What each of the next records [n] takes of the CPU time [n] that it came with, ns; in whole numbers."""
+        """Host time [n] of the next records [n], ns, from the CPU time [n] before each."""
         steps = np.flatnonzero(records["kind"] == Kind.STEP)
         begin = 0 if self._recurs else int(steps[0]) + 1 if len(steps) else len(records)
         if not begin:
             return self._of(records, host_ns, signature, tables)
         setup, rest = slice(0, begin), slice(begin, len(records))
         self._stretches(records[setup], host_ns[setup], signature[setup], tables)
-        self.pace = self._as_it_came / self._machine.slowdown
+        self.host_per_cpu = self._as_it_came / self._machine.slowdown
         came = without_slowdown(host_ns[setup], self._machine.slowdown)
         result: Ints = np.rint(came * self._as_it_came).astype(np.int64)
         if not len(steps):
             return result
-        self._recurs, self._machine = True, CaptureSpeed()  # what ran for the first time tells nothing of what follows
+        self._recurs, self._machine = True, CaptureSpeed()  # code that runs for the first time is not representative
         return np.concatenate((result, self._of(records[rest], host_ns[rest], signature[rest], tables)))
 
     def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
-        """The same of what may recur."""
+        """The same after the first step."""
         stretches = self._stretches(records, host_ns, signature, tables)
         alone = without_slowdown(host_ns, self._machine.slowdown)
         result = self._recurring.take(alone, stretches)
-        self._look(alone, result)
+        self._update_ratio(alone, result)
         return result
 
-    def _look(self, passed: Ints, needed: Ints) -> None:
-        """How fast the host's clock goes until more is known; what interrupts it now and then is not its pace.
+    def _update_ratio(self, passed: Ints, needed: Ints) -> None:
+        """Update the ratio of host time to CPU time; interruptions do not count.
 
-        ``passed`` is time of the machine alone.
+        ``passed``: times [n] with the machine's slowdown removed, ns; ``needed``: the same without noise.
         """
         passed_ns = float(np.minimum(passed, _MOST * needed).sum())
         kept = math.exp(-passed_ns / _REMEMBERED_NS)
         self._passed = kept * self._passed + passed_ns
         self._needed = kept * self._needed + float(needed.sum())
         if self._passed > 0:
-            self.pace = min(self._needed / self._passed, 1.0) / self._machine.slowdown
+            self.host_per_cpu = min(self._needed / self._passed, 1.0) / self._machine.slowdown
 
     def _stretches(
         self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
     ) -> Ints:
-        """Numbers of the stretches that end with records [n]; those that are known tell how fast the machine is."""
+        """Numbers of the stretches that end with records [n]; known stretches update the machine's slowdown."""
         found, references = np.empty(len(records), np.int64), np.zeros(len(records))
         times = host_ns.copy()
         names = ("kind", "phase", "op", "scope")
-        asked_for = signature.astype(np.int64)
-        known = waited_for(records["kind"].astype(np.int64), asked_for, self._asked_for)
-        if (asked_for >= 0).any():
-            self._asked_for = int(asked_for[asked_for >= 0][-1])
+        signatures = signature.astype(np.int64)
+        known = waited_for(records["kind"].astype(np.int64), signatures, self._last_signature)
+        if (signatures >= 0).any():
+            self._last_signature = int(signatures[signatures >= 0][-1])
         keys = zip(known.tolist(), *(records[name].tolist() for name in names))
         for place, ends in enumerate(keys):
             entry = self._entries.get(ends)
@@ -102,14 +104,14 @@ class HostTimes:
                 self._tagging_ns += int(times[place])
                 times[place] = 0
                 continue
-            references[place] = self._reference(self._told, entry)
+            references[place] = self._reference(self._last_untagged, entry)
             times[place] += self._tagging_ns
-            self._told, self._tagging_ns = entry, 0
+            self._last_untagged, self._tagging_ns = entry, 0
         self._machine.add(times, references)
         return found
 
     def _reference(self, before: int, entry: int) -> float:
-        """What the stretch between two entries takes on a machine alone, ns; 0: that is not known."""
+        """Time of the stretch between two entries on an idle machine, ns; 0: unknown."""
         reference = self._references.get((before, entry))
         if reference is None:
             kind, phase, operator, module = self._ends[entry]

@@ -11,10 +11,10 @@ _ANSWER = struct.Struct("<qqqqqd")
 
 
 class Ask(enum.IntEnum):
-    """Kinds of questions; ``first`` and ``second`` mean what each member says."""
+    """Kinds of questions, with the meaning of ``first`` and ``second``."""
 
     SYNC = 1  # the host waits; first: index of its record
-    NOW = 2  # where does the host stand?
+    NOW = 2  # what time is it on the host?
     EVENT = 3  # has the recording `first` ended?
     STREAM = 4  # has everything on stream `first` ended?
     ELAPSED = 5  # ns between the ends of the recordings `first` and `second`
@@ -39,7 +39,11 @@ class Question(NamedTuple):
 
     @classmethod
     def unpack(cls, message: bytes) -> Question:
-        """From the bytes of a message; ``struct.error`` or ``ValueError`` where it is none."""
+        """Decode a message.
+
+        Raises:
+            struct.error, ValueError: it is not a question.
+        """
         ask, *rest = _QUESTION.unpack(message)
         return cls(Ask(ask), *rest)
 
@@ -52,15 +56,15 @@ class Answer(NamedTuple):
     """The answer of the simulation."""
 
     status: Status
-    host_ns: int = 0  # where the host stands at the question's `cpu_ns`; of a SYNC: when its wait is over
+    host_ns: int = 0  # the host's time at the question's `cpu_ns`; for SYNC: the end of its wait
     value: int = 0  # ns (ELAPSED)
     room: int = 0  # launches until a stream may be full
     ended: int = 0  # all recordings with a lower serial have ended
-    pace: float = 1.0  # host time over CPU time until the next answer
+    host_per_cpu: float = 1.0  # host time over CPU time until the next answer
 
     @classmethod
     def unpack(cls, message: bytes) -> Answer:
-        """From the bytes of a message."""
+        """Decode a message."""
         status, *rest = _ANSWER.unpack(message)
         return cls(Status(status), *rest)
 

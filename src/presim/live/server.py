@@ -20,14 +20,14 @@ from presim.live.questions import QUESTION_BYTES, Answer, Question, Status
 from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
-_LOOK_S = 0.005  # between two looks at ranks that others wait for
-# Without a live clock only durations between events are asked for, to choose by: there the host takes no time, so
-# that the same choice is made every time.
+_POLL_S = 0.005  # between two checks of ranks that others wait for
+# Without a live clock, scripts only query durations between events, to choose a kernel by them. There the host takes no
+# time, so that the choice is the same in every run.
 _UNTIMED = Options.of(host_time=False)
 
 
 class Waiting(Protocol):
-    """What is known of ranks that ask nothing: `presim.capture.processes.blocked.Blocked`."""
+    """The state of ranks that ask no question; implemented by `presim.capture.processes.blocked.BlockedRanks`."""
 
     def __call__(self, rank: int) -> bool:
         """Whether it waits for another rank."""
@@ -37,15 +37,15 @@ class Waiting(Protocol):
         """Whether its process is gone."""
         ...
 
-    def spent_ticks(self, rank: int) -> int:
+    def cpu_ticks(self, rank: int) -> int:
         """CPU time of its process and of those that it started."""
         ...
 
 
 class LiveServer:
-    """Simulates while ranks run; ``live`` decides whether they see the simulated clock, or event times only.
+    """Simulates while ranks run; ``live``: they see the simulated clock, not only event times.
 
-    ``blocked`` is asked of several ranks only. ``as_it_came``: what CPU time counts in which nothing has recurred.
+    ``blocked`` is used with several ranks only. ``as_it_came``: see `presim.live.host_times.HostTimes`.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class LiveServer:
         self._error: BaseException | None = None
 
     def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
-        """Listen for a rank that will log to a directory; variables for its environment. All are added first.
+        """Listen for a rank that will log to a directory; returns variables for its environment.
 
-        ``others``: the ranks that it stands for.
+        All ranks are added before the server starts. ``others``: the ranks that this one represents.
         """
         self._directories[rank] = directory
         self._others[rank] = others
@@ -89,10 +89,10 @@ class LiveServer:
         listener.listen()
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options
-        pace = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
+        host_per_cpu = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
         calls = options.calls
         costs = (calls.launch, calls.product, calls.transfer, calls.collective, calls.event)
-        return {"PRESIM_LIVE": f"{pace!r} {' '.join(map(str, costs))}"} if self._live else {}
+        return {"PRESIM_LIVE": f"{host_per_cpu!r} {' '.join(map(str, costs))}"} if self._live else {}
 
     def check(self) -> None:
         """Raise an error that occurred while answering a question."""
@@ -116,7 +116,7 @@ class LiveServer:
 
     def _serve(self) -> None:
         look = (
-            functools.partial(self._look_around, self._blocked, StallTimeout(self._blocked.spent_ticks))
+            functools.partial(self._check_idle_ranks, self._blocked, StallTimeout(self._blocked.cpu_ticks))
             if self._blocked
             else lambda: None
         )
@@ -136,33 +136,33 @@ class LiveServer:
 
     def _pause_s(self) -> float | None:
         clock = self._shared_clock()
-        return _LOOK_S if clock and clock.asking else None
+        return _POLL_S if clock and clock.asking else None
 
-    def _look_around(self, blocked: Waiting, patience: StallTimeout) -> None:
-        """Where a rank waits for others that run: see how far these are, and whether they go on at all."""
+    def _check_idle_ranks(self, blocked: Waiting, timeout: StallTimeout) -> None:
+        """Check the running ranks that others wait for: read their new work, and set aside those that are blocked."""
         clock = self._shared_clock()
         if clock is None or not clock.asking:
             return
         self._take_back(clock)
-        found = [clock.look(rank) for rank in clock.not_asking]
+        found = [clock.read_new_work(rank) for rank in clock.not_asking]
         for rank in clock.not_asking:
             if rank not in self._connections and blocked.has_ended(rank):
                 clock.end(rank)
         running = [rank for rank in clock.waited_for if not blocked(rank)]
         if running:
-            patience.wait_for(running)
-        elif any(clock.look(rank) for rank in clock.waited_for):  # before it was found waiting
+            timeout.wait_for(running)
+        elif any(clock.read_new_work(rank) for rank in clock.waited_for):  # before it was found waiting
             found.append(True)
-        elif clock.waited_for and all(map(blocked, clock.waited_for)):  # still, and nobody else could help them
+        elif clock.waited_for and all(map(blocked, clock.waited_for)):  # still blocked, and no other rank could end it
             for rank in clock.waited_for:
                 clock.set_aside(rank)
             found.append(True)
         if any(found):
             self._answer(clock)
-        patience.check_stuck(clock.stuck, clock.unmet)
+        timeout.check_stuck(clock.stuck, clock.unmet)
 
     def _take_back(self, clock: Clock) -> None:
-        """Who was set aside and can go on now asks again."""
+        """Wait again for ranks that were set aside and are no longer blocked."""
         for rank in clock.set_aside_ranks:
             if self._blocked and not self._blocked(rank):
                 clock.take_back(rank)
@@ -201,7 +201,7 @@ class LiveServer:
         self._answer(clock)
 
     def _clock_of(self, rank: int) -> Clock:
-        """One for all ranks where they see its time; else each by itself, so that nobody waits for another."""
+        """One clock for all ranks with a live clock, else one for each rank, so that no rank waits for another."""
         if rank not in self._clocks:
             ranks = self._directories if self._live else {rank: self._directories[rank]}
             options = self._options if self._live else _UNTIMED

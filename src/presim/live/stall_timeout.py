@@ -10,7 +10,7 @@ from presim.errors import CaptureError, HangError
 _IDLE_S = 120.0  # neither a rank's process nor one that it started used any CPU
 _STUCK_S = 5.0
 _NAMED = 6  # calls in a message
-_LOOK_S = 1.0  # between two looks at a rank, which take a while
+_POLL_S = 1.0  # between two checks of a rank's CPU time
 
 
 class StallTimeout:
@@ -19,36 +19,36 @@ class StallTimeout:
     def __init__(self, spent: Callable[[int], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._spent = spent
         self._clock = clock
-        self._seen: dict[int, tuple[int, float]] = {}  # rank -> CPU time, and since when
-        self._looked = 0.0
+        self._spent_since: dict[int, tuple[int, float]] = {}  # rank -> CPU time, and since when
+        self._checked = 0.0
         self._stuck_since: float | None = None
 
     def wait_for(self, ranks: Collection[int]) -> None:
-        """Others wait for these, which wait for nobody that is known.
+        """Check ranks that others wait for and that wait for no other rank.
 
         Raises:
-            CaptureError: one of them has done nothing for too long.
+            CaptureError: one of them has used no CPU time for too long.
         """
         now = self._clock()
-        if now - self._looked < _LOOK_S:
+        if now - self._checked < _POLL_S:
             return
-        self._looked = now
-        self._seen = {rank: seen for rank, seen in self._seen.items() if rank in ranks}
+        self._checked = now
+        self._spent_since = {rank: last for rank, last in self._spent_since.items() if rank in ranks}
         for rank in ranks:
             spent = self._spent(rank)
-            if self._seen.get(rank, (None, 0.0))[0] != spent:
-                self._seen[rank] = (spent, now)
-            elif now - self._seen[rank][1] > _IDLE_S:
+            if self._spent_since.get(rank, (None, 0.0))[0] != spent:
+                self._spent_since[rank] = (spent, now)
+            elif now - self._spent_since[rank][1] > _IDLE_S:
                 raise CaptureError(
-                    f"rank {rank} has done nothing for {_IDLE_S:g} s while others wait for it on the live clock, and "
-                    "it waits for no rank: for a network, a file or a process, perhaps; run without --live"
+                    f"rank {rank} has used no CPU for {_IDLE_S:g} s while others wait for it on the live clock, and it "
+                    "waits for no rank; perhaps for a network, a file or a process: run without --live"
                 )
 
     def check_stuck(self, stuck: bool, unmet: Callable[[], Sequence[str]]) -> None:
-        """Everybody waits, or not; ``unmet``: calls that wait for ranks which have not come.
+        """Check whether all ranks wait; ``unmet`` describes the incomplete collectives.
 
         Raises:
-            CaptureError: it has been so for a while.
+            HangError: all have waited for too long.
         """
         now = self._clock()
         if not stuck:

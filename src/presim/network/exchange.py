@@ -58,6 +58,18 @@ def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolutio
     return Outcome(tuple(longest.tolist()), flows, shared)
 
 
+def link_loads(topology: Topology, exchanges: Sequence[Exchange]) -> tuple[Floats, float]:
+    """Bytes that all exchanges put on each link, and the bytes of the largest flow."""
+    pairs = [_pairs(one, topology) for one in exchanges]
+    begins, ends, sizes = (np.concatenate([part[at] for part in pairs]) for at in range(3))
+    paths = routes(topology, begins, ends)
+    used = paths >= 0
+    carried = np.bincount(
+        paths[used], np.broadcast_to(sizes[:, None], paths.shape)[used], minlength=topology.links
+    ).astype(np.float64)
+    return carried, float(sizes.max(initial=0.0))
+
+
 def flows_of(kind: str, ranks: int) -> int:
     """Upper bound on the flows of a collective."""
     return ranks * (ranks - 1) if kind == "all_to_all" else ranks * 8

@@ -1,9 +1,9 @@
 """Estimates how fast the machine was during a capture, from host work whose duration is known.
 
 Between the same two entries of the same module, or within one of PyTorch's own operators, the host runs the same code
-in every program: what differs is how much of the caches and cores other processes took. ``known_stretches.parquet``
-has the time of such stretches on a machine that did nothing else (validation/known_stretches.py); how much longer they
-take in a trace is how much longer all of its host time is (docs/decisions/host-time.md).
+in every program. Its time differs because other processes compete for caches and cores. ``known_stretches.parquet``
+holds the time of such stretches on an otherwise idle machine (validation/known_stretches.py). The ratio of a trace's
+times to these is the slowdown of all its host time (docs/decisions/host-time.md).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Floats = NDArray[np.float64]
 
 _WINDOW = 2048  # known stretches per window; a window has one slowdown
 _LEAST = 64  # fewer are too few for an estimate
-_WELL_KNOWN = 0.5  # share of host time from which on a pace below 1 is taken whole for the machine's
-_FOUND_NS = 500_000  # after so long a stretch the host has found again what others took (shim/core/pace.h)
-_FASTEST = 0.5  # less than this of the reference is what observing took too much off, not a faster machine
+_WELL_KNOWN = 0.5  # share of host time in known stretches from which a slowdown below 1 is fully trusted
+_REFILL_NS = 500_000  # after so long without an entry the host has refilled its caches (shim/core/pace.h)
+_FASTEST = 0.5  # a smaller ratio means that too much observer time was subtracted, not that the machine is faster
 _MODULES = 2  # trailing parts of a module's path that identify it
 _WITHIN = ((Kind.ALLOC, Kind.WORK), (Kind.WORK, Kind.WORK))  # entries with no Python code between them in an operator
 
 
 def key(before: int, operator_before: str, kind: int, operator: str, phase: int, module: str = "") -> str:
-    """The name of a stretch of host work by the entries at both ends: their kinds and operators, the latter's phase.
+    """The name of a stretch of host work: kinds and operators of the entries at both ends, and the phase of the last.
 
-    ``module``: the path of the latter's; it does not matter within one of PyTorch's own operators.
+    ``module``: module path of the last entry; ignored within one of PyTorch's own operators.
     """
     phase = Phase.FORWARD if phase == Phase.RECOMPUTE else phase
     begin, end = Kind(before).name, Kind(kind).name
@@ -54,14 +54,14 @@ def reference_ns() -> dict[str, float]:
 
 
 class CaptureSpeed:
-    """The same, while entries come in: how much longer than the reference its last known stretches took."""
+    """The slowdown of a running rank, from the latest known stretches."""
 
     def __init__(self) -> None:
         self._ratios, self._references = np.zeros(0), np.zeros(0)
         self._passed = self._known = self._count = 0
 
     def add(self, times: Ints, references: Floats) -> None:
-        """Stretches that took some time [n], ns, and by the table should [n], ns; 0 where it does not know them."""
+        """Add stretches: their times [n] and reference times [n], both ns; a reference of 0 means unknown."""
         known = (references > 0) & (times > 0)
         self._passed += int(times.sum())
         self._known += int(times[known].sum())
@@ -74,15 +74,15 @@ class CaptureSpeed:
         """Host time over host time on an idle machine; 1 if too little is known."""
         if len(self._ratios) < _LEAST:
             return 1.0
-        pace = _middle(self._ratios, self._references)
-        return float(_trusted(np.array(pace), self._known / max(self._passed, 1), self._count))
+        slowdown = _weighted_median(self._ratios, self._references)
+        return float(_trusted(np.array(slowdown), self._known / max(self._passed, 1), self._count))
 
 
 def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
     """The stretches of a trace.
 
-    Returns: entry [n] that each ends with, the names of the different ones (`key`), for each [n] which of them it is,
-    and its time [n], ns. What tags a block is no entry here: it comes with the allocation.
+    Returns: the entry [n] that ends each stretch, the distinct names (`key`), the index [n] of each stretch's name, and
+    its time [n], ns. `Kind.RETAG` entries are skipped: they come with the allocation.
     """
     entries = np.flatnonzero(~trace.mask(Kind.RETAG))
     times = np.diff(np.cumsum(trace.columns["host_ns"].astype(np.int64))[entries])
@@ -97,16 +97,16 @@ def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
     return entries[1:], found, which.reshape(-1), times
 
 
-def without_slowdown(host_ns: Ints, pace: Floats | float) -> Ints:
-    """Host time [n] without what other processes cost it, ns, for each at a pace [n].
+def without_slowdown(host_ns: Ints, slowdown: Floats | float) -> Ints:
+    """Host time [n], ns, with the ``slowdown`` [n] by other processes removed.
 
-    What runs long without an entry waits for little that others took: a stretch goes by the pace at its beginning only.
+    Only the beginning of a long stretch is slowed down: after that its data is in the caches again.
     """
-    return np.rint(host_ns - np.minimum(host_ns, _FOUND_NS) * (1 - 1 / pace)).astype(np.int64)
+    return np.rint(host_ns - np.minimum(host_ns, _REFILL_NS) * (1 - 1 / slowdown)).astype(np.int64)
 
 
 def slowdown_between(before: Trace, after: Trace) -> float | None:
-    """How much longer host time had been than what `on_idle_machine` made of it; None where it knew too little."""
+    """Host time before `on_idle_machine` over host time after it; None if the trace was not changed."""
     if after is before:
         return None
     spent, left = (int(trace.columns["host_ns"].astype(np.int64).sum()) for trace in (before, after))
@@ -116,9 +116,9 @@ def slowdown_between(before: Trace, after: Trace) -> float | None:
 def on_idle_machine(trace: Trace) -> Trace:
     """The trace with ``host_ns`` [entry] as on a machine that does nothing else.
 
-    Each window of known stretches has a pace of its own, for neighbours come and go. What lies before the first step's
-    end sets up, with code that never ran before: it goes by the pace of what follows. A trace with too few known
-    stretches, or in CPU time of another host than the reference one, is left alone.
+    Each window of known stretches has its own slowdown, because other processes come and go. Entries before the end of
+    the first step run code for the first time: they take the slowdown of the first window. A trace with too few known
+    stretches, or whose host times are not the reference host's, is returned unchanged.
     """
     entries, names, which, times = stretches(trace)
     known = reference_ns()
@@ -131,25 +131,27 @@ def on_idle_machine(trace: Trace) -> Trace:
     share = float(times[chosen].sum() / times[steady].sum())
     ends, ratios, references = entries[chosen], times[chosen] / references[chosen], references[chosen]
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
-    paces = _trusted(np.array([_middle(ratios[window], references[window]) for window in windows]), share, len(ratios))
+    slowdowns = _trusted(
+        np.array([_weighted_median(ratios[window], references[window]) for window in windows]), share, len(ratios)
+    )
     last = ends[[window[-1] for window in windows[:-1]]]
-    pace = paces[np.searchsorted(last, np.arange(len(trace)))]
-    host_ns = without_slowdown(trace.columns["host_ns"].astype(np.int64), pace)
+    slowdown = slowdowns[np.searchsorted(last, np.arange(len(trace)))]
+    host_ns = without_slowdown(trace.columns["host_ns"].astype(np.int64), slowdown)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
 
 
-def _trusted(pace: Floats, share: float, count: int) -> Floats:
-    """As far as a ``share`` of host time is known, by so many stretches, where it takes less than the reference.
+def _trusted(slowdown: Floats, share: float, count: int) -> Floats:
+    """The slowdown, with values below 1 moved towards 1 where little is known.
 
-    Of one that is known by PyTorch's operators only it is not known whether the machine is faster or the program leaves
-    more in the caches.
+    ``share``: share of host time in known stretches; ``count``: their number. If few stretches beyond PyTorch's own
+    operators are known, a low ratio may mean a program that leaves more in the caches rather than a faster machine.
     """
     trust = min(1.0, share / _WELL_KNOWN) * min(1.0, count / _WINDOW)
-    return np.where(pace < 1, np.maximum(pace, _FASTEST) ** trust, pace)
+    return np.where(slowdown < 1, np.maximum(slowdown, _FASTEST) ** trust, slowdown)
 
 
-def _middle(values: Floats, weights: Floats) -> float:
-    """The median of values [n], each of which counts as often as its weight says."""
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """The median of values [n] with weights [n]."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])

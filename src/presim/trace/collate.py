@@ -1,18 +1,18 @@
 """Identifies communicators of several captured ranks that are the same one, or that behave alike.
 
-A captured rank may stand for others, so the members of its communicators are looked at by who stands for them:
+A captured rank may represent others, so communicators are compared by the representatives of their members:
 
-1. Communicators whose members are represented alike, position by position, are one. Pipeline groups (0, 8) and (4, 12)
-   are, where rank 0 stands for 4 and rank 12 for 8.
-2. Where a member's representative has no such communicator, its own of the same shape (the same ranks, shifted so that
-   it has the member's place) is taken for it. So ranks 8 and 15 of a stage whose last shard is uneven both meet rank
-   0, which stands for their peers 0 and 7.
+1. Communicators are the same if their members have the same representatives, position by position. Example: the
+   pipeline groups (0, 8) and (4, 12), if rank 0 represents 4 and rank 12 represents 8.
+2. If a member's representative has no such communicator, its own communicator of the same shape (the same ranks,
+   shifted so that it has the member's position) is used. Example: ranks 8 and 15 of a stage whose last shard is uneven
+   both meet rank 0, which represents their peers 0 and 7.
 
-Several communicators of the same members are told apart by their names, if the ranks agree on those, else by the
-order in which the ranks made them. (Names come first because communicators are made when they are first used, and
-pipeline stages use them in orders of their own.)
+Several communicators of the same members are distinguished by name if the ranks agree on the names, else by the order
+in which the ranks created them. Names come first because communicators are created on first use, and pipeline stages
+use them in different orders.
 
-What a captured rank is a member of, it must join. A rank that nobody stands for is never waited for.
+A captured rank must join every communicator that it is a member of. A rank without a representative is never awaited.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place:
     communicator: int  # communicator number, shared by all its members
     rank: int
     ranks: Ints  # global ranks, by position
-    voices: Ints  # by position: the captured rank that represents it; negative: none
+    representatives: Ints  # by position: the captured rank that represents it; negative: none
 
 
 class Communicators:
@@ -53,7 +53,7 @@ class Communicators:
             self._places[node.rank].append(self._place(node))
         for node in known:  # a member that never calls is included, because the others wait for it
             seats = self._seats[self._numbers[node.key]]
-            for captured in set(node.voices[node.ranks == node.voices].tolist()):
+            for captured in set(node.representatives[node.ranks == node.representatives].tolist()):
                 seats.setdefault(captured, int(np.flatnonzero(node.ranks == captured)[0]))
 
     def _place(self, node: _Node) -> Place | None:
@@ -61,7 +61,7 @@ class Communicators:
             return None
         number = self._numbers[node.key]
         self._seats.setdefault(number, {})[node.rank] = node.position
-        return Place(number, node.rank, node.ranks, node.voices)
+        return Place(number, node.rank, node.ranks, node.representatives)
 
     def places(self, rank: int) -> list[Place | None]:
         """The places of a captured rank by group of its manifest; None for a group with unknown members."""
@@ -77,17 +77,17 @@ class Communicators:
 
     def seat(self, place: Place, position: int) -> int | None:
         """The position of the captured rank that represents a position; None: nobody, or the place's own rank."""
-        voice = int(place.voices[position])
-        if voice < 0 or voice == place.rank:
+        representative = int(place.representatives[position])
+        if representative < 0 or representative == place.rank:
             return None
-        return self._seats[place.communicator].get(voice)
+        return self._seats[place.communicator].get(representative)
 
     def unmatched(self, place: Place) -> tuple[int, int] | None:
         """A member whose representative lacks this communicator, with that representative; else None."""
         seats = self._seats[place.communicator]
-        for voice in np.unique(place.voices[place.voices >= 0]).tolist():
-            if voice != place.rank and voice not in seats:
-                return int(place.ranks[place.voices == voice][0]), voice
+        for rank in np.unique(place.representatives[place.representatives >= 0]).tolist():
+            if rank != place.rank and rank not in seats:
+                return int(place.ranks[place.representatives == rank][0]), rank
         return None
 
     def seated(self, communicator: int, *positions: int) -> tuple[int, ...]:
@@ -102,8 +102,8 @@ class _Node:
         self.rank = trace.manifest.rank
         self.name = group.name
         self.ranks = np.array(group.ranks, np.int64)
-        self.voices = representatives.of(self.ranks)
-        self.alike = self.voices.tobytes()  # equal where the members are represented alike
+        self.representatives = representatives.of(self.ranks)
+        self.alike = self.representatives.tobytes()  # equal where the members are represented alike
         self.label: Hashable = 0  # distinguishes communicators with the same members
         own = np.flatnonzero(self.ranks == self.rank)
         self.is_member = bool(len(own))
@@ -149,24 +149,24 @@ def _unite(nodes: Sequence[_Node]) -> dict[tuple[bytes, Hashable], int]:
 
 
 def _counterparts(nodes: Sequence[_Node]) -> Iterator[tuple[_Node, _Node]]:
-    """For each communicator what the representatives of its members have in its place, if it is not the same."""
+    """Each communicator with the one that a member's representative has in its place, if it is another."""
     by_rank: dict[int, list[_Node]] = {}
     for node in nodes:
         by_rank.setdefault(node.rank, []).append(node)
     keys = {rank: {node.key for node in found} for rank, found in by_rank.items()}
     for node in nodes:
-        captured = set(node.ranks[node.ranks == node.voices].tolist())
-        for voice in sorted(set(node.voices[node.voices >= 0].tolist()) - captured):
-            if node.key in keys.get(voice, ()):
+        captured = set(node.ranks[node.ranks == node.representatives].tolist())
+        for representative in sorted(set(node.representatives[node.representatives >= 0].tolist()) - captured):
+            if node.key in keys.get(representative, ()):
                 continue
-            candidates = [other for other in by_rank.get(voice, ()) if _shifted(node, other)]
+            candidates = [other for other in by_rank.get(representative, ()) if _shifted(node, other)]
             if candidates:
                 yield node, _choose(node, candidates, by_rank[node.rank])
 
 
 def _shifted(node: _Node, other: _Node) -> bool:
-    """Whether the other has the same shape, and its rank the place of a member that it stands for."""
-    if len(node.ranks) != len(other.ranks) or node.voices[other.position] != other.rank:
+    """Whether the other has the same shape, and its rank the position of a member that it represents."""
+    if len(node.ranks) != len(other.ranks) or node.representatives[other.position] != other.rank:
         return False
     return node.shape() == other.shape()
 

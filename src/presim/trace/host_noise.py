@@ -3,10 +3,10 @@
 `without_host_noise` works on whole traces, `HostNoise` on what running ranks have sent so far.
 Both use `undisturbed`.
 
-A steady step holds the same stretch of host work many times: in each layer, micro-batch, step and rank. Its times
-differ where other processes had the caches or the core, where pages were brought in or a garbage collector ran. A
-stretch is taken to need the mean of its times, each of which counts half above the shortest tenth of them at most.
-What a host does behind a wait depends on what it waited for: a wait is known by the last work before it.
+A steady step repeats the same stretch of host work many times: in each layer, micro-batch, step and rank. Its times
+differ because of other processes, page faults and garbage collection. The noise-free time is the mean of the times,
+each limited to 1.5 times their 10th percentile. Host work after a wait depends on what was waited for, so a wait is
+identified by the last work before it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _UNDISTURBED = 0.1  # share of times that are assumed to be undisturbed
 _MOST = 1.5  # multiple of the longest undisturbed time; the rest is noise (docs/decisions/host-factor.md)
 _KEPT = 128  # latest times of a stretch that `HostNoise` keeps
 _SO_FAR = 2  # a stretch that occurred this often is expected in every step
-_MORE = 16  # it looks at them anew when there is one more for each so many
+_MORE = 16  # times are evaluated again when their number has grown by one in so many
 _STRETCHES = 1 << 15  # stretches in memory: 16 MiB of times
 _TABLES = ("signature", "operator", "scope")  # columns with places in tables of their trace
 
 
 def without_host_noise(traces: Sequence[Trace]) -> list[Trace]:
-    """The same traces with ``host_ns`` [entry] of the same stretches equal, and without what disturbed them.
+    """The traces with noise removed from ``host_ns`` [entry]; equal stretches get equal times.
 
-    Stretches are the same where the entries at both ends are: kind, phase, signature (of a wait, what it `waited_for`),
-    operator, and the module but for numbers in its name; on whichever rank of the job, for its hosts are alike. The
-    first step sets up and stays as it is, and so does what is outside of steps; a stretch whose times are equal keeps
-    them. A trace in CPU time of another host than the reference one is left alone.
+    Stretches are equal if the entries at both ends agree in kind, phase, signature (for a wait: what it `waited_for`),
+    operator and module, apart from numbers in the module's name. The rank does not matter, because the hosts of a job
+    are alike. The first step, entries outside of steps, and traces whose host times are not the reference host's are
+    returned unchanged.
     """
     result = list(traces)
     parts = [
@@ -51,15 +51,15 @@ def without_host_noise(traces: Sequence[Trace]) -> list[Trace]:
     times = [trace.columns["host_ns"][part].astype(np.int64) for _, trace, part in parts]
     stretch = _stretches([(trace, part) for _, trace, part in parts])
     needs = np.split(undisturbed(np.concatenate(times), stretch), np.cumsum([len(each) for each in times])[:-1])
-    for (place, trace, part), mine in zip(parts, needs):
+    for (place, trace, part), denoised in zip(parts, needs):
         host_ns = trace.columns["host_ns"].astype(np.int64)
-        host_ns[part] = mine
+        host_ns[part] = denoised
         result[place] = dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
     return result
 
 
 def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
-    """Each time [n] without noise, ns, for stretches with at ``least`` so many times.
+    """Each time [n] without noise, ns; stretches with fewer than ``least`` times are unchanged.
 
     ``stretch`` [n]: index of the stretch.
     """
@@ -73,7 +73,7 @@ def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
 
 
 def waited_for(kind: Ints, signature: Ints, earlier: int = -1) -> Ints:
-    """The signature of each entry [n], that of the last work before it for a wait; -1: none.
+    """The signature of each entry [n], for a wait that of the last work before it; -1: none.
 
     ``earlier``: the last signature before these entries.
     """
@@ -89,10 +89,10 @@ class HostNoise:
     def __init__(self) -> None:
         self._whats: dict[Hashable, int] = {}
         self._stretches: dict[tuple[int, int], int] = {}
-        self._times = np.zeros((64, _KEPT), np.uint32)  # [stretch, place], each one after the other, and around again
+        self._times = np.zeros((64, _KEPT), np.uint32)  # [stretch, place], a ring buffer each
         self._needs = np.zeros(64, np.int64)
         self._counts = np.zeros(64, np.int64)
-        self._due = np.full(64, _SO_FAR, np.int64)  # at which count they are looked at
+        self._due = np.full(64, _SO_FAR, np.int64)  # the count at which they are evaluated again
 
     def entry(self, kind: int, phase: int, signature: Hashable, operator: str | None, scope: str | None) -> int:
         """A number for the entry at an end of a stretch."""
@@ -107,24 +107,24 @@ class HostNoise:
         return known
 
     def take(self, times: Ints, stretch: Ints) -> Ints:
-        """Of each new time [n] what its stretch needs as `undisturbed` says it of those known by now, ns."""
+        """Add times [n]; returns each without noise [n], ns, as far as its stretch is known by now."""
         result = times.copy()
         known = np.flatnonzero(stretch >= 0)
         if not len(known):
             return result
-        mine, times = stretch[known], times[known]
+        own, times = stretch[known], times[known]
         self._reserve(len(self._stretches))
-        order = np.argsort(mine, kind="stable")
-        found, first, count = np.unique(mine[order], return_index=True, return_counts=True)
-        nth = np.arange(len(mine)) - np.repeat(first, count)
-        ordered = mine[order]
+        order = np.argsort(own, kind="stable")
+        found, first, count = np.unique(own[order], return_index=True, return_counts=True)
+        nth = np.arange(len(own)) - np.repeat(first, count)
+        ordered = own[order]
         self._times[ordered, (self._counts[ordered] + nth) % _KEPT] = np.minimum(times[order], np.iinfo(np.uint32).max)
         self._counts[found] += count
-        self._look(found[self._counts[found] >= self._due[found]])
-        result[known] = np.where(self._counts[mine] >= _SO_FAR, self._needs[mine], times)
+        self._evaluate(found[self._counts[found] >= self._due[found]])
+        result[known] = np.where(self._counts[own] >= _SO_FAR, self._needs[own], times)
         return result
 
-    def _look(self, stretches: Ints) -> None:
+    def _evaluate(self, stretches: Ints) -> None:
         if not len(stretches):
             return
         counts = np.minimum(self._counts[stretches], _KEPT)
@@ -145,7 +145,7 @@ def _module(scope: str) -> str:
 
 
 def _stretches(parts: Sequence[tuple[Trace, slice]]) -> Ints:
-    """For each entry of the parts, one after the other, which stretch ends with it, counted from 0."""
+    """The index of the stretch that ends with each entry of the parts, concatenated."""
     numbers: dict[Hashable, int] = {}
     columns = [_named(trace, part, numbers) for trace, part in parts]
     kind, phase, signature, operator, scope = (np.concatenate(column) for column in zip(*columns))

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 class Representatives:
     """The captured ranks of a job, each with the ranks that it represents.
 
-    ``stands_for``: captured rank -> the other ranks it stands for. A rank may be in none: nothing is known of it.
+    ``stands_for``: captured rank -> the other ranks that it represents. A rank in none of them is unknown.
     """
 
     def __init__(self, captured: Sequence[int], stands_for: Mapping[int, Sequence[int]] | None = None) -> None:
@@ -23,16 +23,19 @@ class Representatives:
         self.others = {rank: tuple(others) for rank, others in (stands_for or {}).items() if others}
         _check(self.captured, self.others)
         ranks = np.array([*self.captured, *(other for others in self.others.values() for other in others)], np.int64)
-        voices = np.repeat(
+        representatives = np.repeat(
             np.array([*self.captured, *self.others], np.int64),
             [*(1 for _ in self.captured), *(len(others) for others in self.others.values())],
         )
         order = np.argsort(ranks, kind="stable")
-        self._ranks, self._voices = ranks[order], voices[order]
+        self._ranks, self._representatives = ranks[order], representatives[order]
         twice = np.flatnonzero(self._ranks[1:] == self._ranks[:-1])
         if len(twice):
-            rank, (first, second) = self._ranks[twice[0]], sorted(self._voices[twice[0] : twice[0] + 2].tolist())
-            raise InputError(f"ranks {first} and {second} both stand for rank {rank}; capture the job again")
+            rank, (first, second) = (
+                self._ranks[twice[0]],
+                sorted(self._representatives[twice[0] : twice[0] + 2].tolist()),
+            )
+            raise InputError(f"ranks {first} and {second} both represent rank {rank}; capture the job again")
 
     def of(self, ranks: Sequence[int] | Ints) -> Ints:
         """The captured rank that represents each rank; ``-1 - rank`` if there is none."""
@@ -40,7 +43,7 @@ class Representatives:
         if not len(self._ranks):
             return -1 - wanted
         at = np.minimum(np.searchsorted(self._ranks, wanted), len(self._ranks) - 1)
-        result: Ints = np.where(self._ranks[at] == wanted, self._voices[at], -1 - wanted)
+        result: Ints = np.where(self._ranks[at] == wanted, self._representatives[at], -1 - wanted)
         return result
 
     def count(self, rank: int) -> int:
@@ -54,6 +57,6 @@ class Representatives:
 
 
 def _check(captured: Sequence[int], others: Mapping[int, Sequence[int]]) -> None:
-    strangers = sorted(set(others) - set(captured))
-    if strangers:
-        raise InputError(f"rank {strangers[0]} stands for others and was not captured; capture the job again")
+    unknown = sorted(set(others) - set(captured))
+    if unknown:
+        raise InputError(f"rank {unknown[0]} represents others and was not captured; capture the job again")

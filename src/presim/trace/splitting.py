@@ -1,7 +1,7 @@
 """Splits a rank that represents others when some of them become slower.
 
-A captured rank that stands for others becomes several simulated ranks, one for each way in which the ranks it stands
-for now differ. Each is the same trace with the process groups of its own place in the grid of ranks.
+A captured rank that represents others becomes several simulated ranks, one for each kind among the ranks that it
+represents. Each is the same trace with the process groups of its own place in the grid of ranks.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from presim.trace.signatures import Signature
 def split(
     traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], kinds: Mapping[int, Hashable]
 ) -> tuple[list[Trace], dict[int, list[int]]]:
-    """The traces with those of ranks that now differ, and who stands for whom.
+    """The traces to simulate, and the ranks that each now represents.
 
     Args:
         traces: of the captured ranks.
-        stands_for: captured rank -> the others that did as it does.
-        kinds: rank -> in what way it differs from now on; a rank that is not named is as it was.
+        stands_for: captured rank -> the other ranks that it represents.
+        kinds: rank -> how it differs; ranks that are not named are as captured.
 
     Raises:
         InputError: the trace of a rank to be split names groups that form no grid, or parts of other ranks.
     """
     found: list[Trace] = []
-    speak: dict[int, list[int]] = {}
+    represented: dict[int, list[int]] = {}
     for trace in traces:
         rank = trace.manifest.rank
         parts: dict[Hashable, list[int]] = {kinds.get(rank): [rank]}
         for other in stands_for.get(rank, ()):
             parts.setdefault(kinds.get(other), []).append(other)
         for members in parts.values():
-            voice = rank if rank in members else min(members)
-            found.append(trace if voice == rank else as_rank(trace, voice))
-            if others := [other for other in members if other != voice]:
-                speak[voice] = others
-    return sorted(found, key=lambda trace: trace.manifest.rank), speak
+            chosen = rank if rank in members else min(members)
+            found.append(trace if chosen == rank else as_rank(trace, chosen))
+            if others := [other for other in members if other != chosen]:
+                represented[chosen] = others
+    return sorted(found, key=lambda trace: trace.manifest.rank), represented
 
 
 def as_rank(trace: Trace, rank: int) -> Trace:
@@ -85,13 +85,17 @@ def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:
 
 
 def _seen_from(signature: Signature, before: Sequence[Group], after: Sequence[Group], old: int, new: int) -> Signature:
-    """Messages go to the same distance; parts of an uneven exchange are a rank's own."""
+    """The signature as the new rank has it: messages go the same distance.
+
+    Raises:
+        InputError: an uneven exchange, whose sizes differ from rank to rank.
+    """
     if not isinstance(signature, Collective) or not 0 <= signature.group < len(before):
         return signature
     if signature.splits is not None:
         raise InputError(
-            f"rank {new} cannot be simulated apart from rank {old}, whose {signature.kind} has parts of its own; "
-            f"capture rank {new} as well (--ranks {old},{new})"
+            f"rank {new} cannot be simulated apart from rank {old}, whose {signature.kind} has different sizes on "
+            f"each rank; capture rank {new} as well (--ranks {old},{new})"
         )
     here, there = before[signature.group].ranks, after[signature.group].ranks
     if signature.kind not in MESSAGES or old not in here or new not in there or signature.peer < 0:

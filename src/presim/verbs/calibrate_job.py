@@ -36,7 +36,7 @@ def calibrate_job(
 ) -> Calibration:
     """Fit the cluster to a profile, a log with step times, or the seconds of a step.
 
-    ``trace``: the folder of the same job as presim captured it. ``change``: what a step time is to change.
+    ``trace``: folder of the same job as captured by presim. ``change``: the part of the cluster to adjust.
 
     Raises:
         InputError: the run cannot be read or explained, or a step time has no captured job beside it.
@@ -74,10 +74,10 @@ def _by_profile(
     from presim.run_calibration import fit
     from presim.sources.source import Request, open_files
 
-    said = dataclasses.asdict(options)
-    profiled = open_files(paths, Request(**said, step=step, missing=missing), "kineto").job()
+    request = Request(**dataclasses.asdict(options), step=step, missing=missing)
+    profiled = open_files(paths, request, "kineto").job()
     measured = profiled.traces[0].manifest.measured
-    assert measured is not None  # the source says so
+    assert measured is not None  # every Kineto source sets it
     cluster = choose_cluster(cluster=options.cluster) if options.cluster else origin_of(measured)
     if captured is not None:
         cluster = _cluster_of(trace, options)
@@ -121,7 +121,7 @@ def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], 
 
 
 def _calls_ns(trace: Trace) -> int:
-    """What library calls of a step cost a real host beyond the captured time."""
+    """Host time of a step's library calls on a real host, ns, beyond the captured time."""
     costs = TYPICAL_CALLS.of(trace)
     steps = trace.steps()
     return int(statistics.median(int(np.sum(costs[step])) for step in steps[1:] or steps)) if steps else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from presim.options import EvaluationOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.verbs.simulate import evaluate_saved
-from presim.verbs.target import as_captured, changes_asked, chosen_cluster, engine_options
+from presim.verbs.target import as_captured, chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.compose.compare import Agreement
@@ -54,7 +54,7 @@ def _compose(
         stands_for=job.stands_for,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
-        changes=changes_asked(options),
+        changes=what_if_changes(options),
     )
     return evaluation, job.traces
 
@@ -62,7 +62,7 @@ def _compose(
 def compose_like(
     model: str,
     directory: str | os.PathLike[str],
-    said: Mapping[str, object],
+    given: Mapping[str, object],
     options: EvaluationOptions,
     *,
     plan_file: str | None = None,
@@ -71,7 +71,7 @@ def compose_like(
 ) -> tuple[Evaluation, Agreement]:
     """Compose what a saved job ran, on its cluster, and compare both.
 
-    The plan is read from the captured trace, then from ``plan_file``; what is ``said`` wins.
+    The plan is read from the captured trace, then from ``plan_file``; fields that are ``given`` take precedence.
 
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
@@ -82,13 +82,13 @@ def compose_like(
     from presim.trace import store
 
     job = store.load(directory)
-    plan = read_plan(plan_file, said, plan_of(job.traces[min(job.traces)], said))
-    theirs = evaluate_saved(directory, options).result
+    plan = read_plan(plan_file, given, plan_of(job.traces[min(job.traces)], given))
+    captured = evaluate_saved(directory, options).result
     evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
-    mine = evaluation.result
+    composed = evaluation.result
     figures = [
-        Figure("step time", "s", theirs.step_time_s or 0.0, mine.step_time_s or 0.0),
-        Figure("peak allocated", "bytes", theirs.memory.peak_allocated_bytes, mine.memory.peak_allocated_bytes),
-        Figure("peak reserved", "bytes", theirs.memory.peak_reserved_bytes, mine.memory.peak_reserved_bytes),
+        Figure("step time", "s", captured.step_time_s or 0.0, composed.step_time_s or 0.0),
+        Figure("peak allocated", "bytes", captured.memory.peak_allocated_bytes, composed.memory.peak_allocated_bytes),
+        Figure("peak reserved", "bytes", captured.memory.peak_reserved_bytes, composed.memory.peak_reserved_bytes),
     ]
     return evaluation, compare(job.traces, {trace.manifest.rank: trace for trace in traces}, figures)

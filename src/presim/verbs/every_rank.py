@@ -29,10 +29,10 @@ _SHOWN = 8
 
 
 def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateOptions) -> Evaluation:
-    """The evaluation with `Result.every_rank` and a note that tells it, where the options ask for it.
+    """The evaluation with `Result.every_rank` and a note on it, if the options request it.
 
     Raises:
-        InputError: a jitter cannot be read, a rank is not known, or so many ranks take too much memory.
+        InputError: a jitter cannot be read, a rank is unknown, or the ranks need too much memory.
     """
     jitter = jitter_of(options.jitter)
     if options.ranks_simulated != "all" and not jitter:
@@ -44,18 +44,18 @@ def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateO
     draws = options.jitter_draws if jitter else 0
     factors = _draws(jitter, options.seed, draws, cluster, places)
     found = list(outcomes(ranks, crosses, factors, evaluation.options))
-    told = _figures(found, jitter, options.seed, len(ranks))
+    figures = _figures(found, jitter, options.seed, len(ranks))
     result = msgspec.structs.replace(
-        evaluation.result, every_rank=told, notes=[_sentence(told), *evaluation.result.notes]
+        evaluation.result, every_rank=figures, notes=[_sentence(figures), *evaluation.result.notes]
     )
     return dataclasses.replace(evaluation, result=result)
 
 
 def jitter_of(texts: Sequence[str]) -> dict[str, float]:
-    """From ``NAME=X``, several of them separated by blanks or commas.
+    """The jitters from ``NAME=X`` texts; a text may hold several, separated by blanks or commas.
 
     Raises:
-        InputError: a name is unknown or given twice, or a spread is none.
+        InputError: a name is unknown or given twice, or a deviation is not a number in range.
     """
     found: dict[str, float] = {}
     for text in (word for each in texts for word in each.replace(",", " ").split()):
@@ -76,24 +76,24 @@ def jitter_of(texts: Sequence[str]) -> dict[str, float]:
 
 
 def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
-    """Each rank of the world in order, with the work and prices of the simulated rank that stands for it."""
+    """Each rank of the world in order, with the work and prices of the simulated rank that represents it."""
     world = evaluation.result.job.world_size
     steady = evaluation.result.steps.steady_index
-    voices = evaluation.representatives.of(np.arange(world)).tolist()
-    unknown = [rank for rank, voice in enumerate(voices) if voice < 0]
+    representatives = evaluation.representatives.of(np.arange(world)).tolist()
+    unknown = [rank for rank, chosen in enumerate(representatives) if chosen < 0]
     if unknown:
         raise InputError(
-            f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank stands "
-            "for them: capture the job with --ranks auto to simulate every rank"
+            f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank "
+            "represents them: capture the job with --ranks auto to simulate every rank"
         )
     kept = {
         rank: dataclasses.replace(priced, trace=window_of(priced.trace, steady))
         for rank, priced in evaluation.ranks.items()
     }
-    _check_memory(sum(_ops(kept[voice]) for voice in voices), world)
+    _check_memory(sum(_ops(kept[rank]) for rank in representatives), world)
     return [
-        kept[voice] if voice == rank else dataclasses.replace(kept[voice], trace=as_rank(kept[voice].trace, rank))
-        for rank, voice in enumerate(voices)
+        kept[chosen] if chosen == rank else dataclasses.replace(kept[chosen], trace=as_rank(kept[chosen].trace, rank))
+        for rank, chosen in enumerate(representatives)
     ]
 
 
@@ -102,7 +102,7 @@ def _ops(priced: PricedTrace) -> int:
 
 
 def _check_memory(ops: int, world: int) -> None:
-    """Refuse what would not fit this machine's free memory."""
+    """Raise `InputError` if the simulation does not fit this machine's free memory."""
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -116,7 +116,7 @@ def _check_memory(ops: int, world: int) -> None:
 
 
 def _crosses(priced: PricedTrace, cluster: Cluster) -> list[bool]:
-    """By signature, whether it is a collective between nodes."""
+    """For each signature, whether it is a collective between nodes."""
     groups = priced.trace.manifest.groups
     apart = [len({cluster.domain(rank) for rank in group.ranks}) > 1 for group in groups]
     return [
@@ -128,13 +128,13 @@ def _crosses(priced: PricedTrace, cluster: Cluster) -> list[bool]:
 def _draws(
     jitter: Mapping[str, float], seed: int, draws: int, cluster: Cluster, places: Sequence[int]
 ) -> Iterator[Factors]:
-    """First none at all, then the draws; what one kind draws does not depend on the others."""
+    """Factors without jitter, then those of each draw; the draws of one kind do not depend on the other kinds."""
     one = np.ones(len(places))
     yield Factors(one, one, one)
     for draw in range(draws):
 
         def drawn(kind: int, count: int, spread: float, draw: int = draw) -> Floats:
-            """Lognormal, mean 1; always as many numbers."""
+            """Lognormal factors of mean 1."""
             width = np.sqrt(np.log1p(spread**2))
             normal = np.random.default_rng([seed, draw, kind]).standard_normal(count)
             result: Floats = np.exp(width * normal - width**2 / 2)
@@ -167,16 +167,16 @@ def _figures(found: Sequence[Outcome], jitter: dict[str, float], seed: int, rank
     )
 
 
-def _sentence(told: EveryRank) -> str:
-    said = (
-        f"All {told.ranks_simulated:,} ranks were simulated, each by itself: a step takes {seconds(told.step_time_s)}"
-    )
-    if told.mean_s is None or told.p10_s is None or told.p90_s is None:
-        return f"{said}."
-    spread = ", ".join(f"{name} {value:.3g}" for name, value in told.jitter.items())
-    longer = told.mean_s / told.step_time_s - 1 if told.step_time_s else 0.0
+def _sentence(figures: EveryRank) -> str:
+    ranks = f"All {figures.ranks_simulated:,} ranks were simulated, each by itself"
+    begin = f"{ranks}: a step takes {seconds(figures.step_time_s)}"
+    if figures.mean_s is None or figures.p10_s is None or figures.p90_s is None:
+        return f"{begin}."
+    spread = ", ".join(f"{name} {value:.3g}" for name, value in figures.jitter.items())
+    longer = figures.mean_s / figures.step_time_s - 1 if figures.step_time_s else 0.0
     return (
-        f"{said} without jitter and {seconds(told.mean_s)} with it ({spread}; mean of {len(told.step_times_s)} draws, "
-        f"seed {told.seed}; 10th to 90th percentile {seconds(told.p10_s)} to {seconds(told.p90_s)}), {longer:+.1%}; "
+        f"{begin} without jitter and {seconds(figures.mean_s)} with it ({spread}; mean of {len(figures.step_times_s)} "
+        f"draws, seed {figures.seed}; 10th to 90th percentile {seconds(figures.p10_s)} to {seconds(figures.p90_s)}), "
+        f"{longer:+.1%}; "
         "the other figures are without jitter."
     )

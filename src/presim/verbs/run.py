@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
 from presim.pipeline import Evaluation, evaluate
-from presim.verbs.target import changes_asked, chosen_cluster, engine_options
+from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
-    from presim.capture.processes.blocked import Blocked
+    from presim.capture.processes.blocked import BlockedRanks
     from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
     from presim.hardware import Gpu
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from presim.result import Result
     from presim.trace.schema import Trace
 
-Progress = Callable[[str], None]  # is told what is being done
+Progress = Callable[[str], None]  # takes a description of the current work
 
 _PROFILE_S = 600.0  # spent on measuring what a table lacks
 
@@ -84,7 +84,7 @@ def run_and_evaluate(
 def _over_draws(
     first: Evaluation, options: RunOptions, again: Callable[[RunOptions], Result], progress: Progress
 ) -> Evaluation:
-    """With percentiles over captures whose tokens go to other experts; what their scripts print is dropped.
+    """Percentiles of the step time over captures with other expert routings; their output is discarded.
 
     Raises:
         CaptureError: the script fails with another draw.
@@ -99,13 +99,13 @@ def _over_draws(
         routing = seeded(options.values, further)
         result = again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
         if result.step_time_s is None or result.exit != first.result.exit:
-            raise CaptureError(f"with routing={routing} the script ends otherwise ({result.exit}): {result.error}")
+            raise CaptureError(f"with routing={routing} the script ends differently ({result.exit}): {result.error}")
         times.append(result.step_time_s)
     return dataclasses.replace(first, result=over_draws(first.result, seeded(options.values, 0), times))
 
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
-    """What a capture comes to; folders in which nothing could be measured hold no prices."""
+    """Evaluate a capture; price folders without any measurement are skipped."""
     from presim.cost.estimators import holds_prices
 
     return evaluate(
@@ -117,12 +117,12 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
         coverage=job.coverage,
         notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
-        changes=changes_asked(options),
+        changes=what_if_changes(options),
     )
 
 
 def _launch(command: Sequence[str], module: bool) -> Launch:
-    """A launch command, or a script (a file of that name goes first) with its arguments."""
+    """A launch command, or a script with its arguments; a file of that name takes precedence."""
     from presim.capture.launchers.launch import Launch
     from presim.capture.launchers.programs import console_script
     from presim.capture.launchers.read import check_nested, check_script, is_command, is_launcher, read_command
@@ -143,10 +143,10 @@ def _launch(command: Sequence[str], module: bool) -> Launch:
 def _target(launch: Launch, options: ClusterOptions) -> Cluster:
     """The cluster that the options and the launch command describe together."""
     from presim.capture.launchers.launch import Shape
-    from presim.capture.launchers.shape import agreed
+    from presim.capture.launchers.shape import merge_shapes
 
     asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
-    shape = agreed(launch, asked, described=options.cluster is not None)
+    shape = merge_shapes(launch, asked, described=options.cluster is not None)
     return chosen_cluster(
         dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
     )
@@ -174,16 +174,16 @@ def capture_command(
 
 
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
-    """The GPU of this machine, on which what a table lacks is to be measured: the cluster's."""
+    """This machine's GPU, which must be the cluster's, to measure missing prices on."""
     from presim.profile.job import here
 
     if not folders:
-        raise InputError("what is measured needs a place: name a folder with --prices DIR beside --profile-missing")
+        raise InputError("--profile-missing needs a folder for its measurements: add --prices DIR")
     card = here()
     if card.id != target.gpu.id:
         raise InputError(
-            f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: what is measured here would not "
-            f"be used; leave --profile-missing out, or name --gpu {card.id}"
+            f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: measurements here would not "
+            f"be used: leave --profile-missing out, or name --gpu {card.id}"
         )
     return card
 
@@ -196,15 +196,15 @@ def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progres
 
 
 def _on_one_clock(options: RunOptions) -> RunOptions:
-    """With a live clock all ranks of a small world run; of a larger one none are compared.
+    """The options for a live clock, with which ranks cannot be compared.
 
     Raises:
         InputError: other ranks are to be compared.
     """
     if options.checks:
         raise InputError(
-            f"--check {options.checks} runs rank 0 again beside the ranks to compare, which a live clock cannot show: "
-            "leave out --check or --live"
+            f"--check {options.checks} runs rank 0 again beside the ranks to compare, which a live clock rules "
+            "out: leave out --check or --live"
         )
     return options
 
@@ -224,10 +224,10 @@ def _capture(
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
 
-    def simulator(blocked: Blocked) -> LiveServer:
+    def simulator(blocked: BlockedRanks) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         engine, as_it_came = engine_options(options), 1.0
-        if engine.host_factor is None:  # as for a trace: what has no steps counts as it comes
+        if engine.host_factor is None:  # as for a trace: host time outside of steps is not denoised
             engine = dataclasses.replace(engine, host_factor=host_factor(True, server=target.node.host_factor))
             as_it_came = 1 / ORDINARY
         return LiveServer(target, engine, live=options.live, prices=prices, blocked=blocked, as_it_came=as_it_came)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from presim.errors import InputError
 from presim.options import EvaluationOptions, SimulateOptions
 from presim.pipeline import Evaluation, evaluate
-from presim.verbs.target import changes_asked, cluster_of_captured, engine_options
+from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.trace.schema import Trace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:
-    """Evaluate a saved trace; what the options do not say is as it was captured.
+    """Evaluate a saved trace; options that are not set are as captured.
 
     Raises:
         InputError: there is no trace, it does not fit the cluster, or no such cluster is known.
@@ -27,7 +27,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
 
     job = store.load(directory)
     captured = job.manifest
-    changes = changes_asked(options)
+    changes = what_if_changes(options)
     if isinstance(options, SimulateOptions) and options.scale is not None:
         options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
@@ -73,7 +73,7 @@ def _world_of(job: Job, scale: str) -> int:
 
 
 def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
-    """A job's traces at a world size, who stands for whom, and what a reader should know of it."""
+    """A job's traces at a world size, the ranks that each represents, and notes for the result."""
     from presim.trace.rescale import at_world_size
 
     traces = [job.traces[number] for number in sorted(job.traces)]

@@ -28,7 +28,7 @@ def cluster_of_saved(directory: str | os.PathLike[str], options: EvaluationOptio
 
 
 def cluster_of_captured(captured: JobManifest, options: EvaluationOptions) -> Cluster:
-    """The cluster that a saved job is simulated on: what the options leave open is as it was captured."""
+    """The cluster that a saved job is simulated on: options that are not set are as captured."""
     return _with_tables(chosen_cluster(as_captured(options, captured)), options, captured)
 
 
@@ -44,7 +44,7 @@ def chosen_cluster(options: ClusterOptions) -> Cluster:
 
 
 def as_captured(options: EvaluationOptions, captured: JobManifest) -> EvaluationOptions:
-    """The options, completed by the cluster that was captured for; a cluster's file says all by itself."""
+    """The options, completed by the captured job's cluster; a cluster file is complete by itself."""
     if options.cluster:
         return options
     gpus_per_node, world_size = options.gpus_per_node, options.world_size
@@ -53,29 +53,29 @@ def as_captured(options: EvaluationOptions, captured: JobManifest) -> Evaluation
     if not (options.nodes and gpus_per_node):
         world_size = world_size or captured.world_size
     completed = dataclasses.replace(
-        options, gpu=options.gpu or _again("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
+        options, gpu=options.gpu or _captured_part("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
     )
     if completed.gpu != captured.gpu:
-        return completed  # with the node and fabric that are usual for it
-    completed = dataclasses.replace(completed, node=options.node or _again("node", captured))
+        return completed  # with its usual node and fabric
+    completed = dataclasses.replace(completed, node=options.node or _captured_part("node", captured))
     if completed.node != captured.node:
         return completed
-    return dataclasses.replace(completed, fabric=options.fabric or _again("fabric", captured))
+    return dataclasses.replace(completed, fabric=options.fabric or _captured_part("fabric", captured))
 
 
 def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:
-    """With what the file of the captured cluster said of its collectives, where no part of it is another."""
+    """The cluster with the captured cluster file's tables of collectives, if its parts are the same."""
     import msgspec
 
     parts = (cluster.gpu.id, cluster.node.id, cluster.fabric.id)
     if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
         return cluster
-    said = captured.cluster_tables
-    return msgspec.structs.replace(cluster, nccl=said.nccl, collectives=said.collectives)
+    tables = captured.cluster_tables
+    return msgspec.structs.replace(cluster, nccl=tables.nccl, collectives=tables.collectives)
 
 
-def _again(part: str, captured: JobManifest) -> str | None:
-    """The id of a part of the captured cluster; None where an older trace does not say."""
+def _captured_part(part: str, captured: JobManifest) -> str | None:
+    """The catalogue id of a part of the captured cluster; None if an older trace lacks it."""
     from presim.hardware import Gpu, catalogue
     from presim.hardware.cluster import Fabric, Node
 
@@ -93,7 +93,7 @@ def engine_options(options: EvaluationOptions) -> Options:
     return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
 
 
-def changes_asked(options: EvaluationOptions) -> Changes:
+def what_if_changes(options: EvaluationOptions) -> Changes:
     """The what-if changes of hardware and prices.
 
     Raises:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-STAGES, WIDTH, ROWS, MICRO_BATCHES = 4, 8192, 2048, 8  # large enough that no host sets the pace
+STAGES, WIDTH, ROWS, MICRO_BATCHES = 4, 8192, 2048, 8  # large enough that no host limits the step
 
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 torch.cuda.set_device(device)

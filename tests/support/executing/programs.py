@@ -44,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sequence, gathered again": {"tensor": 2, "sequence": True, "vocabulary": True, "again": True},
     "context, all-gather": {"context": 2, "style": "all-gather"},
     "context, ulysses": {"context": 2, "style": "ulysses"},
+    "context, ring": {"context": 4, "style": "ring"},
     "two parts of the backward pass": {"tensor": 2, "split": True},
     "recomputed": {"tensor": 2, "recompute": True},
 }

@@ -66,7 +66,7 @@ def test_a_result_is_compared_as_its_job_is(
         (("--with", "--gpu 'b200"), 'presim: --with "--gpu \'b200" cannot be used: No closing quotation; see'),
         (
             ("no-such.json",),
-            "presim: there is no no-such.json; name a folder that --save made or a file that --json",
+            "presim: there is no no-such.json; name a folder written by --save or a file",
         ),
         ((), "presim: a comparison needs two results; got 1: name another, or vary one by --with"),
     ],

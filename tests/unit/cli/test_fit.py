@@ -10,6 +10,7 @@ import pytest
 from presim import hardware
 from presim.cli import main
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Transfer
 from presim.cost.collectives.models import collective_models
 from presim.hardware import Cluster
 from presim.trace.schema import Group
@@ -39,14 +40,14 @@ def test_logs_become_a_cluster_s_file(tmp_path: Path, capsys: pytest.CaptureFixt
     table, model = collective_models(fitted)
     known, unknown = (Collective(kind, 3 << 20, "bfloat16", 0) for kind in ("all_gather", "reduce_scatter"))
     everyone = Group("all", tuple(range(16)), 16)
-    truth = Hierarchical().price(known, everyone, slow())
-    price = table.price(known, everyone, fitted)
+    truth = Hierarchical().alone(known, everyone, slow())
+    price = table.price([Transfer(known, everyone)], fitted)[0]
     assert price is not None
     assert price.duration_ns == pytest.approx(truth.duration_ns, rel=0.05)
-    assert table.price(unknown, everyone, fitted) is None
-    price = model.price(unknown, everyone, fitted)
+    assert table.price([Transfer(unknown, everyone)], fitted) == [None]
+    price = model.price([Transfer(unknown, everyone)], fitted)[0]
     assert price is not None
-    assert price.duration_ns == pytest.approx(Hierarchical().price(unknown, everyone, slow()).duration_ns, rel=0.1)
+    assert price.duration_ns == pytest.approx(Hierarchical().alone(unknown, everyone, slow()).duration_ns, rel=0.1)
 
 
 def test_parts_of_ones_own_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_one_thread_for_all_gpus_is_told(tmp_path: Path, capsys: pytest.CaptureF
     log = nccl_logs.write(tmp_path, slow(), "all_reduce", 8, 1)
     log.write_text("# nThread 1 nGpus 8 minBytes 8 maxBytes 1073741824 step: 2(factor)\n" + log.read_text())
     assert main.run(["fit", "--nccl-tests", str(log), "--out", str(tmp_path / "cluster.toml")]) == 0
-    assert "28 sizes; one thread launched for 8 GPUs, which hides" in capsys.readouterr().out
+    assert "28 sizes; one thread launched for 8 GPUs, which distorts" in capsys.readouterr().out
 
 
 def test_the_same_logs_give_the_same_file(tmp_path: Path) -> None:
@@ -100,7 +101,10 @@ def test_the_statistical_model_is_a_line_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (slice(0, 18), "7 measurements within a node and 0 between nodes are too few to fit to: give logs with 12"),
+        (
+            slice(0, 18),
+            "7 measurements within a node and 0 between nodes are too few for a fit; give logs with at least 12",
+        ),
         (slice(0, 0), "has no lines of nccl-tests"),
     ],
 )
@@ -148,7 +152,7 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     work, group = Collective("all_reduce", 4 << 22, "float32", 0), Group("all", tuple(range(8)), 8)
 
     def us(file: Path) -> float:
-        price = collective_models(hardware.choose_cluster(cluster=file))[1].price(work, group, slow())
+        price = collective_models(hardware.choose_cluster(cluster=file))[1].price([Transfer(work, group)], slow())[0]
         assert price is not None
         return price.duration_ns / 1e3
 
@@ -161,8 +165,8 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     capsys.readouterr()
     assert main.run(["fit", "--update", str(before), *traces, "--out", str(out)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == ["40 collectives on 2 ranks", "left out 2: _unknown, which is not read"]
-    assert said[3] == "late ranks make the third quartile 1.20 times as long in the median"
+    assert said[:2] == ["40 collectives on 2 ranks", "left out 2: _unknown, which is not supported"]
+    assert said[3] == "median third quartile with late ranks: 1.20 times the shortest time"
     assert us(out) == pytest.approx(1.2 * own, rel=0.03)
     assert hardware.choose_cluster(cluster=out).collectives["measured"]
 
@@ -171,7 +175,11 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     ("calls", "count", "message"),
     [
         ([("allreduce", 8, 1.0)], 1, "give the traces of two or more"),
-        ([("broadcast", 8, 1.0)], 2, "cluster.toml models all_reduce, and the traces hold broadcast: fit the file to"),
+        (
+            [("broadcast", 8, 1.0)],
+            2,
+            "cluster.toml models all_reduce, but the traces contain broadcast: fit the file to",
+        ),
     ],
 )
 def test_traces_that_teach_nothing_are_said(

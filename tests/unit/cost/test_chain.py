@@ -15,6 +15,7 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Uncongested
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -41,12 +42,12 @@ class Table:
         return [MEASURED if isinstance(signature, Gemm) else None for signature in signatures]
 
 
-class Log:
+class Log(Uncongested):
     """A collective model that knows all-reduce only."""
 
     name = "log"
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+    def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         return MEASURED if collective.kind == "all_reduce" else None
 
 
@@ -84,7 +85,7 @@ def test_collective_models_are_asked_in_their_order(cluster: Cluster) -> None:
         Collective(kind=kind, bytes=64, dtype="bfloat16", group=0) for kind in ("all_reduce", "all_gather")
     )
     prices = chain.price([reduce, gather], [group], cluster)
-    assert prices == [MEASURED, Hierarchical().price(gather, group, cluster)]
+    assert prices == [MEASURED, Hierarchical().alone(gather, group, cluster)]
 
 
 def test_what_nobody_covers_is_guessed_listed_and_doubted(cluster: Cluster) -> None:
@@ -130,12 +131,12 @@ class Dreamer:
         return [Price(1, Origin.MEASURED, 0.05, self.name) for _ in signatures]
 
 
-class FastWires:
+class FastWires(Uncongested):
     """Likewise of collectives."""
 
     name = "fast wires"
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+    def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         return Price(1, Origin.MEASURED, 0.05, self.name)
 
 

@@ -1,4 +1,4 @@
-"""The slowest of many GPUs sets the pace of a job."""
+"""The slowest of many GPUs determines the speed of a job."""
 
 from __future__ import annotations
 

@@ -113,16 +113,16 @@ def test_what_other_processes_cost_is_divided_out_by_pytorch_s_own_operators() -
     host = HostTimes()
     result = counted(host, log, 3 * alone, list(range(1, len(alone), 7)))
     assert result[-100:-1].tolist() == pytest.approx(alone[-100:-1], rel=0.01)
-    assert host.pace == pytest.approx(1 / 3, rel=0.01)
+    assert host.host_per_cpu == pytest.approx(1 / 3, rel=0.01)
 
 
 def test_before_anything_can_recur_time_counts_as_it_comes() -> None:
     """The first step, with what hosts ordinarily lose in it; so the clock goes at that pace."""
     log = steps(1)
     host = HostTimes(as_it_came=0.8)
-    assert host.pace == 0.8
+    assert host.host_per_cpu == 0.8
     assert counted(host, log, took(log), []).tolist() == [round(0.8 * ns) for ns in took(log)]
-    assert host.pace == 0.8
+    assert host.host_per_cpu == 0.8
 
 
 def test_the_clock_goes_at_the_pace_of_late_and_an_interruption_is_none() -> None:
@@ -130,8 +130,8 @@ def test_the_clock_goes_at_the_pace_of_late_and_an_interruption_is_none() -> Non
     log = steps(40)
     host = HostTimes()
     counted(host, log, took(log), [])
-    assert host.pace == pytest.approx(1.0)
+    assert host.host_per_cpu == pytest.approx(1.0)
     stalled = took(log)
     stalled[35] *= 1_000
     counted(host, log, stalled, [])
-    assert host.pace == pytest.approx(1.0, abs=0.05)
+    assert host.host_per_cpu == pytest.approx(1.0, abs=0.05)

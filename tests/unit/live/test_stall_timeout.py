@@ -36,7 +36,7 @@ def test_one_that_does_nothing_and_waits_for_nobody_ends_the_run() -> None:
     for world.now in (10.0, 70.0, 130.0):
         patience.wait_for([1])
     world.now = 131.0
-    with pytest.raises(CaptureError, match=r"rank 1 has done nothing for 120 s .* run without --live"):
+    with pytest.raises(CaptureError, match=r"rank 1 has used no CPU for 120 s .* run without --live"):
         patience.wait_for([1])
 
 

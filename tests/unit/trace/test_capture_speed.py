@@ -128,7 +128,7 @@ def test_stretches_are_between_entries_that_tag_no_block() -> None:
 
 
 @given(SLOWER)
-def test_the_pace_of_what_comes_in_is_that_of_the_last_window(factor: float) -> None:
+def test_the_slowdown_of_a_running_rank_comes_from_the_last_window(factor: float) -> None:
     pace = CaptureSpeed()
     assert pace.slowdown == 1.0
     pace.add(np.full(capture_speed._WINDOW, 7000), np.full(capture_speed._WINDOW, 1000.0))

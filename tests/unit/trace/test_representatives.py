@@ -20,10 +20,10 @@ def test_a_rank_nobody_stands_for_is_known_by_its_own_number() -> None:
 
 
 def test_two_ranks_cannot_stand_for_one() -> None:
-    with pytest.raises(InputError, match=r"^ranks 0 and 8 both stand for rank 9; capture the job again$"):
+    with pytest.raises(InputError, match=r"^ranks 0 and 8 both represent rank 9; capture the job again$"):
         Representatives([0, 8], {0: (9,), 8: (9,)})
 
 
 def test_who_was_not_captured_stands_for_nobody() -> None:
-    with pytest.raises(InputError, match=r"^rank 3 stands for others and was not captured; capture the job again$"):
+    with pytest.raises(InputError, match=r"^rank 3 represents others and was not captured; capture the job again$"):
         Representatives([0], {3: (4,)})

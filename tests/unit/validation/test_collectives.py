@@ -50,7 +50,7 @@ def test_an_all_reduce_of_32_h800_that_nothing_was_fitted_to_is_met() -> None:
         ({"size_bytes": "-1024"}, "size_bytes = -1024 is no number of bytes"),
         ({"size_bytes": "1GB"}, "size_bytes = 1GB is no number of bytes"),
         ({"dtype": "words"}, "dtype = 'words' is no type of nccl-tests or PyTorch's"),
-        ({"time_us": "4.8"}, "left out: faster than the wires allow"),
+        ({"time_us": "4.8"}, "left out: faster than the links allow"),
         ({"time_us": "inf"}, "time_us = inf is no duration"),
         ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
         ({"nodes": "3"}, "16 GPUs cannot be spread over 3 nodes evenly"),

@@ -99,7 +99,7 @@ def test_tokens_that_may_go_to_some_hosts_only_are_fewer_copies() -> None:
             {"n_gpus": "6", "nodes": "1", "note": "default", "collective": "deepep_normal_combine"},
             "DeepEP has no default windows for 6 ranks: Unsupported number of EP ranks: 6",
         ),
-        ({"time_us": "70"}, "left out: faster than the wires allow"),
+        ({"time_us": "70"}, "left out: faster than the links allow"),
     ],
 )
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:

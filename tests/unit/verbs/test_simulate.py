@@ -52,7 +52,7 @@ def test_a_failed_nic_splits_exactly_the_ranks_whose_groups_wait_for_it(tmp_path
     assert broken.result.step_time_s > 1.1 * usual.result.step_time_s
     notes = " ".join(broken.result.notes)
     assert "What if: node1.nic3 fails." in notes
-    assert "ranks longer, most of all the all_reduce over 4 ranks of 'dp' that rank 3 is in" in notes
+    assert "simulated ranks, most of all the all_reduce over 4 ranks of 'dp' of rank 3" in notes
 
 
 def test_a_network_that_is_modelled_is_no_omission(tmp_path: Path) -> None:

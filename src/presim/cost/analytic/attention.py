@@ -1,4 +1,7 @@
-"""Fused attention: tiles of 128 queries by 128 keys in waves over the SMs; decoding is bound by reading the cache."""
+"""Fused attention: tiles of 128 queries by 128 keys run in waves over the SMs.
+
+Decoding is limited by reading the cache.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from presim.trace.signatures import Attention
 Array = NDArray[np.float64]
 
 _TILE = 128
-_DECODE_QUERIES = 16  # up to so many queries the keys are split over the SMs instead
-_DECODE_SHARE = 0.46  # of the peak, of an H20 whose 64 or 128 heads share one of keys: 68 TFLOP/s (InferSim f2293da)
-_DECODE_ROUND_US = 2.0  # an SM needs at least so long for the few keys of one sequence and head
-_BACKWARD_FLOPS = 2.5  # of forward's: Dao, FlashAttention-2 (2023), section 4.1
-_WIDE_BACKWARD = 0.9  # head dimensions above 128 leave the backward few registers (SimuMax, d = 192)
+_DECODE_QUERIES = 16  # with at most this many queries, the keys are split over the SMs instead
+_DECODE_SHARE = 0.46  # share of the peak on an H20 with 64 or 128 heads per key head: 68 TFLOP/s (InferSim f2293da)
+_DECODE_ROUND_US = 2.0  # least time of an SM for the few keys of one sequence and head
+_BACKWARD_FLOPS = 2.5  # relative to forward: Dao, FlashAttention-2 (2023), section 4.1
+_WIDE_BACKWARD = 0.9  # head dimensions above 128 leave too few registers for the backward pass (SimuMax, d = 192)
 
 _FALLBACKS = {
     "cudnn": ("cudnn", "flash"),
@@ -47,28 +50,36 @@ def _price_one(signature: Attention, device: Device) -> Price:
         duration = min(duration, _decode_seconds(signature, device, constants))
         limit, bound = 2 * constants.decode_launch_us, "memory"
     known = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
-    width = constants.uncertainty * borrowed * device.doubt * (1 if known else 2) * (1.7 if backward or decode else 1)
+    width = (
+        constants.uncertainty
+        * borrowed
+        * device.uncertainty_factor
+        * (1 if known else 2)
+        * (1.7 if backward or decode else 1)
+    )
     bound = "latency" if duration * 1e6 < limit else bound
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/attention", bound)
 
 
 def _names(signature: Attention) -> tuple[str, ...]:
-    """Names of the constants to use, best first; FP8 has its own if measured."""
+    """Names of the constants to use, best first. FP8 has its own where measured."""
     names = _FALLBACKS.get(signature.backend, ("flash", "cudnn"))
     return (f"{names[0]}-fp8", *names) if signature.dtype.startswith("float8") else names
 
 
 def seconds(signature: Attention, device: Device, constants: AttentionConstants) -> tuple[float, str]:
-    """Duration and what bounds it, of forward or backward.
+    """Duration and bottleneck of the forward or backward pass.
 
-    arithmetic = waves of query tiles, each as long as the keys it sees (half of them where causal, few in a window);
-    memory = q, k, v and the result once (backward: their gradients too); joined as in `gemm.seconds`.
+    arithmetic: waves of query tiles, each as long as its visible keys (half of them if causal, few in a window).
+    memory: q, k, v and the result once; in the backward pass their gradients too. Joined as in `gemm.seconds`.
     """
     backward = signature.direction == "backward"
     dim = (signature.head_dim + signature.v_head_dim) / 2
     softmax = constants.softmax_dim / (constants.backward_products if backward else 1)
     products = constants.efficiency * (1 + softmax / 128)
-    softmax *= 1 if device.throttles else device.cut  # exponentials keep their speed if products are slower
+    softmax *= (
+        1 if device.throttles else device.tensor_ratio
+    )  # reduced tensor throughput does not slow the exponentials
     efficiency = products * dim / (dim + softmax)
     efficiency = min(efficiency, 0.95) * (constants.backward if backward else 1)
     if backward and signature.head_dim > 128 and constants.wide_backward:
@@ -93,7 +104,7 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
 
 
 def _tiles(signature: Attention) -> tuple[float, float, float]:
-    """Key tiles seen by all query tiles of one sequence, query tiles, and the most key tiles one of them sees."""
+    """Key tiles over all query tiles of a sequence, number of query tiles, and the most key tiles of one."""
     rows, columns = -(-signature.q_len // _TILE), -(-signature.kv_len // _TILE)
     longest, pairs = columns, rows * columns
     if signature.causal:
@@ -106,27 +117,28 @@ def _tiles(signature: Attention) -> tuple[float, float, float]:
 
 
 def _is_bounded(signature: Attention) -> bool:
-    """Whether a window leaves work out; in cuDNN's backward in FP8 it does not (9.19 to 9.26).
+    """Whether a window reduces the work. It does not in cuDNN's FP8 backward pass (9.19 to 9.26).
 
-    That takes four times as long for twice the tokens with a window of 128, in 16 bits and forward twice as long
-    (NVIDIA/cudnn-frontend 60e572b to e99b0d0, benchmark/sdpa_benchmark_training/results/gpt_oss, GB200 and GB300).
+    With a window of 128, that pass takes four times as long for twice the tokens; in 16 bits and forward it takes twice
+    as long (NVIDIA/cudnn-frontend 60e572b to e99b0d0, benchmark/sdpa_benchmark_training/results/gpt_oss, GB200 and
+    GB300).
     """
     is_fp8 = signature.backend == "cudnn" and signature.dtype.startswith("float8")
     return signature.window > 0 and not (is_fp8 and signature.direction == "backward")
 
 
 def _bytes(signature: Attention) -> float:
-    """Bytes of queries, keys, values and the result; twice that backward."""
+    """Bytes of queries, keys, values and the result; twice as many in the backward pass."""
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
     once = size * (signature.heads * signature.q_len + signature.kv_heads * signature.kv_len)
     return once * (2 if signature.direction == "backward" else 1)
 
 
 def _beside_backward(signature: Attention) -> float:
-    """Bytes of the kernels around the backward: products of the result and its gradient, and sums in float32.
+    """Bytes moved by the kernels around the backward pass.
 
-    Gradients of the queries are set to zero, added up and cast; those of keys and values that heads share are made for
-    each head, and added up.
+    They multiply the result by its gradient and reduce in float32. They zero, accumulate and cast the query gradients.
+    Gradients of keys and values shared by several heads are computed per head and then summed.
     """
     size, rows = dtype_bytes(signature.dtype), signature.batch * signature.heads * signature.q_len
     moved = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
@@ -137,12 +149,12 @@ def _beside_backward(signature: Attention) -> float:
 
 
 def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:
-    """A few queries against a long cache: read once, whatever the number of heads that share it."""
+    """A few queries against a long cache, which is read once whatever the number of heads that share it."""
     seen = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
     moved = size * (signature.kv_heads * seen + signature.heads * signature.q_len)
     arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
-    if not device.throttles:  # cut tensor cores are slower than memory where 64 heads or more share a key
+    if not device.throttles:  # with 64 or more heads per key head, reduced tensor cores are slower than memory
         arithmetic = max(arithmetic, signature.flops / (device.peak("bf16") * _DECODE_SHARE))
     memory = moved / (device.memory_Bps * constants.decode_memory)
     rounds = np.ceil(signature.batch * signature.kv_heads / device.sms) * _DECODE_ROUND_US * 1e-6

@@ -1,4 +1,4 @@
-"""Convolutions as the implicit matrix products that cuDNN runs them as; channels-first layouts are transposed first."""
+"""Convolutions as cuDNN's implicit matrix products. Channels-first layouts are transposed first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Convolution, Gemm
 
-_UNCERTAINTY = 0.4  # no public table to calibrate against: the product's own error, and the algorithm unknown
+_UNCERTAINTY = 0.4  # no public table to calibrate against: error of the product plus the unknown algorithm
 _DEPTHWISE_UNCERTAINTY = 0.6
-_IMPLICIT = 1 / 0.85  # gathering the input patches costs address arithmetic and halo loads
+_IMPLICIT = 1 / 0.85  # gathering the input patches takes address arithmetic and halo loads
 
 
 def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
@@ -41,7 +41,7 @@ def _price_one(signature: Convolution, device: Device) -> Price:
 
 
 def as_product(signature: Convolution) -> Gemm:
-    """The implicit product: output points by output channels by taps, one for each group."""
+    """The implicit product: output points by output channels by taps, one per group."""
     points = signature.batch * math.prod(signature.output_size)
     inputs = signature.in_channels // signature.groups
     outputs = signature.out_channels // signature.groups

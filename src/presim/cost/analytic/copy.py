@@ -1,4 +1,4 @@
-"""Copies and memsets: over PCIe by the copy engine, within the device by its memory, to a peer by NVLink."""
+"""Copies and memsets: by the copy engine over PCIe, by memory within the device, by NVLink to a peer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import Copy
 
-# Duration of the copy as profilers show it; the call itself is host time.
-_PCIE_LAUNCH_US = 1.5  # seen in public H100 and B200 profiles for copies of a few bytes
-_PINNED = 0.84  # share of the link's datasheet bandwidth: packet headers cost the rest
-_PAGEABLE = 0.35  # the host stages it through a pinned buffer, at an unknown copy speed
+# Duration of the copy as profilers show it. The call itself is host time.
+_PCIE_LAUNCH_US = 1.5  # from public H100 and B200 profiles, for copies of a few bytes
+_PINNED = 0.84  # share of the link's datasheet bandwidth; packet headers take the rest
+_PAGEABLE = 0.35  # the host stages the data through a pinned buffer at an unknown copy speed
 _PEER_LAUNCH_US = 3.0
 _PEER = 0.8
 
@@ -34,7 +34,7 @@ def _price_one(signature: Copy, device: Device) -> Price:
     else:
         name = "memset" if signature.direction == "memset" else "copy"
         constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, (name, "elementwise"))
-        launch, width = constants.launch_us, constants.uncertainty * borrowed * device.doubt
+        launch, width = constants.launch_us, constants.uncertainty * borrowed * device.uncertainty_factor
         moved = size if signature.direction == "memset" else 2 * size
         duration = seconds(moved, device, constants) - launch * 1e-6
     total = launch * 1e-6 + duration

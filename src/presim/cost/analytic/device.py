@@ -1,4 +1,4 @@
-"""What the analytic formulas need to know of a GPU, in one unit per quantity: bytes, FLOP/s, bytes/s."""
+"""GPU figures used by the analytic formulas: bytes, FLOP/s and bytes/s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRECISIONS = {
     "uint8": "int8",
     "float4_e2m1fn_x2": "fp4",
 }
-# Where a precision has no unit of its own, the work runs on the next one.
+# A precision without its own unit runs on the next one.
 _STANDS_IN = {
     "fp4": "fp8",
     "fp8": "bf16",
@@ -30,7 +30,7 @@ _STANDS_IN = {
 
 
 def precision(dtype: str, compute: str = "") -> str:
-    """The peak a product runs against: bf16, fp16, tf32, fp32, fp64, fp8, fp4 or int8."""
+    """Name of the peak that limits a product: bf16, fp16, tf32, fp32, fp64, fp8, fp4 or int8."""
     if dtype == "tf32" or (dtype == "float32" and compute == "tf32"):
         return "tf32"
     return "fp8" if dtype.startswith("float8") else _PRECISIONS.get(dtype, "fp32")
@@ -38,7 +38,7 @@ def precision(dtype: str, compute: str = "") -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One GPU."""
+    """GPU figures, one unit per quantity."""
 
     name: str
     generation: str  # volta, turing, ampere, ada, hopper, blackwell, cdna3, …
@@ -46,23 +46,23 @@ class Device:
     peaks: dict[str, float]  # dense FLOP/s by precision
     memory_Bps: float
     l2_bytes: float
-    link_Bps: float  # one direction of NVLink, all links together; 0: none
+    link_Bps: float  # NVLink, one direction, all links together; 0: none
     host_Bps: float  # to the host's memory, one direction
-    clock_hz: float = 0.0  # of the SMs, at best
-    sustained: float = 1.0  # sustained throughput over that of the generation's measured GPU; lower with less power
-    sustained_half: float | None = None  # the same for products in 16 bits, where that is known by itself
+    clock_hz: float = 0.0  # maximum SM clock
+    sustained: float = 1.0  # sustained throughput relative to the generation's measured GPU; lower with less power
+    sustained_half: float | None = None  # the same for 16-bit products, if known separately
     attention_generation: str = ""  # compute capability 10.3 has twice the exponentials of 10.0
     burst: bool = False  # idle between kernels, as in operator benchmarks: short kernels run at higher clocks
-    cut: float = 1.0  # peak of its tensor cores against its vector units', relative to the generation's measured GPU
-    doubt: float = 1.0  # widens uncertainty where no GPU of this model was measured
+    tensor_ratio: float = 1.0  # tensor-core peak over vector peak, relative to the generation's measured GPU
+    uncertainty_factor: float = 1.0  # factor on the uncertainty if no GPU of this model was measured
 
     @property
     def throttles(self) -> bool:
         """Whether power limits long products; not on GPUs with reduced tensor throughput, such as the H20."""
-        return self.cut > _HALF
+        return self.tensor_ratio > _HALF
 
-    def keeps(self, kind: str) -> float:
-        """Sustained throughput of a precision relative to its generation's measured GPU."""
+    def sustained_share(self, kind: str) -> float:
+        """Sustained throughput of a precision relative to the generation's measured GPU."""
         if self.sustained_half is None or self.burst or kind not in ("bf16", "fp16"):
             return self.sustained
         return self.sustained_half
@@ -74,27 +74,27 @@ class Device:
         return self.peaks[kind]
 
 
-# Board power per peak bf16 TFLOP/s of the GPU that each generation's constants were fitted on.
+# Board power per peak bf16 TFLOP/s of the GPU to which each generation's constants were fitted.
 _MEASURED_W_PER_TFLOPS = {"ampere": 400 / 312, "ada": 350 / 362, "hopper": 700 / 989, "blackwell": 1000 / 2250}
 _MEASURED_W_PER_TFLOPS["blackwell-ultra"] = _MEASURED_W_PER_TFLOPS["blackwell"]
 _MEASURED_PER_FP32 = {
     "ada": 362 / 91.6,
     "hopper": 989 / 67,
-}  # dense bf16 peak of those GPUs by that of their vector units
+}  # dense bf16 peak of those GPUs over the peak of their vector units
 _HALF = 0.6
 _MEASURED = frozenset(("h100-sxm", "h200", "h800", "a100-40gb-sxm", "a100-80gb-sxm", "a800-80gb-sxm", "b200", "l40s"))
-_DOUBT = 1.5  # uncertainty of other GPUs of a measured generation: a guess
+_UNCERTAINTY_FACTOR = 1.5  # factor on the uncertainty of other GPUs of a measured generation: a guess
 
 
 def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
-    """The figures of a catalogue entry.
+    """Figures of a catalogue entry.
 
-    A step of a job keeps the GPU busy, and its power limit holds the clocks where long products have them. ``burst``
-    is for kernels that run by themselves, which is how the tables were made that the constants are fitted to.
+    ``burst``: kernels that run alone, as in the tables to which the constants are fitted. Within a step the GPU is
+    busy, and its power limit lowers the clocks.
 
-    A GPU with less power for its peak than the one its generation was measured on sustains less. The exponent was
-    chosen between an A100 PCIe (SimuMax) and an L4 (NeuSight): doubt stays. Where steps on two GPUs were published,
-    `sustained` in the table says what they tell.
+    A GPU with less power per peak FLOP/s than the measured GPU of its generation sustains less. The exponent is
+    uncertain: it was chosen between an A100 PCIe (SimuMax) and an L4 (NeuSight). Where steps on two GPUs were
+    published, the table's `sustained` replaces it.
     """
     peaks = {kind: gpu.peak(kind) for kind in ("fp16", "bf16", "fp32", "fp64", "tf32", "fp8", "int8", "fp4")}
     known = {kind: peak for kind, peak in peaks.items() if peak}
@@ -118,6 +118,6 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
         sustained_half=_sustained(gpu.id, "half"),
         attention_generation="blackwell-ultra" if ultra else gpu.architecture,
         burst=burst,
-        cut=min(1.0, tensor / vector) if vector else 1.0,
-        doubt=1.0 if measured else _DOUBT,
+        tensor_ratio=min(1.0, tensor / vector) if vector else 1.0,
+        uncertainty_factor=1.0 if measured else _UNCERTAINTY_FACTOR,
     )

@@ -1,4 +1,4 @@
-"""The analytic estimator: one formula a class of work, calibrated per GPU generation."""
+"""The analytic estimator: one formula per class of work, calibrated per GPU generation."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _FAMILIES: tuple[tuple[tuple[type, ...], Callable[[Sequence[Any], Device], list[
 
 
 class AnalyticEstimator:
-    """Prices everything except collectives and kernels known only by their launch."""
+    """Prices everything except collectives and kernels of which only the launch is known."""
 
     name = "analytic"
 
     def __init__(self, gpu: Gpu, *, burst: bool = False) -> None:
         self.device = device_of(gpu, burst=burst)
-        widened = self.device.doubt * (1.0 if is_measured(self.device.generation) else BORROWED)
-        self._shared = 1 - 1 / widened  # part of each uncertainty that all prices of this GPU share
+        widened = self.device.uncertainty_factor * (1.0 if is_measured(self.device.generation) else BORROWED)
+        self._shared = 1 - 1 / widened  # part of each uncertainty that is common to all prices of this GPU
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
@@ -59,9 +59,9 @@ class AnalyticEstimator:
 
 
 def slowdown_at_work(gpu: Gpu, signatures: list[Signature], working: Sequence[Price | None]) -> list[float]:
-    """Time on a busy GPU over time on an idle one (sustained-clocks.md).
+    """Time on a busy GPU over time on an idle one (sustained-clocks.md); 1 without a formula.
 
-    ``working``: prices of `AnalyticEstimator` on a busy GPU. 1 without a formula.
+    ``working``: prices by `AnalyticEstimator` on a busy GPU.
     """
     resting = AnalyticEstimator(gpu, burst=True).price(signatures)
     return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]

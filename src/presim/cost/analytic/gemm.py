@@ -1,6 +1,6 @@
-"""Matrix products: tiles in waves over the SMs, against the memory that feeds them.
+"""Matrix products: tiles run in waves over the SMs, limited by arithmetic or by memory.
 
-The library's choice of tile and split along k is not known; the fastest of the candidates stands in for its heuristic.
+The library's choice of tile and split along k is unknown. The formula uses the fastest candidate.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ _FALLBACKS = {
     "fp4": ("fp4", "fp8", "bf16"),
     "int8": ("fp8", "bf16"),
 }
-_GROUPED = 1 / 0.92  # grouped products need this much longer than batched ones (SimuMax, B200 and A100 PCIe)
-_TRANSPOSED = 1 / 0.96  # so do weight gradients, both operands of which are strided (same source)
-# Gradients in FP8 are added up precisely (Transformer Engine's and torchao's defaults), for which Hopper interrupts its
-# tensor cores: 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables are of fast accumulation.
+_GROUPED = 1 / 0.92  # time of grouped products over batched ones (SimuMax, B200 and A100 PCIe)
+_TRANSPOSED = 1 / 0.96  # the same for weight gradients, whose operands are both strided (same source)
+# Transformer Engine and torchao accumulate FP8 gradients precisely by default. On Hopper this interrupts the tensor
+# cores and takes 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables hold fast accumulation.
 _PRECISE = {"hopper": 1.15}
-# Share of the peak that GPUs with reduced tensor throughput reach, which are not power-limited: 280 of an H20's 296
-# TFLOP/s in FP8, 140 of 148 in bf16 attention (alibaba/InferSim f2293da).
+# Share of the peak on GPUs with reduced tensor throughput, which are not power-limited: 280 of an H20's 296 TFLOP/s in
+# FP8, 140 of 148 in bf16 attention (alibaba/InferSim f2293da).
 _UNTHROTTLED = 0.95
-# Arithmetic of products with a 2:4 operand over dense ones of the same sizes, where the datasheets say 2. A100: CUTLASS
-# 484 of 302 TFLOP/s (NVIDIA/cutlass issue 408); H100: cuSPARSELt 1.20 to 1.22 (NVIDIA/CUDALibrarySamples issue 203);
-# RTX 4070 Ti Super: 1.38 to 1.40 from 10,240 rows on (pytorch/ao issue 174). Others as the H100, which gains the least.
+# Arithmetic throughput of products with a 2:4 operand over dense ones of the same size; datasheets state 2. A100:
+# CUTLASS 484 of 302 TFLOP/s (NVIDIA/cutlass issue 408). H100: cuSPARSELt 1.20 to 1.22 (NVIDIA/CUDALibrarySamples issue
+# 203). RTX 4070 Ti Super: 1.38 to 1.40 from 10,240 rows on (pytorch/ao issue 174). Other GPUs use the H100's factor,
+# the smallest.
 _STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
-# cuSPARSELt was 1.1 times as fast as a dense product of 4096 sides on an A100 (NVIDIA/CUDALibrarySamples issue 57), and
-# slower than one on H100s where no search chose its algorithm (pytorch/pytorch issue 153825).
+# cuSPARSELt took 1/1.1 of a dense product's time for sides of 4096 on an A100 (NVIDIA/CUDALibrarySamples issue 57). It
+# was slower than dense on H100s without a search for its algorithm (pytorch/pytorch issue 153825).
 _STRUCTURED_DOUBT = 3.0
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
 
@@ -72,13 +73,17 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
     shapes = np.array([_shape(signature) for signature in signatures], float).T
     peaks = device.peak(kind) * np.array([_structured(signature, device) for signature in signatures])
     total, arithmetic, memory = seconds(
-        shapes, dataclasses.replace(device, sustained=device.keeps(kind)), peaks, constants, _uneven(signatures)
+        shapes,
+        dataclasses.replace(device, sustained=device.sustained_share(kind)),
+        peaks,
+        constants,
+        _uneven(signatures),
     )
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
-    doubtful = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
-    doubtful *= np.array([_STRUCTURED_DOUBT if getattr(each, "sparsity", "") else 1.0 for each in signatures])
-    widths = constants.uncertainty * borrowed * device.doubt * doubtful
+    factors = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
+    factors *= np.array([_STRUCTURED_DOUBT if getattr(each, "sparsity", "") else 1.0 for each in signatures])
+    widths = constants.uncertainty * borrowed * device.uncertainty_factor * factors
     launch = constants.launch_us * 1e-6
     bounds = np.where(total < 2 * launch, "latency", np.where(arithmetic >= memory, "compute", "memory"))
     name = "analytic/gemm"
@@ -90,10 +95,10 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
 
 @dataclasses.dataclass(frozen=True)
 class Uneven:
-    """What groups of different sizes add to groups of the same size each; by signature, and by candidate or not."""
+    """Extra work of groups of different sizes over groups of equal size; by signature, and optionally by candidate."""
 
-    tiles: Array | float = 1.0  # times as many tiles: each group's last one is filled in part
-    longest: Array | float = 0.0  # how much longer the deepest group's tiles take than the mean's: nothing runs beside
+    tiles: Array | float = 1.0  # factor on the number of tiles: the last tile of each group is partly filled
+    longest: Array | float = 0.0  # time of the deepest group's tiles beyond the mean, during which nothing else runs
 
 
 _EVEN = Uneven()
@@ -145,7 +150,7 @@ def seconds(
 
 
 def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
-    """m, n, k, batch, bytes of an element of a and b, bytes moved per element of the result."""
+    """m, n, k, batch, bytes per element of a and b, and bytes moved per element of the result."""
     out = dtype_bytes(signature.out_dtype or signature.dtype)
     a = _element_bytes(signature.dtype)
     if isinstance(signature, GroupedGemm):
@@ -160,7 +165,10 @@ def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
 
 
 def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
-    """m, n, k of a mean group and how many there are; empty ones take no time. Divided columns are as divided rows."""
+    """m, n, k of a mean group and the number of groups.
+
+    Empty groups take no time. Divided columns count as divided rows.
+    """
     groups = max(signature.groups, 1)
     filled = len(signature.sizes) or groups
     m, n, k = signature.m / groups, float(signature.n), float(signature.k)
@@ -175,7 +183,7 @@ def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
 
 
 def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
-    """Tiles of groups that differ, over those of as many of the mean size."""
+    """Tiles of groups of different sizes over tiles of as many groups of the mean size."""
     skewed = [signature if isinstance(signature, GroupedGemm) and signature.sizes else None for signature in signatures]
     if not any(skewed):
         return _EVEN
@@ -194,19 +202,19 @@ def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
 
 
 def _structured(signature: Gemm | GroupedGemm, device: Device) -> float:
-    """Arithmetic throughput of a product with a 2:4 operand over that of a dense one."""
+    """Arithmetic throughput of a product with a 2:4 operand over a dense one."""
     if isinstance(signature, GroupedGemm) or not signature.sparsity:
         return 1.0
     return _STRUCTURED.get(device.generation, _STRUCTURED["hopper"])
 
 
 def _kept(element_bytes: float) -> float:
-    """Size of a 2:4 operand over that of a dense one: half of the values, plus two index bits per value."""
+    """Size of a 2:4 operand over a dense one: half of the values, plus two index bits per value."""
     return 0.5 + 1 / (8 * element_bytes)
 
 
 def _element_bytes(dtype: str) -> float:
-    """Bytes of one element; two values of four bits share a byte."""
+    """Bytes of one element; two 4-bit values share a byte."""
     return 0.5 if dtype in ("float4_e2m1fn_x2", "uint4") else dtype_bytes(dtype)
 
 
@@ -215,10 +223,10 @@ def _precision(signature: Gemm | GroupedGemm) -> str:
 
 
 def _precision_costs(signature: Gemm | GroupedGemm, device: Device) -> float:
-    """Slowdown by accumulation in full float32. Block-scaled operands have kernels of their own."""
+    """Slowdown by accumulation in full float32. Block-scaled operands have their own kernels."""
     if isinstance(signature, GroupedGemm) or signature.scaling == "block":
         return 1.0
-    # If the trace does not say, an e5m2 operand indicates a gradient.
+    # Without this information in the trace, an e5m2 operand indicates a gradient.
     unsaid = not signature.sums and "float8_e5m2" in (signature.dtype, signature.b_dtype)
     return _PRECISE.get(device.generation, 1.0) if unsaid or signature.sums == "precise" else 1.0
 

@@ -1,4 +1,4 @@
-"""A kernel of which only its launch is known: by its bytes where known, else by its blocks. A guess, and wide."""
+"""A guess for a kernel of which only the launch is known: from its bytes if known, otherwise from its blocks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from presim.cost.price import Origin, Price
 from presim.trace.signatures import Kernel, Signature
 
 UNCERTAINTY = 0.9
-# A guess may be ten times too short: a product in a Triton kernel of which only the bytes were known was guessed at a
-# ninth of what its FLOPs take (docs/decisions/generated-kernels.md).
+# The true time may be ten times as long. A product in a Triton kernel with only its bytes known was guessed at a ninth
+# of the time of its FLOPs (docs/decisions/generated-kernels.md).
 LONGER = 9.0
 _THREADS_PER_SM = 2048
 _WAVE_US = 2.0  # one wave of resident threads, each with a few loads and stores
-_IN_PLACE = 1.5  # its tensors are known, not which of them it writes: between all of them once and all of them twice
+_IN_PLACE = 1.5  # its tensors are known, but not which it writes: between one and two passes over all of them
 _BYTES_PER_THREAD = 16  # one vector load per thread, if nothing is known
 
 
 def guess(signature: Signature, device: Device) -> Price:
-    """A price for any signature; the caller lists it as not covered."""
+    """Return a price for any signature; the caller lists it as uncovered."""
     constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved = float(getattr(signature, "bytes", 0))
     duration = seconds(moved * _IN_PLACE, device, constants) if moved else constants.launch_us * 1e-6

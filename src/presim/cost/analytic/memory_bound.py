@@ -1,6 +1,6 @@
-"""Kernels that take as long as their bytes: elementwise, reductions, normalisation, softmax, optimizers, indexing.
+"""Memory-bound kernels: elementwise, reductions, normalisation, softmax, optimizers, indexing.
 
-Generated kernels whose instructions were counted take as long as these, where that is longer.
+Generated kernels with known instruction counts take the time of their instructions, if that is longer.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _FALLBACKS = {
     "random": ("random", "elementwise"),
     "sort": ("sort", "elementwise"),
 }
-# Instructions that an SM issues in a clock, and transcendental functions and conversions among them (CUDA C++
-# Programming Guide, throughput of native arithmetic instructions, compute capability 7.0 to 10.0).
+# Instructions per SM and clock, and transcendental functions and conversions among them (CUDA C++ Programming Guide,
+# throughput of native arithmetic instructions, compute capability 7.0 to 10.0).
 _LANES, _SPECIAL_LANES = 128, 16
-_ISSUED = 0.7  # of these, by kernels whose instructions wait for each other, at clocks below the best: assumed
-_ARITHMETIC_DOUBT = 2.0  # how much wider such a price's interval is
-# Bandwidth of torch.compile's kernels whose tensors lie across each other, as a share of others'. To FP8 and its
-# transpose: 1.4 of 2.2 TB/s on an H100 (pytorch/pytorch issue 133242). Wider: a transposed cast's 4.97 (pull request
-# 184121) of norms' 5.55 TB/s (pull request 168335) on a B200.
-_ACROSS, _ACROSS_WIDER, _ACROSS_DOUBT = {1: 1.4 / 2.2}, 4.97 / 5.55, 2.0
+_ISSUED = 0.7  # share reached by kernels whose instructions depend on each other, below the maximum clock: assumed
+_ARITHMETIC_UNCERTAINTY = 2.0  # factor on the uncertainty of such a price
+# Bandwidth of torch.compile's kernels that transpose, relative to other kernels. Cast to FP8 and its transpose: 1.4 of
+# 2.2 TB/s on an H100 (pytorch/pytorch issue 133242). Wider types: a transposed cast's 4.97 (pull request 184121) of
+# 5.55 TB/s for norms (pull request 168335) on a B200.
+_ACROSS, _ACROSS_WIDER, _ACROSS_UNCERTAINTY = {1: 1.4 / 2.2}, 4.97 / 5.55, 2.0
 # Share of the tensor cores' dense peak that products in Triton kernels reach. Triton's tutorials report products and
-# attention near cuBLAS and FlashAttention-2, which reach 0.5 to 0.75 of it: 0.6 is assumed for all, doubted by half.
-_TENSOR_SHARE, _TENSOR_DOUBT = 0.6, 0.5
+# attention near cuBLAS and FlashAttention-2, which reach 0.5 to 0.75. 0.6 is assumed for all, with half of it as
+# uncertainty.
+_TENSOR_SHARE, _TENSOR_UNCERTAINTY = 0.6, 0.5
 _SORT_PASSES = 4  # radix sort reads and writes everything once per eight bits of a 32-bit key
 _SORT_LAUNCHES = 6
 
@@ -50,9 +51,9 @@ def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Pri
 def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     kind = _kind(signature)
     constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
-    share, doubt = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
+    share, factor = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
     if isinstance(signature, Fused) and signature.across_bytes:
-        share, doubt = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(doubt, _ACROSS_DOUBT)
+        share, factor = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(factor, _ACROSS_UNCERTAINTY)
     moved = float(max(signature.bytes, 0))
     if kind == "sort":
         moved *= _SORT_PASSES
@@ -65,14 +66,14 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     arithmetic = max(arithmetic, products)
     duration = max(duration, arithmetic)
     bound = "latency" if duration * 1e6 < 2 * constants.launch_us else bound
-    doubt = max(doubt, _ARITHMETIC_DOUBT) if bound == "compute" else doubt
-    width = constants.uncertainty * borrowed * device.doubt * doubt
-    width = _TENSOR_DOUBT * device.doubt if products and products == duration else width
+    factor = max(factor, _ARITHMETIC_UNCERTAINTY) if bound == "compute" else factor
+    width = constants.uncertainty * borrowed * device.uncertainty_factor * factor
+    width = _TENSOR_UNCERTAINTY * device.uncertainty_factor if products and products == duration else width
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(width, 0.9), f"analytic/{kind}", bound)
 
 
 def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
-    """Time of a kernel's instructions at their issue rates, if they are known."""
+    """Time of a kernel's instructions at their issue rates, if known."""
     known = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
     if not isinstance(signature, Fused) or not device.clock_hz:
         return known
@@ -83,9 +84,9 @@ def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
 
 
 def _products_s(signature: Fused, device: Device) -> float:
-    """Seconds that matrix products take, in waves of thread blocks over the SMs.
+    """Seconds of the matrix products, in waves of thread blocks over the SMs.
 
-    Where there are no more blocks than SMs, the launch takes as long as the block with most work.
+    With no more blocks than SMs, the launch takes as long as the block with the most work.
     """
     busy = sum(flops / device.peak(precision(dtype)) for dtype, flops in signature.products)
     if not signature.programs or not busy:
@@ -98,16 +99,16 @@ def _products_s(signature: Fused, device: Device) -> float:
 
 
 def _kind(signature: MemoryBound | Fused) -> str:
-    """The class whose constants apply; a dropout's backward only applies a mask and draws no numbers."""
+    """Class whose constants apply. A dropout's backward pass only applies a mask and draws no random numbers."""
     operator = getattr(signature, "operator", "")
     return "elementwise" if operator.endswith("dropout_backward") else str(signature.__struct_config__.tag)
 
 
 def seconds(moved: float, device: Device, constants: MemoryConstants, share: float = 1.0) -> float:
-    """Launch, plus bytes over bandwidth, plus a latency that large kernels add.
+    """Launch time, plus bytes over bandwidth, plus a latency of large kernels.
 
-    What fits in the L2 cache moves faster, but no more than the cache holds can come from it: the rest is at
-    least as slow as the datasheet's bandwidth. ``share`` scales the efficiency of single operators.
+    Data in the L2 cache moves faster, up to the cache's size; the rest moves at most at the datasheet's bandwidth.
+    ``share`` scales the efficiency of single operators.
     """
     gain = 1 + (constants.l2_gain - 1) / (1 + (moved / device.l2_bytes) ** 2)
     streaming = moved / (device.memory_Bps * constants.efficiency * share * gain)

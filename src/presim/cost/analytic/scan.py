@@ -1,7 +1,7 @@
-"""Chunked scans of Mamba-2 as mamba-ssm's Triton kernels run them: small products between whole states in memory.
+"""Chunked scans of Mamba-2 as mamba-ssm's Triton kernels run them: small products with whole states in memory between.
 
-A chunk of 128 or 256 tokens is multiplied with a head's state, which is a few tiles: tensor cores wait for
-exponentials and for each other, and a GPU of twice the bandwidth is a fifth faster at most.
+Each product of a chunk of 128 or 256 tokens with a head's state is only a few tiles, so tensor cores wait for
+exponentials and for each other. A GPU with twice the bandwidth is at most a fifth faster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = re.compile(r"_(chunk_(scan|state|cumsum)|bmm_chunk|state_passing)_")
 
 
 def covers(signature: Signature) -> bool:
-    """Whether a signature is one of these kernels, and its bytes are known."""
+    """Whether a signature is one of these kernels and its bytes are known."""
     return isinstance(signature, (Fused, Kernel)) and bool(signature.bytes and _NAMES.match(signature.name))
 
 
@@ -32,6 +32,6 @@ def _price_one(signature: Fused | Kernel, device: Device) -> Price:
     streaming = signature.bytes / (device.memory_Bps * constants.memory)
     working = signature.bytes / (device.sms * constants.sm_GBps * 1e9)
     duration = constants.launch_us * 1e-6 + streaming + working
-    width = min(constants.uncertainty * borrowed * device.doubt, 0.9)
+    width = min(constants.uncertainty * borrowed * device.uncertainty_factor, 0.9)
     bound = "memory" if streaming > working else "compute"
     return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, "analytic/scan", bound)

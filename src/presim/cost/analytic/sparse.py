@@ -1,8 +1,8 @@
-"""Products with sparse matrices by cuSPARSE: memory-bound, at the pace at which rows of the dense operand are gathered.
+"""Products with sparse matrices by cuSPARSE: memory-bound, limited by gathering rows of the dense operand.
 
-No public table of cuSPARSE's times is behind these prices. The rates are those of kernels that gather rows by index
-(`memory_bound.*.index` of operators.toml), and the doubt says so. Where the non-zeros lie is data: they are taken to
-be scattered evenly, which is the worst case for the cache and the best for the balance between rows.
+No public table of cuSPARSE times supports these prices, so their uncertainty is large. The rates are those of kernels
+that gather rows by index (`memory_bound.*.index` in operators.toml). The positions of non-zeros are unknown; they are
+assumed to be evenly scattered: the worst case for the cache, the best for the balance of rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import SparseProduct
 
 UNCERTAINTY = 0.7
-# Of two sparse matrices: each pair of values is written with its index, sorted by it in four radix passes and read to
-# be added up. So do ESC algorithms (Bell, Dalton and Olson, Exposing Fine-Grained Parallelism in Algebraic Multigrid,
-# 2012), which stand here for whatever cuSPARSE does.
+# Product of two sparse matrices: each pair of values is written with its index, sorted in four radix passes, and read
+# for the sum, as in ESC algorithms (Bell, Dalton and Olson, Exposing Fine-Grained Parallelism in Algebraic Multigrid,
+# 2012). cuSPARSE's own algorithm is unknown.
 _PASSES_OVER_PAIRS = 5  # each reads and writes
 _LAUNCHES = {"spgemm": 6}  # as of a radix sort (memory_bound.py)
-_VECTOR_SHARE = 0.5  # of the vector units' peak, by products that do not reach the tensor cores: assumed
+_VECTOR_SHARE = 0.5  # share of the vector units' peak in products without tensor cores: assumed
 _TWO_SPARSE = 0.9  # uncertainty if the size of the result is unknown
 
 
@@ -40,17 +40,17 @@ def _price_one(signature: SparseProduct, device: Device) -> Price:
     busy = max(streaming, gathering, arithmetic)
     bound = "compute" if busy == arithmetic > 0 else "memory"
     bound = "latency" if busy < launch else bound
-    doubt = _TWO_SPARSE if signature.operation == "spgemm" else UNCERTAINTY * borrowed * device.doubt
-    return Price(max(1, round((launch + busy) * 1e9)), Origin.ANALYTIC, min(doubt, 0.9), "analytic/sparse", bound)
+    uncertainty = _TWO_SPARSE if signature.operation == "spgemm" else UNCERTAINTY * borrowed * device.uncertainty_factor
+    return Price(max(1, round((launch + busy) * 1e9)), Origin.ANALYTIC, min(uncertainty, 0.9), "analytic/sparse", bound)
 
 
 def _units(dtype: str) -> str:
-    """cuSPARSE adds in float32 on the vector units, in float64 for wide types."""
+    """Peak of the vector units: cuSPARSE accumulates in float32, or in float64 for wide types."""
     return "fp64" if precision(dtype) == "fp64" else "fp32"
 
 
 def _gathered(signature: SparseProduct) -> float:
-    """Bytes of gathered dense rows, counted once per non-zero; a block shares its rows."""
+    """Bytes of gathered dense rows, once per non-zero; a block shares its rows."""
     value = dtype_bytes(signature.dtype)
     if signature.operation == "spgemm":
         return _PASSES_OVER_PAIRS * 2.0 * signature.products * (value + signature.index_bytes)
@@ -64,6 +64,6 @@ def _from_memory(signature: SparseProduct, device: Device) -> float:
     width = signature.k if signature.operation == "sddmm" else signature.n
     table = float(max(depth * width * value, 1))
     if signature.operation == "spgemm":
-        table = float(signature.products * (value + signature.index_bytes))  # pairs that are sorted
+        table = float(signature.products * (value + signature.index_bytes))  # pairs to sort
     again = max(_gathered(signature) - table * signature.batch, 0.0)
     return signature.bytes + again * max(0.0, 1 - device.l2_bytes / max(table, 1.0))

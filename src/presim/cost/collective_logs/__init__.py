@@ -1,1 +1,1 @@
-"""From measured collectives to a cluster's file: readers of logs and tables, and the fit."""
+"""Fit a cluster file to measured collectives: readers of logs and tables, and the fit."""

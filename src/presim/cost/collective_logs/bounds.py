@@ -1,4 +1,4 @@
-"""The least time that the wires allow a collective: what a log or a table says to be faster cannot be true."""
+"""Minimum time of a collective by link bandwidth. Shorter times in logs or tables are rejected."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from presim.hardware import Cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
-_TOLERANCE = 0.95  # of rounded times, and of ports whose rate is a round number
-_REASON = "faster than the wires allow"
+_TOLERANCE = 0.95  # of rounded times, and of ports whose nominal rate is rounded
+_REASON = "faster than the links allow"
 
 
 def least_seconds(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> float:
-    """What each rank has to take in at least, over its links; what each node has to, over the ports of its ranks.
+    """Minimum time for each rank to receive its data over its links, and for each node over its ranks' ports.
 
-    That of the best there is: switches that sum, so that data come in once. 0 for kinds that move what nobody knows.
+    This assumes the best case: switches that reduce, so that data arrives once. 0 for kinds whose volume is unknown.
     """
     layout = layout_of(collective, Group("all", ranks, len(ranks)), cluster)
     if layout.ranks <= 1 or collective.kind in ("barrier", "gather", "scatter"):
@@ -34,10 +34,10 @@ def least_seconds(collective: Collective, ranks: tuple[int, ...], cluster: Clust
 
 
 def least_ns(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> float:
-    """Less than this no price may be; as far as wires are known, and with the tolerance that measured times have."""
+    """Minimum price by link bandwidth where it is known, with the tolerance of measured times."""
     return _TOLERANCE * least_seconds(collective, ranks, cluster) * 1e9 if ranks else 0.0
 
 
 def impossible(collective: Collective, ranks: tuple[int, ...], cluster: Cluster, seconds: float) -> str:
-    """Why a time cannot be true, in words; empty where it can."""
+    """The reason why a time is impossible; empty if it is possible."""
     return _REASON if seconds < _TOLERANCE * least_seconds(collective, ranks, cluster) else ""

@@ -1,6 +1,6 @@
-"""From logs of nccl-tests to a cluster's file: constants of the models, and the measurements themselves.
+"""Fit a cluster file to nccl-tests logs: constants of the models, and the measurements themselves.
 
-What a job's profiler saw later moves the statistical model of such a file.
+Profiles of a job can later update the statistical model of such a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from presim.cost.collective_logs import profiler_traces, public_tables
 from presim.cost.collective_logs.cluster_text import constants_of, file_name, statistical_tables, text
 from presim.cost.collective_logs.fit import FABRIC, LINK, SWITCH, Fitted, fit
-from presim.cost.collective_logs.log_checks import left_out, points_of, usable
+from presim.cost.collective_logs.log_checks import left_out, points_of, possible_rows
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.collectives.measurements import FEWEST, Point
 from presim.cost.collectives.statistical import (
@@ -35,29 +35,29 @@ from presim.trace.signatures import Collective
 
 @dataclasses.dataclass(frozen=True)
 class ClusterFit:
-    """What was made of the logs."""
+    """The result of a fit to logs."""
 
-    text: str  # the cluster's file, TOML
-    link: Fitted | None  # None: too few points of one node
-    fabric: Fitted | None  # None: too few points of several nodes
+    text: str  # the cluster file, TOML
+    link: Fitted | None  # None: too few points within one node
+    fabric: Fitted | None  # None: too few points across nodes
     logs: tuple[Log, ...]
 
 
 def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "") -> ClusterFit:
-    """Fit the constants within a node to the logs of one node, those between nodes to the others.
+    """Fit the constants within a node to single-node logs, and those between nodes to the other logs.
 
     Raises:
         InputError: the logs are of different GPUs, of unevenly filled nodes, or too few.
     """
     cluster = _cluster(logs, gpu, fabric, node)
-    logs = usable(logs, cluster)
+    logs = possible_rows(logs, cluster)
     points = [point for log in logs for point in points_of(log, cluster)]
     near = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
     far = [point for point in points if max(point.ranks) >= cluster.gpus_per_node]
     if max(len(near), len(far)) < FEWEST:
         raise InputError(
-            f"{len(near)} measurements within a node and {len(far)} between nodes are too few to fit to: "
-            f"give logs with {FEWEST} sizes at least{left_out(logs)}"
+            f"{len(near)} measurements within a node and {len(far)} between nodes are too few for a fit; give logs "
+            f"with at least {FEWEST} sizes{left_out(logs)}"
         )
     link = (
         fit(near, link=(*LINK, *SWITCH) if cluster.node.reduces_in_network else LINK) if len(near) >= FEWEST else None
@@ -70,17 +70,18 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "
 
 
 def write_cluster(paths: Sequence[Path], out: Path, gpu: str = "", fabric: str = "", node: str = "") -> ClusterFit:
-    """Fit to these logs and write the file, whole or not at all."""
+    """Fit to these logs and write the file atomically."""
     fitted = fit_logs([log for path in paths for log in public_tables.logs(path)], gpu, fabric, node)
     write_file(out, fitted.text.encode())
     return fitted
 
 
 def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
-    """Let the statistical model of a cluster's file learn from what a job's profiler saw; lines for a terminal.
+    """Update the statistical model of a cluster file from a job's profiles; returns lines for a terminal.
 
     Raises:
-        InputError: the file has no such model, the traces no collective of the cluster, or it cannot be written.
+        InputError: the file has no such model, the traces have no collective of the cluster, or the file cannot be
+        written.
     """
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
@@ -92,33 +93,37 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         Point(Collective(each.kind, each.bytes, each.dtype, 0), each.ranks, cluster, each.own_us * 1e-6, "job")
         for each in fits
     ]
-    # Its weights are of the time with stragglers taken out, and the shortest of all ranks has none.
-    moved = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
-    moved = with_stragglers(moved, [(len(each.ranks), each.bytes, each.late) for each in fits])
+    # The weights are of the time without stragglers; the shortest time of all ranks has none.
+    updated_parameters = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
+    updated_parameters = with_stragglers(
+        updated_parameters, [(len(each.ranks), each.bytes, each.late) for each in fits]
+    )
     kept = _without_statistical(file.read_text())
-    write_file(out, ("\n".join([kept, *statistical_tables(moved)]) + "\n").encode())
+    write_file(out, ("\n".join([kept, *statistical_tables(updated_parameters)]) + "\n").encode())
     ratio = sorted(each.late for each in fits)[len(fits) // 2]
-    before, now = _error(parameters, points), _error(moved, points)
-    worse = "" if now <= before else ": no nearer, so keep the old file, or fit to logs that have these sizes"
+    before, now = _error(parameters, points), _error(updated_parameters, points)
+    worse = "" if now <= before else ": no improvement, so keep the old file or fit to logs with these sizes"
     return [
         f"{len(fits)} collectives on {len(paths)} ranks",
         *(f"left out {count}: {why}" for why, count in left.items()),
         f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
-        f"late ranks make the third quartile {ratio:.2f} times as long in the median",
+        f"median third quartile with late ranks: {ratio:.2f} times the shortest time",
     ]
 
 
-def _no_fit(found: Sequence[profiler_traces.Seen], gpus: int, nodes: int, kinds: Sequence[str], file: Path) -> str:
-    """Why none of a job's collectives can teach the file anything, and what to do."""
+def _no_fit(
+    found: Sequence[profiler_traces.ProfiledCollective], gpus: int, nodes: int, kinds: Sequence[str], file: Path
+) -> str:
+    """Why no collective of a job can update the file, and what to do."""
     highest = max((max(each.ranks) for each in found), default=-1)
     if highest >= gpus:
         return (
             f"the traces are of a job with rank {highest} and {file} describes {gpus} GPUs (nodes = {nodes}): raise "
             "nodes in the file to the job's, or give traces of a job that fits it"
         )
-    there = ", ".join(sorted({each.kind for each in found})) or "none that two of the ranks have in common"
+    there = ", ".join(sorted({each.kind for each in found})) or "no collective was profiled on two of the ranks"
     return (
-        f"{file} models {', '.join(kinds)}, and the traces hold {there}: fit the file to logs of these kinds first "
+        f"{file} models {', '.join(kinds)}, but the traces contain {there}: fit the file to logs of these kinds first "
         "(presim fit --nccl-tests), or profile steps that use them"
     )
 
@@ -127,13 +132,13 @@ def _error(parameters: Parameters, points: Sequence[Point]) -> float:
     model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)))
     errors = []
     for point in points:
-        price = model.price(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)
+        price = model.alone(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)
         errors.append(abs((price.duration_ns if price else 0) / (point.seconds * 1e9) - 1))
     return sorted(errors)[len(errors) // 2]
 
 
 def _without_statistical(text: str) -> str:
-    """A cluster's file without the tables of its statistical model."""
+    """A cluster file without the tables of its statistical model."""
     parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
     return "".join(part for part in parts if not part.startswith("[collectives.statistical")).rstrip("\n")
 
@@ -142,29 +147,29 @@ def _described(log: Log, name: str) -> str:
     nodes = f"{log.nodes} node{'s' if log.nodes > 1 else ''}"
     left = "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
     launches = (
-        f"; one thread launched for {log.thread_gpus} GPUs, which hides what small sizes take: measure with a process "
-        "for each (mpirun … -g 1)"
+        f"; one thread launched for {log.thread_gpus} GPUs, which distorts small sizes: measure with one process per "
+        "GPU (mpirun … -g 1)"
     )
     more = launches if log.thread_gpus > 1 and log.rows else ""
     return f"{name}: {log.kind} of {log.ranks} ranks on {nodes}, {len(log.rows)} sizes{left}{more}"
 
 
 def described(fitted: ClusterFit) -> list[str]:
-    """What was fitted and how well it holds, as lines for a terminal."""
+    """What was fitted and its error, as lines for a terminal."""
     lines = [_described(log, file_name(log, fitted.logs)) for log in fitted.logs]
     for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):
         if part is None:
-            lines.append(f"{name}: nothing fitted, the catalogue's constants stay")
+            lines.append(f"{name}: not fitted, the catalogue's constants apply")
         else:
             figures = f"median error {part.held_out_median:.1%}, 80 % within {part.held_out_p80:.1%}"
-            lines.append(f"{name}: {figures}, on {part.points} sizes that the fit did not see")
+            lines.append(f"{name}: {figures}, on {part.points} held-out sizes")
     return lines
 
 
 def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
     names = sorted({log.gpu for log in logs})
     if len(names) > 1:
-        raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind by itself")
+        raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind separately")
     chosen = choose_cluster(
         gpu=gpu or names[0], node=node or None, nodes=max(log.nodes for log in logs), fabric=fabric or None
     )
@@ -172,15 +177,15 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
         if log.ranks % log.nodes or log.ranks // log.nodes > chosen.gpus_per_node:
             raise InputError(
                 f"{log.path}: {log.ranks} ranks on {log.nodes} nodes do not fill nodes of {chosen.gpus_per_node} "
-                "evenly; give logs whose nodes have as many ranks each"
+                "evenly; give logs with the same number of ranks on every node"
             )
     return chosen
 
 
 def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]:
-    """What the file calls the cluster's parts: by id, or where the user's own description is."""
-    said = {"gpu": (gpu, cluster.gpu.id), "node": (node, cluster.node.id), "fabric": (fabric, cluster.fabric.id)}
-    return {key: str(Path(name).resolve()) if name.endswith(".toml") else part for key, (name, part) in said.items()}
+    """The cluster's parts as the file names them: by id, or by path for the user's own descriptions."""
+    names = {"gpu": (gpu, cluster.gpu.id), "node": (node, cluster.node.id), "fabric": (fabric, cluster.fabric.id)}
+    return {key: str(Path(name).resolve()) if name.endswith(".toml") else part for key, (name, part) in names.items()}
 
 
 def _with(cluster: Cluster, link: Fitted | None) -> Cluster:

@@ -1,4 +1,4 @@
-"""What a cluster's file says, as TOML: its parts, the measurements, the constants and models fitted to them."""
+"""Text of a cluster file, as TOML: its parts, the measurements, and the fitted constants and models."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def text(
     between: Fitted | None,
     parameters: Parameters,
 ) -> str:
-    """The whole file; ``parts``: what gpu, node and fabric are called, an id or a path."""
+    """The whole file. ``parts``: an id or a path for each of gpu, node and fabric."""
     names = ", ".join(dict.fromkeys(file_name(log, logs) for log in logs))
     lines = [
-        f"# Made by `presim fit --nccl-tests` of {names}.",
-        "# The measurements are used where they fit exactly, and between their sizes; the constants elsewhere.",
+        f"# Made by `presim fit --nccl-tests` from {names}.",
+        "# A measurement applies to its exact case and is interpolated between sizes; the constants apply elsewhere.",
         *(f"{key} = {json.dumps(part)}" for key, part in parts.items()),
         f"nodes = {cluster.nodes}",
         f"gpus_per_node = {cluster.gpus_per_node}",
@@ -73,7 +73,7 @@ def _table(name: str, values: dict[str, object]) -> list[str]:
 
 
 def _rows(logs: Sequence[Log]) -> list[str]:
-    """The measurements, one a line."""
+    """The measurements, one per line."""
     rows = [Row(log.kind, log.ranks, log.nodes, size, us) for log in logs for size, us in log.rows]
     inline = (
         ", ".join(f"{key} = {json.dumps(value)}" for key, value in msgspec.structs.asdict(row).items()) for row in rows
@@ -82,12 +82,12 @@ def _rows(logs: Sequence[Log]) -> list[str]:
 
 
 def constants_of(constants: LinkConstants | FabricConstants) -> dict[str, object]:
-    """Constants as a table of the file has them."""
+    """Constants as a table of the file."""
     return {name: getattr(constants, name) for name in constants.__struct_fields__}
 
 
 def file_name(log: Log, among: Sequence[Log]) -> str:
-    """A file's name, with its folder where another folder has a file of that name."""
+    """A file's name, with its folder if another folder has a file of the same name."""
     name = log.path.name
     return (
         name

@@ -1,4 +1,4 @@
-"""Fits the constants of the white-box model to measured collectives: NCCL's own logs, or public tables."""
+"""Fit the constants of the white-box model to measured collectives from NCCL logs or public tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
 from presim.trace.schema import Group
 
-_STEPS = (0.5, 0.25, 0.1, 0.04, 0.015)  # relative changes that are tried, from coarse to fine
-_ROUNDS = 12  # at each of them, at most
+_STEPS = (0.5, 0.25, 0.1, 0.04, 0.015)  # relative changes to try, from coarse to fine
+_ROUNDS = 12  # maximum at each step size
 _SHARES = ("efficiency", "direct_efficiency", "small_group", "small_hop", "multicast_efficiency")
-_MOST = {"multicast_efficiency": 1.35, "small_group": 0.9}  # shares are 1 at most: never faster than the wires
+_MOST = {"multicast_efficiency": 1.35, "small_group": 0.9}  # shares are at most 1, so that no price beats the links
 
 LINK = ("base_us", "step_us", "efficiency", "small_group", "direct_us", "direct_step_us", "direct_efficiency")
 SWITCH = ("multicast_us", "multicast_efficiency")
@@ -29,7 +29,7 @@ FABRIC = ("entry_us", "hops", "small_hop", "efficiency", "direct_efficiency")
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """Constants with what they reach on the points that the fit did not see: every second one of each log."""
+    """Fitted constants and their error on held-out points: every second one of each log."""
 
     link: LinkConstants
     fabric: FabricConstants
@@ -47,15 +47,15 @@ class _Prepared:
 
 
 def fit(points: Sequence[Point], link: Sequence[str] = (), fabric: Sequence[str] = ()) -> Fitted:
-    """Change the named constants until the model is as near to the points as it gets, in the sum of |log ratio|.
+    """Change the named constants to minimise the sum of |log ratio| between model and points.
 
-    Constants of which no point knows anything stay as they are. The points are of one GPU generation and fabric.
+    Constants that no point depends on stay as they are. The points are of one GPU generation and fabric.
 
     Raises:
-        InputError: too few points to tell constants from noise.
+        InputError: too few points for a fit.
     """
     if len(points) < FEWEST:
-        raise InputError(f"{len(points)} measurements are too few to fit to: give logs with {FEWEST} sizes at least")
+        raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
     ordered = sorted(points, key=lambda point: (point.log, point.ranks, point.collective.kind, point.collective.bytes))
     seen, held = _prepare(ordered[::2]), _prepare(ordered[1::2])
     constants = (seen[0].call.link, seen[0].call.fabric)
@@ -84,7 +84,7 @@ _Constants = tuple[LinkConstants, FabricConstants]
 def _improve(
     points: Sequence[_Prepared], constants: _Constants, part: int, name: str, step: float, best: float
 ) -> tuple[_Constants, float]:
-    """Try each figure of one constant a step up and a step down."""
+    """Try a step up and a step down for each figure of one constant."""
     value = getattr(constants[part], name)
     places = range(len(value)) if isinstance(value, tuple) else (None,)
     for place in places:
@@ -99,7 +99,7 @@ def _improve(
 
 
 def _scaled(name: str, value: float | tuple[float, ...], place: int | None, factor: float) -> object:
-    """A constant, or one figure of it, changed by a factor; four digits, and shares within their limits."""
+    """One figure of a constant times a factor: four digits, within its limits."""
     if not isinstance(value, tuple):
         limit = _MOST.get(name, 1.0) if name in _SHARES else math.inf
         return float(f"{min(value * factor, limit):.4g}")
@@ -112,7 +112,7 @@ def _log_ratio(point: _Prepared, link: LinkConstants, fabric: FabricConstants) -
 
 
 def _prepare(points: Sequence[Point]) -> list[_Prepared]:
-    """Layouts, wires and weights, which no constant changes."""
+    """Layouts, links and weights, which do not depend on the constants."""
     logs = [point.log for point in points]
     counts = {log: logs.count(log) for log in set(logs)}
     prepared = []

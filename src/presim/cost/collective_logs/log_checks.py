@@ -1,4 +1,4 @@
-"""Selects the rows of nccl-tests logs for a fit: no duplicates, and none faster than the wires allow."""
+"""Select the rows of nccl-tests logs for a fit: no duplicates, and none faster than the links allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from presim.trace.signatures import Collective
 
 
 def points_of(log: Log, cluster: Cluster) -> list[Point]:
-    """A log's rows on the ranks of the cluster that it filled, node after node."""
+    """Rows of a log on the ranks of the cluster, filled node by node."""
     per_node = log.ranks // log.nodes
     ranks = tuple(node * cluster.gpus_per_node + place for node in range(log.nodes) for place in range(per_node))
     return [
@@ -27,23 +27,23 @@ def points_of(log: Log, cluster: Cluster) -> list[Point]:
     ]
 
 
-def usable(logs: Sequence[Log], cluster: Cluster) -> list[Log]:
-    """The logs without rows that cannot be true, which are counted in them.
+def possible_rows(logs: Sequence[Log], cluster: Cluster) -> list[Log]:
+    """The logs without impossible rows, which they count as rejected.
 
     Raises:
-        InputError: one log was given twice: half of its figures would be held out from a fit to the same figures.
+        InputError: one log was given twice, so that held-out points would also be fitted.
     """
     seen: dict[object, Path] = {}
     for log in logs:
         figures = (log.kind, log.ranks, log.nodes, log.rows)
         if log.rows and figures in seen:
-            raise InputError(f"{log.path} and {seen[figures]} have the same figures; give each log once")
+            raise InputError(f"{log.path} and {seen[figures]} have the same figures; give each log only once")
         seen[figures] = log.path
     return [_possible(log, cluster) for log in logs]
 
 
 def left_out(logs: Sequence[Log]) -> str:
-    """How many lines of all logs were left out and why, to end a sentence with."""
+    """The number of rejected lines in all logs and the reason, as the end of a sentence."""
     total = sum((collections.Counter(log.rejected) for log in logs), collections.Counter[str]())
     return "".join(f"; {count} lines were left out: {why}" for why, count in sorted(total.items()))
 

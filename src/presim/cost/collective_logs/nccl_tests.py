@@ -1,4 +1,4 @@
-"""Logs of nccl-tests, as its programs print them, also through MPI's prefixes."""
+"""Logs of nccl-tests as its programs print them, also with MPI's line prefixes."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _PREFIX = re.compile(r"^\[[^\]]*\]<std(?:out|err)>:\s?")
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """One run: what was measured, where, and which lines could not be used."""
+    """One run: its measurements, its cluster, and the rejected lines."""
 
     path: Path
     kind: str
     ranks: int
     nodes: int
-    gpu: str  # as the driver calls it
+    gpu: str  # the driver's name
     rows: tuple[tuple[int, float], ...]  # bytes, us
     rejected: dict[str, int]  # reason -> lines
-    thread_gpus: int = 1  # GPUs that one thread launches for, in turn
+    thread_gpus: int = 1  # GPUs launched in turn by one thread
 
 
 def read(path: Path) -> Log:
     """The out-of-place times of a log.
 
     Raises:
-        InputError: it is no log of nccl-tests, or does not say of which collective or how many ranks.
+        InputError: it is no nccl-tests log, or names neither a collective nor its ranks.
     """
     try:
         lines = [_PREFIX.sub("", line) for line in path.read_text(errors="replace").splitlines()]
@@ -63,16 +63,17 @@ def read(path: Path) -> Log:
             f"{path}: has no lines of nccl-tests (size, count, type, redop, root, time, …); give its output"
         )
     if not devices:
-        raise InputError(f"{path}: names no devices (# Rank 0 …), so ranks and nodes are not known; keep the log whole")
+        raise InputError(f"{path}: names no devices (# Rank 0 …), so ranks and nodes are unknown; keep the whole log")
     at = 5 if has_root else 4
     ranks = len({int(match[1]) for match in devices})
     if ranks == 1:
-        rows, rejected = list[tuple[int, float]](), {"one rank moves nothing": len(found)}
+        rows, rejected = list[tuple[int, float]](), {"a single rank moves no data": len(found)}
     else:
-        rows, rejected = _usable(found, at)
+        rows, rejected = _valid_rows(found, at)
     return Log(
         path=path,
-        kind=_named(path, lines) or (_reckoned(path, found, at, ranks) if ranks > 1 else "a collective"),
+        kind=_kind_by_name(path, lines)
+        or (_kind_by_bandwidths(path, found, at, ranks) if ranks > 1 else "a collective"),
         ranks=ranks,
         nodes=len({match[2] for match in devices}),
         gpu=devices[0][3].strip(),
@@ -82,10 +83,10 @@ def read(path: Path) -> Log:
     )
 
 
-def _usable(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
-    """One row a size, the median where a log has several.
+def _valid_rows(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
+    """One row per size: the median if a log has several.
 
-    ``at``: the column of the out-of-place time, us; bandwidth in GB/s follows.
+    ``at``: the column of the out-of-place time, us. Bandwidth in GB/s follows it.
     """
     times: dict[int, list[float]] = {}
     rejected = collections.Counter[str]()
@@ -93,7 +94,7 @@ def _usable(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], d
         try:
             size, time, bandwidth = int(columns[0]), float(columns[at]), float(columns[at + 1])
         except (ValueError, IndexError):
-            rejected["columns that are no numbers"] += 1
+            rejected["columns that are not numbers"] += 1
             continue
         reason = _impossible(size, time, bandwidth)
         reason = reason or ("a second line with the same figures" if time in times.get(size, ()) else "")
@@ -106,14 +107,14 @@ def _usable(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], d
 
 def _impossible(size: int, time: float, bandwidth: float) -> str:
     if size <= 0 or not time > 0:
-        return "no bytes, or no time"
+        return "no bytes or no time"
     if abs(size / time / 1e3 - bandwidth) > 0.02 + 0.02 * bandwidth:
         return "size, time and bandwidth do not agree"
     return ""
 
 
-def _named(path: Path, lines: list[str]) -> str:
-    """What the log says of its program, else the file's name; empty: neither says."""
+def _kind_by_name(path: Path, lines: list[str]) -> str:
+    """The collective named in the log, or in the file's name; empty if neither names one."""
     programs = {match for line in lines for match in _PROGRAM.findall(line)}
     if len(programs) == 1:
         return _PROGRAMS[programs.pop()]
@@ -122,8 +123,8 @@ def _named(path: Path, lines: list[str]) -> str:
     return next((kind for name, kind in _PROGRAMS.items() if name.replace("_", "") == plain), "")
 
 
-def _reckoned(path: Path, found: list[list[str]], at: int, ranks: int) -> str:
-    """From the ratio of bus to algorithm bandwidth, where sums are taken: that of an all-reduce is 2 (n - 1) / n."""
+def _kind_by_bandwidths(path: Path, found: list[list[str]], at: int, ranks: int) -> str:
+    """The kind, from the ratio of bus to algorithm bandwidth, for reductions: 2 (n - 1) / n for an all-reduce."""
     largest = max(found, key=lambda columns: float(columns[at + 1]))
     ratio = float(largest[at + 2]) / max(float(largest[at + 1]), 1e-9)
     rooted = at == 5 and largest[4] != "-1"
@@ -131,4 +132,4 @@ def _reckoned(path: Path, found: list[list[str]], at: int, ranks: int) -> str:
     for kind, expected in (("all_reduce", 2 * share), ("reduce_scatter", share)):
         if largest[3] != "none" and not rooted and abs(ratio / expected - 1) < 0.02:
             return kind
-    raise InputError(f"{path}: does not say which collective it measured; name the file after it, e.g. all_gather.log")
+    raise InputError(f"{path}: does not name the collective; name the file after it, e.g. all_gather.log")

@@ -1,8 +1,8 @@
-"""Collectives in traces of PyTorch's profiler from several ranks: own duration, and delay by late ranks.
+"""Collectives in PyTorch profiler traces of several ranks: their own duration, and the delay by late ranks.
 
-A collective's kernel waits for the other ranks: on the rank that comes last it takes what the wires need, on the others
-longer. So the shortest time of all ranks is the collective's own, and the third quartile over it the straggler ratio
-(TorchSim, appendix F, equation 13).
+A collective's kernel also waits for other ranks. On the last rank it takes only the transfer time, on the others
+longer. The shortest time of all ranks is the collective's own duration. The third quartile over it is the straggler
+ratio (TorchSim, appendix F, equation 13).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from presim.cost.measured.importers import kineto
 from presim.errors import InputError
 from presim.trace.dtypes import dtype_bytes
 
-# PyTorch's names in a kernel's arguments -> ours, and which side has all of the bytes that `Collective` counts.
+# PyTorch's names in a kernel's arguments -> presim's, and which side has all the bytes that `Collective` counts.
 _KINDS = {
     "allreduce": ("all_reduce", "In"),
     "_allgather_base": ("all_gather", "Out"),
@@ -42,39 +42,39 @@ _DTYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
-    """One collective and its time on each rank that was profiled."""
+class ProfiledCollective:
+    """One collective and its time on each profiled rank."""
 
     kind: str
     bytes: int
     dtype: str
-    ranks: tuple[int, ...]  # of its group
+    ranks: tuple[int, ...]  # of the group
     microseconds: tuple[float, ...]  # ascending
 
     @property
     def own_us(self) -> float:
-        """What it takes once all ranks are there."""
+        """Duration once all ranks have arrived."""
         return self.microseconds[0]
 
     @property
     def late(self) -> float:
-        """By how much the rank at the third quartile takes longer."""
+        """Time of the rank at the third quartile over the shortest time."""
         return self.microseconds[int(0.75 * (len(self.microseconds) - 1) + 0.5)] / self.own_us
 
 
 _Key = tuple[str, int, str, tuple[int, ...]]
 
 
-def read(paths: Sequence[Path]) -> tuple[list[Seen], dict[str, int]]:
-    """The collectives of a job, one trace a rank; and what was left out, counted by reason.
+def read(paths: Sequence[Path]) -> tuple[list[ProfiledCollective], dict[str, int]]:
+    """The collectives of a job from one trace per rank, and the rejected ones, counted by reason.
 
-    Calls of one kind, size and group are matched by their order, so the traces have to be of the same steps.
+    Calls of one kind, size and group are matched by order, so the traces must cover the same steps.
 
     Raises:
-        InputError: a file is no trace of PyTorch's profiler, or fewer than two are given.
+        InputError: a file is no PyTorch profiler trace, or fewer than two are given.
     """
     if len(paths) < 2:
-        raise InputError("a collective's own time is that of the rank that comes last: give the traces of two or more")
+        raise InputError("a collective's own time is the shortest of several ranks; give the traces of two or more")
     found: dict[tuple[_Key, int], list[float]] = collections.defaultdict(list)
     left: collections.Counter[str] = collections.Counter()
     for path in paths:
@@ -86,10 +86,10 @@ def read(paths: Sequence[Path]) -> tuple[list[Seen], dict[str, int]]:
             key, microseconds = row
             found[key, counts[key]].append(microseconds)
             counts[key] += 1
-    seen = [Seen(*key, tuple(sorted(times))) for (key, _), times in found.items() if len(times) > 1]
+    profiled = [ProfiledCollective(*key, tuple(sorted(times))) for (key, _), times in found.items() if len(times) > 1]
     if alone := sum(len(times) == 1 for times in found.values()):
-        left["on one of the traces' ranks only"] += alone
-    return seen, dict(sorted(left.items()))
+        left["in the trace of one rank only"] += alone
+    return profiled, dict(sorted(left.items()))
 
 
 def _rows(path: Path) -> Iterator[tuple[_Key, float] | str]:
@@ -104,14 +104,14 @@ def _rows(path: Path) -> Iterator[tuple[_Key, float] | str]:
 def _key(args: dict[str, Any]) -> _Key | str:
     name = str(args["Collective name"])
     if name not in _KINDS:
-        return f"{name}, which is not read"
+        return f"{name}, which is not supported"
     kind, side = _KINDS[name]
     dtype = _DTYPES.get(str(args.get("dtype", "")))
     try:
         ranks = tuple(int(rank) for rank in json.loads(args["Process Group Ranks"]))
         elements = int(args[f"{side} msg nelems"])
     except (KeyError, ValueError, TypeError):
-        return "without its ranks (the profiler cuts the list of large groups short) or size"
+        return "no ranks (the profiler truncates the list of large groups) or no size"
     if dtype is None or elements < 1 or len(ranks) < 2:
-        return "of a data type or group that is not read"
+        return "an unsupported data type or group"
     return kind, elements * dtype_bytes(dtype), dtype, ranks

@@ -1,6 +1,6 @@
-"""Public tables of collectives, read as if they were logs of nccl-tests: of aiconfigurator, vTrain, vidur and Frontier.
+"""Public tables of collectives, read like nccl-tests logs: aiconfigurator, vTrain, vidur and Frontier.
 
-What a table does not say is in the names of its folders, as these datasets have them.
+Facts that a table lacks come from its folder names, in these datasets' layout.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet
 from presim.errors import InputError
 
 _COLUMNS = ("device", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
-_HALF_BYTES = 2  # aiconfigurator counts elements; what it has of int8 are the same bytes again
+_HALF_BYTES = 2  # aiconfigurator counts elements; its int8 rows repeat the same byte sizes
 _LOOK_UP = re.compile(r"AR_GPU(\d+)_\w+_LUT")
-_STEP = 1.4  # sizes closer than this factor say the same twice
-_EVENTS_SHOW = 1 << 20  # bytes below which a few us of vidur's event timing are no part of the collective
-_INCOMPLETE = "a number of ranks, a size or a time missing"
-_CLOSE = "sizes close to another, which says the same"
+_STEP = 1.4  # sizes closer than this factor are redundant
+_EVENTS_SHOW = 1 << 20  # bytes below which vidur's event timing adds a significant few us
+_INCOMPLETE = "a missing number of ranks, size or time"
+_CLOSE = "a size close to another one"
 
 _Series = tuple[str, int, int, str]  # kind, ranks, nodes, GPU
 _Time = tuple[_Series, int, float]  # bytes, us
 
 
 def logs(path: Path) -> list[Log]:
-    """All series of a table or of the tables and logs (*.log) in a folder; of any other file, the log that it is.
+    """All series of a table, or of the tables and logs (*.log) in a folder; any other file is read as a log.
 
     Raises:
-        InputError: nothing of the kind is there, or a file cannot be read.
+        InputError: no table or log is found, or a file cannot be read.
     """
     if not path.is_dir():
         reader = _reader_of(path)
@@ -59,7 +59,7 @@ def _reader_of(path: Path) -> _Reader | None:
 
 
 def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
-    """Within a node; latency in ms. Older tables do not name the card, their folder does: GPU/comm/nccl/VERSION."""
+    """Within a node; latency in ms. Older tables name the GPU only by folder: GPU/comm/nccl/VERSION."""
     folder = next((gpu for parent in path.parents if (gpu := aiconfigurator.gpu_of(parent.name))), "")
     for row in parquet_rows(path, _COLUMNS):
         sizes, latency, gpu = whole(row, "num_gpus", "message_size"), number(row, "latency"), folder or row["device"]
@@ -77,7 +77,7 @@ def _vidur(path: Path) -> Iterator[_Time | str]:
         if sizes is None or latency is None or sizes[0] % sizes[1]:
             yield _INCOMPLETE
         elif sizes[2] < _EVENTS_SHOW:
-            yield "below 1 MiB, where event timing shows"
+            yield "below 1 MiB, where event timing distorts"
         else:
             gpu = path.parent.name.split("_")[0]
             yield (path.stem, sizes[0], sizes[0] // sizes[1], gpu), sizes[2], latency * 1e3
@@ -88,7 +88,7 @@ def _median(row: Row, kind: str) -> float | None:
 
 
 def _vtrain(path: Path) -> Iterator[_Time | str]:
-    """All-reduce within a DGX: ns, of which the first column of each name is out of place."""
+    """All-reduce within a DGX; ns. The first column of each name is out of place."""
     named = _LOOK_UP.fullmatch(path.name)
     ranks = int(named[1]) if named else 0
     for line in path.read_text().splitlines()[1:]:
@@ -102,22 +102,22 @@ def _vtrain(path: Path) -> Iterator[_Time | str]:
 
 
 def _series(path: Path, rows: Iterator[_Time | str]) -> list[Log]:
-    """One log a series; what was left out of the table is counted in the first."""
+    """One log per series. The first one carries the table's rejected rows."""
     rejected = collections.Counter[str]()
     times: dict[_Series, dict[int, list[float]]] = {}
     for row in rows:
         if isinstance(row, str):
             rejected[row] += 1
         elif not row[2] > 0:
-            rejected["no bytes, or no time"] += 1
+            rejected["no bytes or no time"] += 1
         else:
             times.setdefault(row[0], {}).setdefault(row[1], []).append(row[2])
     if not times:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(rejected.items()))
-        raise InputError(f"{path}: no row can be used: {why or 'there are none'}")
+        raise InputError(f"{path}: no row can be used: {why or 'the table is empty'}")
     made = []
     for (kind, ranks, nodes, gpu), by_size in sorted(times.items()):
-        kept = _apart(sorted(by_size))
+        kept = _spaced(sorted(by_size))
         rejected[_CLOSE] += len(by_size) - len(kept)
         measured = tuple((size, statistics.median(by_size[size])) for size in kept)
         made.append(Log(path, kind, ranks, nodes, gpu, measured, dict(+rejected)))
@@ -125,8 +125,8 @@ def _series(path: Path, rows: Iterator[_Time | str]) -> list[Log]:
     return made
 
 
-def _apart(sizes: Sequence[int]) -> list[int]:
-    """Those of ascending sizes that are at least a step apart, and the largest."""
+def _spaced(sizes: Sequence[int]) -> list[int]:
+    """Ascending sizes at least one step apart, and the largest."""
     kept: list[int] = []
     for size in sizes:
         if not kept or size >= _STEP * kept[-1]:

@@ -8,15 +8,18 @@ the first takes longer is added to the white-box model's time, which knows proto
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Transfer
 from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.network.describe import topology_of
-from presim.network.exchange import KINDS, Exchange, flows_of, run
+from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
+from presim.network.sharing import Load, shared_seconds
 from presim.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
@@ -32,7 +35,7 @@ _UNCERTAIN = 0.1  # added to the uncertainty if flows determine the time
 
 
 class Contended:
-    """A `CollectiveModel` of clusters with a ``[network]`` table."""
+    """A `NetworkModel` of clusters with a ``[network]`` table."""
 
     name = NAME
 
@@ -40,12 +43,22 @@ class Contended:
         """``base`` knows what a collective takes alone."""
         self._base = base
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
-        """The price with contention; None if the network is not described."""
+    def price(self, transfers: Sequence[Transfer], cluster: Cluster) -> list[Price | None]:
+        """Prices with contention; None if the network is not described.
+
+        The transfers of a set share the links of the fabric. What they share within nodes and at their NICs is
+        `presim.cost.overlap`'s to say.
+        """
+        prices = [self._alone(one.collective, one.group, cluster) for one in transfers]
+        if len(transfers) < 2 or not cluster.network:
+            return prices
+        return _beside_each_other(transfers, prices, cluster)
+
+    def _alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         if not cluster.network:
             return None
         fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
-        alone = self._base.price(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
+        alone = self._base.alone(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
         if collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
             return alone
         if len({cluster.domain(rank) for rank in group.ranks}) == 1:
@@ -65,6 +78,53 @@ class Contended:
             uncertainty=min(alone.uncertainty + _UNCERTAIN, 0.9),
             bound="network",
         )
+
+
+def _beside_each_other(
+    transfers: Sequence[Transfer], prices: list[Price | None], cluster: Cluster
+) -> list[Price | None]:
+    """Prices of transfers that share links, from what each takes alone."""
+    key, topology = described_network(cluster)
+    places, loads = [], []
+    for place, (transfer, price) in enumerate(zip(transfers, prices, strict=True)):
+        groups = _exchanging(transfer, cluster)
+        if price is None or not groups:
+            continue
+        kind, times = _RINGS.get(transfer.collective.kind, (transfer.collective.kind, 1.0))
+        carried, flow = _on_fabric(key, _Held(cluster), kind, groups)
+        if not carried.any():
+            continue
+        scale, alone_s = transfer.collective.even.bytes * times / _SENT, price.duration_ns * 1e-9
+        if scale <= 0:
+            continue
+        limit = topology.bandwidth_Bps * alone_s  # a price below what the links allow counts as that
+        places.append(place)
+        loads.append(Load(np.minimum(carried * scale, limit), flow * scale, alone_s))
+    found = list(prices)
+    for place, load, took_s in zip(places, loads, shared_seconds(topology.bandwidth_Bps, loads), strict=True):
+        price = prices[place]
+        if price is not None and took_s > load.alone_s * (1 + _TELLING):
+            found[place] = msgspec.structs.replace(
+                price, duration_ns=round(took_s * 1e9), estimator=NAME, bound="network"
+            )
+    return found
+
+
+def _exchanging(transfer: Transfer, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """The groups of a transfer that exchange over the fabric; none where none does."""
+    together = _sisters_of(transfer.collective, transfer.group, cluster)
+    if not transfer.running:
+        return together
+    running = {rank for ranks in transfer.running for rank in ranks}
+    return tuple(ranks for ranks in together if not running.isdisjoint(ranks))
+
+
+@functools.lru_cache(maxsize=256)
+def _on_fabric(key: bytes, held: _Held, kind: str, groups: tuple[tuple[int, ...], ...]) -> tuple[Floats, float]:
+    """Bytes on each link of the fabric while groups exchange, and bytes of each flow."""
+    topology = _topologies(key, held)[0]
+    carried, flow = link_loads(topology, [Exchange(kind, _SENT, each) for each in groups])
+    return np.where(topology.within_nodes(), 0.0, carried), flow
 
 
 def contended_note(estimators: list[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
+from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.placement import Layout, Links, check_kind, exchanged, layout_of, links_of
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster
@@ -29,8 +30,8 @@ _UNKNOWN_HOST = 0.25  # PCIe beyond a pair, where the node does not say what it 
 _UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assumed
 
 
-class Hierarchical:
-    """The analytic `CollectiveModel`."""
+class Hierarchical(Uncongested):
+    """The analytic `NetworkModel`."""
 
     name = "analytic/hierarchical"
 
@@ -38,7 +39,7 @@ class Hierarchical:
         """``environment``: NCCL's variables as the script had them; they come before those of the cluster."""
         self._environment = environment or {}
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price:
+    def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price:
         """Duration from the moment all members have arrived, running alone."""
         if collective.routed is not None:
             layout = layout_of(collective, group, cluster)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.placement import check_kind, layout_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
@@ -31,8 +32,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     us: float
 
 
-class Measured:
-    """The table as a `CollectiveModel`: covers the kinds and placements that were measured, within their sizes."""
+class Measured(Uncongested):
+    """The table as a `NetworkModel`: covers the kinds and placements that were measured, within their sizes."""
 
     name = "measured/collectives"
 
@@ -43,7 +44,7 @@ class Measured:
         for series in self._series.values():
             series[:] = _rising(series)
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+    def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         """The time measured for this size, or on the straight line between its neighbours in log and log."""
         if collective.routed is not None:
             return None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
@@ -65,15 +66,15 @@ def parameters_of(cluster: Cluster) -> Parameters:
         ) from error
 
 
-class Statistical:
-    """The `CollectiveModel` with these parameters."""
+class Statistical(Uncongested):
+    """The `NetworkModel` with these parameters."""
 
     name = "learned/statistical"
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
 
-    def price(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+    def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         """The time that all but a quarter of the ranks keep to; None for kinds that were not fitted."""
         if collective.routed is not None:
             return None
@@ -116,7 +117,7 @@ def fit_statistical(points: Sequence[Point]) -> Parameters:
         InputError: too few points.
     """
     if len(points) < FEWEST:
-        raise InputError(f"{len(points)} measurements are too few to fit to: give logs with {FEWEST} sizes at least")
+        raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
     rows = [
         (point, layout_of(point.collective, Group("all", point.ranks, len(point.ranks)), point.cluster))
         for point in points

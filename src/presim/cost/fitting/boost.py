@@ -1,4 +1,4 @@
-"""Boosted trees by LightGBM, turned into the project's own form; the same rows give the same trees."""
+"""Fit boosted trees with LightGBM and convert them to the model format. The same rows give the same trees."""
 
 from __future__ import annotations
 
@@ -17,45 +17,50 @@ Trees: TypeAlias = tuple[Tree, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Effort:
-    """How much a fit may say."""
+class SizeLimits:
+    """Size limits of a fit."""
 
     trees: int = 90
     leaves: int = 18
     rate: float = 0.14
-    least: int = 30  # rows in a leaf
-    share: float = 1.0  # of the features, drawn anew for each tree
+    min_rows: int = 30  # minimum rows per leaf
+    share: float = 1.0  # share of the features, drawn anew for each tree
 
 
-APART = Effort(trees=100, leaves=31, rate=0.15, least=20)  # of rows that have trees of their own beside the common ones
+EXTRA = SizeLimits(
+    trees=100, leaves=31, rate=0.15, min_rows=20
+)  # for rows that have extra trees beside the common ones
 
 
-def effort_for(rows: int) -> Effort:
-    """Few rows support few trees; under 100 only a constant. More trees were held to the calibrating shapes."""
+def limits_for(rows: int) -> SizeLimits:
+    """Limits for a number of rows: under 100 rows only a constant.
+
+    More trees were fitted too closely to the calibrating shapes.
+    """
     if rows < 100:
-        return Effort(trees=0)
+        return SizeLimits(trees=0)
     if rows < 1500:
-        return Effort(trees=30, leaves=6, rate=0.15, least=10)
+        return SizeLimits(trees=30, leaves=6, rate=0.15, min_rows=10)
     if rows < 5000:
-        return Effort()
+        return SizeLimits()
     if rows < 12000:
-        return Effort(trees=200, leaves=31, rate=0.1, least=20)
+        return SizeLimits(trees=200, leaves=31, rate=0.1, min_rows=20)
     if rows < 60000:
-        return Effort(trees=300, leaves=63, rate=0.15, least=20, share=0.5)
-    return Effort(trees=400, leaves=127, rate=0.12, least=20, share=0.5)
+        return SizeLimits(trees=300, leaves=63, rate=0.15, min_rows=20, share=0.5)
+    return SizeLimits(trees=400, leaves=127, rate=0.12, min_rows=20, share=0.5)
 
 
-def fit(features: Array, target: Array, effort: Effort) -> tuple[Edges, Trees]:
-    """Thresholds per feature, and trees whose sum approximates the target's median given the features.
+def fit(features: Array, target: Array, limits: SizeLimits) -> tuple[Edges, Trees]:
+    """Thresholds per feature, and trees whose sum approximates the median of the target.
 
     Raises:
         InputError: LightGBM is not installed.
     """
     level = float(np.median(target))
     first = Tree((-1,), (round(level / LEAF_UNIT),))
-    if not effort.trees:
+    if not limits.trees:
         return tuple(() for _ in features.T), (first,)
-    booster = _boost(features, target - level, effort)
+    booster = _boost(features, target - level, limits)
     thresholds: list[set[float]] = [set() for _ in features.T]
     roots = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
     for root in roots:
@@ -65,8 +70,8 @@ def fit(features: Array, target: Array, effort: Effort) -> tuple[Edges, Trees]:
     return edges, (first, *(_tree(root, numbers) for root in roots))
 
 
-def joined(common: tuple[Edges, Trees], apart: tuple[Edges, Trees], feature: int) -> tuple[Edges, Trees]:
-    """One forest of two: the trees of ``apart`` add nothing where ``feature``, a yes or no, is 0."""
+def merge(common: tuple[Edges, Trees], apart: tuple[Edges, Trees], feature: int) -> tuple[Edges, Trees]:
+    """Merge two forests; the trees of ``apart`` add nothing where ``feature``, a yes or no, is 0."""
     half = [{0.5} if place == feature else set() for place in range(len(common[0]))]
     edges = tuple(tuple(sorted({*one, *other, *more})) for one, other, more in zip(common[0], apart[0], half))
     numbers = [{edge: number for number, edge in enumerate(column)} for column in edges]
@@ -77,28 +82,28 @@ def joined(common: tuple[Edges, Trees], apart: tuple[Edges, Trees], feature: int
 
 
 def _renumbered(tree: Tree, edges: Edges, numbers: list[dict[float, int]]) -> Tree:
-    """The same thresholds by their numbers in a longer list."""
+    """The trees with threshold numbers of a longer list."""
     values = (
         numbers[split][edges[split][value]] if split >= 0 else value for split, value in zip(tree.split, tree.value)
     )
     return Tree(tree.split, tuple(values))
 
 
-def _boost(features: Array, target: Array, effort: Effort) -> Any:
+def _boost(features: Array, target: Array, limits: SizeLimits) -> Any:
     try:
         import lightgbm
     except ImportError as error:
         raise InputError("fitting needs LightGBM: pip install 'presim[fit]'") from error
     parameters = {
-        "objective": "l1", "num_leaves": effort.leaves, "learning_rate": effort.rate, "lambda_l2": 1.0,
-        "min_data_in_leaf": effort.least, "seed": 1, "deterministic": True, "force_row_wise": True, "num_threads": 1,
-        "feature_fraction": effort.share, "verbose": -1,
+        "objective": "l1", "num_leaves": limits.leaves, "learning_rate": limits.rate, "lambda_l2": 1.0,
+        "min_data_in_leaf": limits.min_rows, "seed": 1, "deterministic": True, "force_row_wise": True, "num_threads": 1,
+        "feature_fraction": limits.share, "verbose": -1,
     }  # fmt: skip
-    return lightgbm.train(parameters, lightgbm.Dataset(features, target), effort.trees)
+    return lightgbm.train(parameters, lightgbm.Dataset(features, target), limits.trees)
 
 
 def _edge(node: dict[str, Any]) -> float:
-    """A threshold of six digits: between two measured values there is room for it."""
+    """A threshold of six digits, between two measured values."""
     return float(f"{node['threshold']:.6g}")
 
 

@@ -1,4 +1,4 @@
-"""From measurements to model files: one correction per class of work and GPU, with the error on shapes it never saw."""
+"""Fit one correction per class of work and GPU to measurements, and measure its error on held-out shapes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Signature
 
 Array = NDArray[np.float64]
-LIMIT = 1.0  # corrections beyond e and 1/e are no corrections
-_MOST_ROWS = 50_000  # of one source
+LIMIT = 1.0  # natural logarithm: corrections stay within e and 1/e
+_MOST_ROWS = 50_000  # per source
 _REFERENCE, _ENOUGH = (
     "aiconfigurator",
     500,
-)  # the dataset with most shapes and kernel times alone; rows that make it one
+)  # the dataset with the most shapes and pure kernel times; number of rows that make it the reference
 _WIDTHS_US = (10.0, 100.0, 1000.0)
 _STATED = 0.8
 _WITNESSES, _CONTRADICTED = (
     3,
     0.15,
-)  # sources that timed the same work; further than this from their median is disturbed
-# Left out where there are enough other rows: vidur rounds to a microsecond and times with events around the operator.
+)  # sources that timed the same work; a row further than this from their median is disturbed
+# Left out if there are enough other rows: vidur rounds to a microsecond and includes event overhead.
 _LESS_LIKE_TRAINING = {"gemm-half": "vidur"}
 
 
@@ -44,12 +44,12 @@ def fit_class(
     sources: Sequence[Source],
     machine: Mapping[str, float] | None = None,
     group: Group = group_of,
-    effort: boost.Effort | None = None,
+    limits: boost.SizeLimits | None = None,
 ) -> tuple[Model, dict[str, float]]:
     """The model of one class on one GPU, and the levels of its sources.
 
-    ``machine``: levels of sources on this GPU, for a class in which there is no reference to compare with;
-    ``group``: what is held out whole; ``effort``: how many trees of which size, if not as many as the rows support.
+    ``machine``: levels of sources on this GPU, for a class without a reference source. ``group``: what is held out as a
+    whole. ``limits``: limits of the trees, by default those for the number of rows.
     """
     measured = sample_of(kind, gpu_id, _even(rows), group)
     usual = usual_rows(kind, measured)
@@ -57,12 +57,12 @@ def fit_class(
     levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
-    effort = effort or boost.effort_for(int(train.sum()))
-    if not effort.trees:
-        train = np.ones_like(train)  # a single constant: a held-out tenth would be a handful of rows
-    forest, thresholds, trees = _boosted(kind, sample, train, effort)
+    limits = limits or boost.limits_for(int(train.sum()))
+    if not limits.trees:
+        train = np.ones_like(train)  # a single constant: a held-out tenth would be only a few rows
+    forest, thresholds, trees = _boosted(kind, sample, train, limits)
     correction = forest.evaluate(measured.features)
-    edges, widths = _widths(measured, correction)  # sources that disagree are what a price does not know
+    edges, widths = _widths(measured, correction)  # the interval covers disagreement between sources
     names = {row.source for row in sample.rows}
     model = Model(
         format=FORMAT, version=VERSION, kind=kind, gpu=gpu_id, analytic=probe_ns(gpu_id), limit=LIMIT,
@@ -83,9 +83,9 @@ def _has(sample: Sample, source: str) -> bool:
 
 
 def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
-    """All but disturbed rows, and those of a source that is less like training where there are enough others.
+    """Rows without disturbed ones, and without less suitable sources if enough others remain.
 
-    Of attention only the library with most rows: another's is another algorithm.
+    Attention keeps only the library with the most rows: other libraries use other algorithms.
     """
     source = np.array([row.source for row in sample.rows])
     usual: NDArray[np.bool_] = source != _LESS_LIKE_TRAINING.get(kind, "")
@@ -98,9 +98,9 @@ def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
 
 
 def _disturbed(sample: Sample) -> NDArray[np.bool_]:
-    """Rows that others contradict: three sources timed the very same work, and this one is far from their median.
+    """Rows that contradict other sources: three sources timed the same work, and this row is far from their median.
 
-    Nothing a shape says can tell when a clock fell or a neighbour ran during one of them.
+    A shape does not show whether clocks fell or other work ran during one of the measurements.
     """
     places: dict[Signature, list[int]] = collections.defaultdict(list)
     for place, row in enumerate(sample.rows):
@@ -114,7 +114,7 @@ def _disturbed(sample: Sample) -> NDArray[np.bool_]:
 
 
 def _even(rows: Sequence[Measurement]) -> list[Measurement]:
-    """At most so many rows of each source that none drowns the others."""
+    """Limit the rows of each source, so that none dominates."""
     by_source: dict[str, list[Measurement]] = collections.defaultdict(list)
     for row in rows:
         by_source[row.source].append(row)
@@ -122,31 +122,31 @@ def _even(rows: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _boosted(
-    kind: str, sample: Sample, train: NDArray[np.bool_], effort: boost.Effort
+    kind: str, sample: Sample, train: NDArray[np.bool_], limits: boost.SizeLimits
 ) -> tuple[Forest, boost.Edges, boost.Trees]:
-    """Trees fitted to all rows; where a kind has rows apart, further ones to what the first leave of these."""
+    """Trees fitted to all rows. Kinds with rows apart get further trees, fitted to the residual of the first ones."""
     names, apart = features.KINDS[kind].features, features.KINDS[kind].apart
     place = names.index(apart) if apart else len(names)
     target, rows = np.clip(sample.target[train], -LIMIT, LIMIT), sample.features[train]
-    common = boost.fit(np.where(np.arange(len(names)) <= place, rows, 0.0), target, effort)
+    common = boost.fit(np.where(np.arange(len(names)) <= place, rows, 0.0), target, limits)
     chosen = rows[:, place] > 0 if apart else np.zeros(len(rows), bool)
     if chosen.sum() >= _ENOUGH:
         rest = target - Forest.of(*common, LIMIT).evaluate(rows)
-        common = boost.joined(common, boost.fit(rows[chosen], rest[chosen], boost.APART), place)
+        common = boost.merge(common, boost.fit(rows[chosen], rest[chosen], boost.EXTRA), place)
     return Forest.of(*common, LIMIT), *common
 
 
 def levels_of(kind: str, sample: Sample) -> dict[str, float]:
-    """How much slower, as a logarithm, sources ran that were measured under other conditions than the reference.
+    """Slowdown of sources measured under other conditions than the reference, as a logarithm.
 
-    Without this the trees would take the source for its shapes: gradients' layouts, which one slow machine alone has
-    measured, would seem slow themselves. Compared are rows of the layout that the reference has, at the median.
+    Without it, the trees would attribute the difference to shapes. Layouts of gradients, measured on one slow machine
+    only, would appear slow. The median is taken over rows with layouts that the reference has.
     """
     source = np.array([row.source.split("/")[0] for row in sample.rows])
     reference = source == _REFERENCE
     if reference.sum() < _ENOUGH or reference.all():
         return {}
-    forest, _, _ = _boosted(kind, sample, reference, boost.effort_for(int(reference.sum())))
+    forest, _, _ = _boosted(kind, sample, reference, boost.limits_for(int(reference.sum())))
     rest = sample.target - forest.evaluate(sample.features)
     alike = _laid_out_alike(kind, sample)
     names = sorted(set(source) - {_REFERENCE})
@@ -172,17 +172,20 @@ def _errors(sample: Sample, correction: Array) -> Array:
     return np.abs(np.expm1(correction - sample.target))
 
 
-def _stated(sample: Sample, correction: Array) -> Array:
-    """By how much of the price the truth is off: what an interval around the price has to cover."""
+def _relative_to_price(sample: Sample, correction: Array) -> Array:
+    """Error relative to the price, which is what its interval has to cover."""
     return np.abs(np.expm1(sample.target - correction))
 
 
 def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The 80 % interval in classes of duration, from groups that neither trained nor test."""
+    """The 80 % interval by class of duration, from groups used neither for training nor for the test."""
     chosen = sample.part == "calibrate"
     if chosen.sum() < 30:
         chosen = np.ones(len(sample.rows), bool)
-    off, microseconds = _stated(sample, correction)[chosen], (sample.analytic_ns * np.exp(correction))[chosen] / 1e3
+    off, microseconds = (
+        _relative_to_price(sample, correction)[chosen],
+        (sample.analytic_ns * np.exp(correction))[chosen] / 1e3,
+    )
     whole = float(np.quantile(off, _STATED))
     widths = []
     for number in range(len(_WIDTHS_US) + 1):
@@ -194,10 +197,10 @@ def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple
 def _held_out(
     sample: Sample, correction: Array, edges: Sequence[float], widths: Sequence[float], only: str = ""
 ) -> Iterator[HeldOut]:
-    """The error on the test groups: all (``only`` these, by that name), and by duration, source and data type."""
+    """The error on the test groups (``only`` these rows, if given), and by duration, source and data type."""
     test = sample.part == "test"
     microseconds = sample.analytic_ns * np.exp(correction) / 1e3
-    inside = _stated(sample, correction) <= np.array(widths)[np.searchsorted(edges, microseconds)]
+    inside = _relative_to_price(sample, correction) <= np.array(widths)[np.searchsorted(edges, microseconds)]
     analytic = np.abs(np.expm1(-sample.target))
     error = _errors(sample, correction)
     source = np.array([row.source for row in sample.rows])

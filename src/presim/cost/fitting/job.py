@@ -1,4 +1,4 @@
-"""What ``presim fit`` does: read, check, fit, write, and say what came of it."""
+"""The work of ``presim fit``: read, check, fit, write, and report the outcome."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
 
-_BOUND_ALIKE = ("grouped-gemm", "attention-forward", "attention-backward")  # a machine slow in products is in these too
+_BOUND_ALIKE = (
+    "grouped-gemm",
+    "attention-forward",
+    "attention-backward",
+)  # measured by a machine that is also slow in products
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a fit made, and what it left."""
+    """Models and sources of a fit."""
 
     models: tuple[Model, ...]
-    refused: tuple[str, ...]  # classes with too few rows, in words
+    refused: tuple[str, ...]  # classes with too few rows, as text
     sources: tuple[Source, ...]
 
 
 def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> tuple[list[Measurement], list[Source]]:
-    """All rows that can be true, and for each dataset how many could not.
+    """All possible rows, and the number of rejected rows of each dataset.
 
     Raises:
         InputError: a folder is none of the known datasets.
@@ -53,7 +57,7 @@ def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> t
 
 
 def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], None] = lambda text: None) -> Outcome:
-    """Fit every class of work and GPU that the folders measure well enough, and write one file for each.
+    """Fit every class of work and GPU with enough rows, and write one file for each.
 
     Raises:
         InputError: no class has enough rows, a folder is unknown, or LightGBM is missing.
@@ -81,7 +85,7 @@ def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], Non
 
 
 def _left_out(sources: Sequence[Source]) -> str:
-    """How many rows could not be true, and why, behind a refusal."""
+    """The number of rejected rows and the reasons, as the end of an error message."""
     reasons = Counter[str]()
     for source in sources:
         reasons.update(source.rejected)
@@ -90,13 +94,13 @@ def _left_out(sources: Sequence[Source]) -> str:
 
 
 def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, str]:
-    """Products in half precision say how a source's machine compares, which classes without a reference need."""
+    """Sort half-precision products first: classes without a reference take a source's level from them."""
     (kind, gpu), _ = entry
     return kind != "gemm-half", kind, gpu
 
 
 def described(outcome: Outcome) -> list[str]:
-    """What came of a fit, line by line."""
+    """The outcome of a fit, line by line."""
     lines = [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]
     for model in outcome.models:
         for part in model.held_out[:1]:

@@ -1,4 +1,4 @@
-"""Measurements of one class of work on one GPU as arrays: features, and how far the formula is off."""
+"""Measurements of one class of work on one GPU as arrays: features, and the error of the formula."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from presim.cost.measured.rows import AT_WORK, Measurement
 from presim.hardware import Gpu, catalogue
 
 Array = NDArray[np.float64]
-_LEAST_SHARE = 0.3  # of a duration must remain when what else it holds is taken off
-_CHUNK = 1000  # rows priced at once; bounds the memory of the analytic formulas
+_LEAST_SHARE = 0.3  # of a duration that must remain after subtracting the other work in it
+_CHUNK = 1000  # rows priced at once; limits the memory of the analytic formulas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sample:
 
 
 def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
-    """Rows by class of work and GPU, in the order of their names; classes that nothing corrects are left out."""
+    """Rows by class of work and GPU, in the order of their names, without classes that are never corrected."""
     found: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
     for row in rows:
         kind = features.kind_of(row.signature)
@@ -48,11 +48,13 @@ def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurem
 
 
 def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group = group_of) -> Sample:
-    """Features and targets of rows of one class; what else a duration holds is taken off at its analytic price.
+    """Features and targets of rows of one class. Other work in a duration is subtracted at its analytic price.
 
-    ``group``: what is held out whole.
+    ``group``: what is held out as a whole.
     """
-    estimator = AnalyticEstimator(catalogue.gpu(gpu_id), burst=True)  # tables are made while the GPU rests
+    estimator = AnalyticEstimator(
+        catalogue.gpu(gpu_id), burst=True
+    )  # tables are measured on GPUs that idle between kernels
     beside = [_sum_ns(estimator, row) for row in rows]
     own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
     own /= _slowdown(catalogue.gpu(gpu_id), rows)
@@ -68,7 +70,7 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group 
 
 
 def _slowdown(gpu: Gpu, rows: Sequence[Measurement]) -> Array:
-    """What a row takes over what it would of a GPU that rests, by the formula."""
+    """Time of a row over its time on an idle GPU, by the formula."""
     factors = np.ones(len(rows))
     places = [place for place, row in enumerate(rows) if row.source in AT_WORK]
     signatures = [rows[place].signature for place in places]

@@ -1,1 +1,1 @@
-"""Corrections of the analytic prices, learned from measurements and kept as data."""
+"""Corrections of analytic prices, learned from measurements and stored as data."""

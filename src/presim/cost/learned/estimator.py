@@ -1,4 +1,4 @@
-"""The learned estimator: the analytic price, corrected by what was measured on this GPU or on its nearest relative."""
+"""The learned estimator: the analytic price, corrected by measurements on this GPU or a related one."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from presim.errors import InputError
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Attention, Gemm, Signature
 
-# Whose models correct a GPU that has none of its own: its generation's. Between generations nothing was gained
+# A GPU without models uses those of its generation. Transfer between generations gained nothing
 # (docs/decisions/learned-prices.md).
 _RELATIVE = {"blackwell-ultra": "blackwell"}
-TRANSFERRED = 0.15  # added in quadrature where another GPU's model answers; see docs/explanation/prices.md
+TRANSFERRED = 0.15  # added in quadrature for another GPU's model; see docs/explanation/prices.md
 _WIDEST = 0.9
-_SHORT_NS = 20_000  # products are so short where trees can say that more work takes less time
-# Of a correction's logarithm, where another layout of the product was measured. Half of what is learned from forward
-# products describes gradients best: SimuMax's 370 on B200, corrected by the forward products of the other frameworks.
+_SHORT_NS = 20_000  # below this, trees may predict less time for more work
+# Factor on the logarithm of a correction that was measured with another layout. Half of the correction of forward
+# products describes gradients best: SimuMax's 370 on B200, with corrections from the forward products of the other
+# frameworks.
 _OTHER_LAYOUT = 0.5
-# Blackwell's tables hold other libraries' attention under cuDNN's name (cost/measured/importers/aiconfigurator.py). Its
-# own, over whole tensors, takes other times (validation/results/operators-attention.md).
+# On Blackwell, the tables list other libraries' attention as cuDNN's (cost/measured/importers/aiconfigurator.py).
+# cuDNN's attention over whole tensors takes other times (validation/results/operators-attention.md).
 _STANDS_IN = ("blackwell", "cudnn")
-_BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # classes that begin so
-_CLOCK_DOUBT = 0.5  # of what a busy GPU's lower clocks add (docs/decisions/sustained-clocks.md)
+_BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # prefixes of class names
+_CLOCK_DOUBT = 0.5  # share of the extra time by a busy GPU's lower clocks (docs/decisions/sustained-clocks.md)
 
 
 Array = NDArray[np.float64]
@@ -44,21 +45,23 @@ PACKAGED = Path(str(resources.files("presim.cost.learned") / "models"))
 
 
 class LearnedEstimator:
-    """Prices the classes of work for which there is a model of this GPU or of a relative.
+    """Prices classes of work that have a model of this GPU or of a related one.
 
-    ``folders``: where model files lie, named KIND.GPU.json; in later ones the same file replaces that of earlier ones.
+    ``folders``: model files, named KIND.GPU.json. A file in a later folder replaces the same file of an earlier one.
     """
 
     name = "learned"
 
     def __init__(self, gpu: Gpu, folders: Sequence[Path] = (PACKAGED,), *, burst: bool = False) -> None:
         self.gpu = gpu
-        self.measured_like = AnalyticEstimator(gpu, burst=True)  # the regime of the tables that models are fitted to
+        self.measured_like = AnalyticEstimator(
+            gpu, burst=True
+        )  # the conditions of the tables to which models are fitted
         self.analytic = AnalyticEstimator(gpu, burst=burst)
         self.paths = _choose(gpu, folders)
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
-        """One price per signature; None where no model covers its class."""
+        """One price per signature; None for classes without a model."""
         prices: list[Price | None] = [None] * len(signatures)
         by_kind: dict[str, list[int]] = {}
         for place, signature in enumerate(signatures):
@@ -67,7 +70,7 @@ class LearnedEstimator:
                 by_kind.setdefault(kind, []).append(place)
         for kind, covered in by_kind.items():
             places = covered
-            if kind.startswith("attention"):  # another library's attention is another algorithm
+            if kind.startswith("attention"):  # another library's attention uses another algorithm
                 model, _ = _model(self.paths[kind])
                 its = device_of(catalogue.gpu(model.gpu)).attention_generation
                 alike = its == self.analytic.device.attention_generation
@@ -80,7 +83,7 @@ class LearnedEstimator:
         return prices
 
     def _no_cheaper_than_halves(self, kind: str, signatures: list[Signature]) -> list[Price]:
-        """Eight times the work is never cheaper: a short product takes what one of half its sides does, at least."""
+        """Raise prices of short products to at least those of half their sides, so that more work is never cheaper."""
         prices = self._price_kind(kind, signatures)
         chains = {
             place: _halves(signature)
@@ -123,7 +126,7 @@ class LearnedEstimator:
 
 
 def _shares(signatures: Sequence[Signature], model: Model) -> Array:
-    """How much of a correction's logarithm counts for each signature."""
+    """Factor on a correction's logarithm for each signature."""
     measured = [not isinstance(each, Gemm) or features.variant(each) in model.variants for each in signatures]
     return np.where(measured, 1.0, _OTHER_LAYOUT)
 
@@ -139,7 +142,7 @@ def _halves(product: Gemm) -> list[Gemm]:
 
 
 def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
-    """A layout, backend or operator that was not among those measured keeps at least the doubt of the formula."""
+    """The uncertainty for layouts, backends or operators without measurements: at least that of the formula."""
     measured = features.variant(signature) in model.variants and not _stood_in_for(signature, model.gpu)
     return width if measured else max(width, base.uncertainty)
 
@@ -152,20 +155,20 @@ def _stood_in_for(signature: Signature, gpu: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _model(path: Path) -> tuple[Model, Forest]:
-    """A model and its trees in arrays, read once.
+    """A model and its trees as arrays, read once.
 
     Raises:
-        InputError: the file is no model, or corrects another state of the formulas than this presim has.
+        InputError: the file is no model, or was fitted to other formulas than this presim has.
     """
     model = read(path)
-    fits = path.parent == PACKAGED or same(model.analytic, probe_ns(model.gpu))  # of those packaged a test says so
+    fits = path.parent == PACKAGED or same(model.analytic, probe_ns(model.gpu))  # a test checks the packaged models
     if model.features != features.KINDS[model.kind].features or not fits:
         raise InputError(f"{path} was fitted to other formulas than this presim has: make it again with presim fit")
     return model, Forest.of(model.thresholds, model.trees, model.limit)
 
 
 def models_in(folder: Path) -> list[Path]:
-    """The files of a folder that are named as models are: class of work, GPU, ``.json``."""
+    """Files of a folder with a model's name: class of work, GPU, ``.json``."""
     return sorted(path for path in folder.glob("*.*.json") if path.name.partition(".")[0] in features.KINDS)
 
 
@@ -175,12 +178,12 @@ def _files(folder: Path) -> Sequence[Path]:
 
 @functools.cache
 def _packaged() -> tuple[Path, ...]:
-    """Listed once: the folder is part of the program."""
+    """Packaged models, listed once, since they do not change."""
     return tuple(sorted(PACKAGED.glob("*.json")))
 
 
 def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
-    """For each class of work the file of this GPU, else of the nearest relative that has one."""
+    """For each class of work the file of this GPU, else of the most closely related GPU that has one."""
     files = {path.name: path for folder in folders for path in _files(folder)}
     chosen: dict[str, Path] = {}
     ranks: dict[str, tuple[int, float]] = {}
@@ -193,7 +196,7 @@ def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def _as_limited(kind: str, gpu: Gpu, other_id: str) -> bool:
-    """What power takes from products corrects no GPU from which it takes nothing, nor the other way round."""
+    """Whether power limits both GPUs or neither; otherwise the correction does not transfer."""
     if not kind.startswith(_BY_TENSOR_CORES) or other_id not in catalogue.ids(Gpu):
         return True
     return device_of(gpu).throttles == device_of(catalogue.gpu(other_id)).throttles
@@ -201,7 +204,7 @@ def _as_limited(kind: str, gpu: Gpu, other_id: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _distance(gpu: Gpu, other_id: str) -> tuple[int, float] | None:
-    """-1 for the GPU itself; of a relative how different its ridge point is; None where nothing is to be learned."""
+    """-1 for the GPU itself, the difference of ridge points for a related GPU, None if no correction transfers."""
     if other_id == gpu.id:
         return -1, 0.0
     if other_id not in catalogue.ids(Gpu):

@@ -1,8 +1,8 @@
-"""What a correction may look at: how a piece of work falls on a GPU's tiles, waves, caches and peaks.
+"""Features of a correction: tiles, waves, cache use and peaks of a piece of work on a GPU.
 
 Sizes are in units of the hardware (tiles, waves over the SMs, shares of L2, multiples of the ridge point), so that a
-model fitted on one GPU says something about another. All are natural logarithms unless a name says otherwise:
-``fill`` is a share of whole waves or tiles, ``is`` a yes or no.
+model fitted on one GPU applies to another. All are natural logarithms unless the name states otherwise: ``fill`` is a
+share of whole waves or tiles, ``is`` a yes or no.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from presim.trace.signatures import (
 )
 
 Array = NDArray[np.float64]
-DECODE_QUERIES = 16  # attention of so few queries is decoding: other kernels, bound by the cache
+DECODE_QUERIES = 16  # attention with at most this many queries is decoding, whose kernels are limited by the cache
 
 _TILES = ((128, 128), (128, 256), (256, 128), (64, 64))
 PRODUCT = (
@@ -43,7 +43,7 @@ ATTENTION = (
 )  # fmt: skip
 MEMORY = ("analytic_us", "bytes", "l2", "written", "element_bytes", "per_sm_KB")
 ROWWISE = (*MEMORY, "row", "rows_per_sm")
-USUAL_ROW = 4096  # taken where a signature does not say: a hidden size, a length of sequences
+USUAL_ROW = 4096  # default of a hidden size or sequence length that the signature lacks
 
 
 def product_features(signatures: Sequence[Gemm | GroupedGemm], analytic_ns: Array, device: Device) -> Array:
@@ -82,8 +82,8 @@ def _peak(signature: Gemm | GroupedGemm | Attention, device: Device) -> float:
 def attention_features(signatures: Sequence[Attention], analytic_ns: Array, device: Device) -> Array:
     """One row per attention; see `ATTENTION`.
 
-    ``page_row``: bytes between the keys of two tokens in a page, 0 for tensors in one piece. ``packed``: tiles of 128
-    rows that share keys, which is how queries of several heads to one of keys are laid out.
+    ``page_row``: bytes between the keys of two tokens in a page, 0 for contiguous tensors. ``packed``: tiles of 128
+    rows that share keys, with the queries of several heads per key head packed together.
     """
     rows = [
         (
@@ -119,7 +119,10 @@ def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Arra
 
 
 def rowwise_features(signatures: Sequence[Normalization | Softmax], analytic_ns: Array, device: Device) -> Array:
-    """One row per norm or softmax; see `ROWWISE`. A warp or a block works on a row: short ones leave threads idle."""
+    """One row per norm or softmax; see `ROWWISE`.
+
+    A warp or a block works on a row, so short rows leave threads idle.
+    """
     elements = np.array([max(signature.elements, 1) for signature in signatures], float)
     row = np.array([signature.row or USUAL_ROW for signature in signatures], float)
     row = np.minimum(row, elements)
@@ -129,11 +132,11 @@ def rowwise_features(signatures: Sequence[Normalization | Softmax], analytic_ns:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One class of work that is corrected by models of its own."""
+    """One class of work with its own correction models."""
 
     features: tuple[str, ...]
     rows: Callable[[Sequence[Any], Array, Device], Array]
-    apart: str = ""  # a yes or no: rows where it is 1 have further trees, which alone see the features behind it
+    apart: str = ""  # a yes or no: rows where it is 1 have further trees, which alone use the features after it
 
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
@@ -153,14 +156,14 @@ KINDS: dict[str, Kind] = {
 
 
 def variant(signature: Signature) -> str:
-    """Which of the kernels of a class runs, as far as a signature says: layout, backend or operator."""
+    """Kernel variant within a class, as far as a signature shows: layout, backend or operator."""
     if isinstance(signature, Gemm):
         return signature.layout
     return str(getattr(signature, "backend", getattr(signature, "operator", "")))
 
 
 def kind_of(signature: Signature) -> str | None:
-    """The key of `KINDS` whose models correct a signature's price; None where none ever does."""
+    """The key of `KINDS` for the models that correct a signature's price, or None."""
     if isinstance(signature, GroupedGemm):
         return "grouped-gemm" if signature.dtype in _HALF and not signature.sizes else None
     if isinstance(signature, Gemm) and signature.sparsity:
@@ -169,7 +172,7 @@ def kind_of(signature: Signature) -> str | None:
         if signature.dtype in _HALF:
             return "gemm-half"
         if signature.dtype in _FP8:
-            # The tables are of CUTLASS with a factor per row and column; cuBLAS with one a tensor is faster.
+            # The tables have CUTLASS with a factor per row and column; cuBLAS with one factor per tensor is faster.
             return "gemm-fp8" if signature.scaling == "outer" else None
         return "gemm-fp32" if signature.dtype == "float32" and signature.compute != "tf32" else None
     if isinstance(signature, Attention):

@@ -1,4 +1,4 @@
-"""Which formula a correction corrects: what the analytic estimator says on one GPU of fixed work."""
+"""Fixed pieces of work whose analytic prices identify the formula that a correction was fitted to."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _TOLERANCE = 3e-3  # vector units of other machines round differently
 
 @functools.cache
 def probe_ns(gpu: str) -> tuple[int, ...]:
-    """Durations of the probes, which stay as long as constants, formulas and the catalogue's figures do."""
+    """Durations of the probes. They change only with the constants, the formulas and the catalogue."""
     prices = AnalyticEstimator(catalogue.gpu(gpu), burst=True).price(list(PROBES))
     return tuple(price.duration_ns if price else 0 for price in prices)
 
 
 def same(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two states of the formulas agree, but for rounding."""
+    """Whether two results agree, except for rounding."""
     return len(one) == len(other) and all(abs(a - b) <= _TOLERANCE * max(a, b) + 1 for a, b in zip(one, other))

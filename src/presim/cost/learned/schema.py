@@ -1,7 +1,7 @@
-"""A learned model's file: JSON that is checked field by field when read, and says what made it and how well it holds.
+"""A learned model's file: JSON, checked when read, with its origin and its held-out error.
 
-A model corrects the analytic price of one class of work on one GPU: ``duration = analytic * exp(trees(features))``.
-The trees are bounded, and constant beyond the measured shapes, so that what lies outside scales as the formula does.
+A model corrects the analytic price of one class of work on one GPU: ``duration = analytic * exp(trees(features))``. The
+trees are bounded and constant outside the measured shapes, so the price there scales like the formula.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from presim.errors import InputError
 from presim.files import write_file
 
 FORMAT, VERSION = "presim-learned-prices", 1
-LEAF_UNIT = 1e-4  # leaves are whole numbers of this much logarithm of a ratio
+LEAF_UNIT = 1e-4  # leaves are integers in this unit of the ratio's logarithm
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where measurements came from."""
+    """Origin of measurements."""
 
     name: str
     commit: str
-    sha256: str  # of the files that were read, names and contents
-    rows: int  # used, out of those accepted
+    sha256: str  # of the files' names and contents
+    rows: int  # used, of those accepted
     rejected: dict[str, int] = {}  # reason -> rows
 
 
 class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a class of shapes that the fit never saw came out. Errors are relative to the measured time."""
+    """Result on shapes held out from the fit. Errors are relative to the measured time."""
 
     name: str
     points: int
@@ -43,7 +43,7 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True):
-    """A binary tree in preorder: at an inner node a feature and the number of its threshold, at a leaf -1 and a value.
+    """A binary tree in preorder. An inner node has a feature and a threshold number, a leaf has -1 and a value.
 
     ``x <= threshold`` goes to the first child.
     """
@@ -59,16 +59,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: int
     kind: str  # class of work, a key of `features.KINDS`
     gpu: str  # catalogue id
-    analytic: tuple[int, ...]  # what the formula that is corrected says of `probes.PROBES`, ns
+    analytic: tuple[int, ...]  # prices of `probes.PROBES` by the corrected formula, ns
     features: tuple[str, ...]
     thresholds: tuple[tuple[float, ...], ...]  # per feature, ascending
     trees: tuple[Tree, ...]
-    limit: Annotated[float, msgspec.Meta(gt=0, le=2)]  # the correction's logarithm stays within
+    limit: Annotated[float, msgspec.Meta(gt=0, le=2)]  # on the logarithm of the correction
     widths_us: tuple[float, ...]  # edges between classes of duration, us
     widths: tuple[Share, ...]  # 80 % interval in each class, relative
     sources: tuple[Source, ...]
-    levels: dict[str, float] = {}  # sources measured under other conditions: their durations were divided by this
-    variants: tuple[str, ...]  # that were measured: layouts, backends or operators, see `features.variant`
+    levels: dict[
+        str, float
+    ] = {}  # sources measured under other conditions: factors by which their durations were divided
+    variants: tuple[str, ...]  # measured layouts, backends or operators, see `features.variant`
     held_out: tuple[HeldOut, ...]
     units: str = "ratio of measured to analytic duration, natural logarithm; leaves in 1e-4"
 
@@ -95,7 +97,7 @@ def read(path: str | os.PathLike[str]) -> Model:
 
 
 def write(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write a model: same model, same bytes. Appears whole or not at all."""
+    """Write a model atomically. The same model gives the same bytes."""
     lines = [f'"{name}":{_encode(getattr(model, name))}' for name in sorted(model.__struct_fields__)]
     write_file(path, ("{" + ",\n".join(lines) + "}\n").encode())
 
@@ -105,7 +107,7 @@ def _encode(value: object) -> str:
 
 
 def _contradictions(model: Model) -> Iterator[str]:
-    """Each thing that cannot be, in words."""
+    """Each inconsistency, as text."""
     if len(model.thresholds) != len(model.features):
         yield f"{len(model.features)} features, but thresholds for {len(model.thresholds)}"
     if any(list(edges) != sorted(edges) for edges in model.thresholds):
@@ -118,7 +120,7 @@ def _contradictions(model: Model) -> Iterator[str]:
 
 
 def _whole(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:
-    """Every inner node has two children, a known feature and a known threshold, and nothing is left over."""
+    """Whether every inner node has two children and a known feature and threshold, and no node is left over."""
     if len(tree.split) != len(tree.value):
         return False
     missing = 1

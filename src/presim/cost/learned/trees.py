@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from presim.cost.learned.schema import LEAF_UNIT, Tree
 
 Array = NDArray[np.float64]
-_ROWS = 4096  # evaluated at once: bounds the memory, which grows with rows and trees
+_ROWS = 4096  # evaluated at once: limits the memory, which grows with rows and trees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Forest:
     roots: NDArray[np.int64]
     feature: NDArray[np.int64]  # 0 at leaves
     threshold: Array  # infinite at leaves
-    low: NDArray[np.int64]  # child where the feature is at most the threshold; a leaf is its own child
+    low: NDArray[np.int64]  # child if the feature is at most the threshold; a leaf is its own child
     high: NDArray[np.int64]
     value: Array
     depth: int
@@ -29,7 +29,7 @@ class Forest:
 
     @classmethod
     def of(cls, thresholds: Sequence[Sequence[float]], trees: Sequence[Tree], limit: float) -> Forest:
-        """The arrays of trees that were checked when they were read."""
+        """The arrays of trees that have been checked."""
         feature: list[int] = []
         threshold: list[float] = []
         low: list[int] = []
@@ -40,7 +40,7 @@ class Forest:
         for tree in trees:
             start = len(feature)
             roots.append(start)
-            open_nodes: list[tuple[int, int]] = []  # inner nodes that wait for their second child, with their depth
+            open_nodes: list[tuple[int, int]] = []  # inner nodes without their second child yet, with their depth
             level = 0
             for place, (split, number) in enumerate(zip(tree.split, tree.value), start):
                 inner = split >= 0
@@ -62,7 +62,7 @@ class Forest:
         )  # fmt: skip
 
     def evaluate(self, rows: Array) -> Array:
-        """Sum over the trees for each row of features, within the limit."""
+        """Sum of the trees for each row of features, within the limit."""
         if not len(self.roots):
             return np.zeros(len(rows))
         parts = [self._evaluate(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]

@@ -1,1 +1,1 @@
-"""Measured durations: rows, the checks that they pass, tables of them, and readers of other people's formats."""
+"""Measured durations: rows and their checks, tables, and importers of public formats."""

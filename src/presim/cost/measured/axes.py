@@ -1,4 +1,4 @@
-"""Along which size a kind of work may be interpolated: everything else has to be equal."""
+"""The sizes along which measured work may be interpolated; everything else has to be equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key: TypeAlias = tuple[str, object]
 
 
 def axes(signature: Signature) -> Iterator[tuple[Key, int]]:
-    """What has to be equal, and the size along which it may differ, most telling first."""
+    """Pairs of what has to be equal and the size that may differ, most reliable first."""
     if isinstance(signature, Gemm):
         yield from (_without(signature, name) for name in ("m", "n", "k", "batch"))
     elif isinstance(signature, GroupedGemm):
@@ -43,7 +43,7 @@ def _attention(signature: Attention) -> Iterator[tuple[Key, int]]:
 
 
 def _memory(signature: MemoryBound) -> tuple[Key, int]:
-    """The same operator with as many bytes for each element, and rows as long."""
+    """The same operator with equal bytes per element and equal row length."""
     per_element = (
         round(signature.bytes_read / signature.elements, 2),
         round(signature.bytes_written / signature.elements, 2),

@@ -1,4 +1,4 @@
-"""The measured estimator: what a table holds exactly, else between two of its rows; never beyond them."""
+"""The measured estimator: exact table rows, or interpolation between two rows, without extrapolation."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
 from presim.trace.signatures import Signature
 
-_LEAST_DOUBT = 0.03  # what one card differs from another of its model, and one day from the next
-_WIDEST_GAP = 4.0  # rows further apart than this factor say nothing of what lies between
+_LEAST_DOUBT = 0.03  # differences between cards of one model, and between days
+_WIDEST_GAP = 4.0  # no interpolation between rows further apart than this factor
 
 
 class _Point(NamedTuple):
     size: int
-    log_ratio: float  # of the measured to the analytic duration
+    log_ratio: float  # log of the measured over the analytic duration
     doubt: float
 
 
 class MeasuredEstimator:
     """Prices from rows of one GPU; rows of other GPUs are ignored.
 
-    Several rows of one signature (of several sources) count as their median. Between two rows the ratio to the
-    analytic price is interpolated, so that what the formula knows of the shape between them is kept.
+    Several rows of one signature (from several sources) count as their median. Between two rows, the ratio to the
+    analytic price is interpolated, so the price follows the formula between them.
 
-    Prices are of a GPU at work. What a table of a resting one says (all but `rows.AS_AT_WORK`) is longer by what the
-    formula says that the clocks take, and half of that is doubted, as with learned prices
+    Prices are for a busy GPU. Times of an idle GPU (all sources but `rows.AS_AT_WORK`) are lengthened by the formula's
+    effect of lower clocks, half of which is added to the uncertainty, as with learned prices
     (docs/decisions/sustained-clocks.md).
     """
 
@@ -55,7 +55,7 @@ class MeasuredEstimator:
         self.lines = self._lines(known, bases)
 
     def _lines(self, known: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
-        """Points along every axis, ascending."""
+        """The points along every axis, ascending."""
         lines: dict[Key, list[_Point]] = collections.defaultdict(list)
         for signature, base in zip(known, bases):
             duration, doubt = self.exact[signature]
@@ -65,7 +65,7 @@ class MeasuredEstimator:
         return {key: sorted(points) for key, points in lines.items() if len(points) > 1}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
-        """One price per signature; None where the table neither holds it nor surrounds it."""
+        """One price per signature; None if the table neither has it nor surrounds it."""
         bases = self.analytic.price(signatures)
         return [self._price(signature, base) for signature, base in zip(signatures, bases)]
 
@@ -86,7 +86,7 @@ class MeasuredEstimator:
         return Price(math.ceil(max(duration, least)), origin, min(doubt, 0.9), "measured", bound)
 
     def _between(self, signature: Signature) -> tuple[float, float] | None:
-        """The ratio to the analytic price between the nearest rows on the axis where they are nearest."""
+        """The ratio to the analytic price between the nearest rows, on the axis with the smallest gap."""
         best: tuple[float, float, float] | None = None
         for key, size in axes(signature):
             points = self.lines.get(key, [])
@@ -101,7 +101,7 @@ class MeasuredEstimator:
 
 
 def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
-    """Straight in the logarithm of the size; as unsure as the rows and half of what they differ by."""
+    """Linear in the logarithm of the size. The uncertainty covers the rows' own and half of their difference."""
     share = math.log(size / low.size) / math.log(high.size / low.size)
     log_ratio = (1 - share) * low.log_ratio + share * high.log_ratio
     jump = abs(high.log_ratio - low.log_ratio) / 2
@@ -109,7 +109,7 @@ def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
 
 
 def _median(rows: list[Measurement], slower: float) -> tuple[float, float]:
-    """Duration in ns and doubt: the rows' own spread, what the rows differ by, or half of what clocks make of them."""
+    """Duration in ns and uncertainty: the largest of spread, differences between rows, and half of the clock effect."""
     durations = [row.duration_ns * (1.0 if row.source in AS_AT_WORK else slower) for row in rows]
     middle = statistics.median(durations)
     apart = (max(durations) - min(durations)) / 2 / middle

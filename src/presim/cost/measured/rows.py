@@ -1,4 +1,4 @@
-"""One measurement, and the checks that a row passes before anything is made of it."""
+"""A measurement, and the checks of a row."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Copy, Kernel, Signature
 
 PROFILE = "presim profile"
-AT_WORK = (PROFILE, "kineto")  # sources of times at the clocks of a GPU in the midst of a job; those of others rest
+AT_WORK = (PROFILE, "kineto")  # sources measured on a busy GPU, with its clocks; the others are idle between kernels
 AS_AT_WORK = (*AT_WORK, "simumax")  # its products on B200 take as long as in its own runs, a fifth longer than others'
-_TOLERANCE = 0.98  # clocks above the datasheet's boost and rounding of the timer make up for the rest
-_LONGEST_NS = 600e9  # ten minutes: no kernel, so the unit is wrong
-_SHORTEST_NS = 200.0  # shorter than any launch: likewise
-_SLOWEST = 100.0  # times the formula's. Of 1.25 million public rows the slowest took 75 times as long, 749 above 20
+_TOLERANCE = 0.98  # boost clocks above the datasheet and rounding of the timer
+_LONGEST_NS = 600e9  # ten minutes: a longer kernel means that the unit is wrong
+_SHORTEST_NS = 200.0  # shorter than any launch: the unit is wrong
+_SLOWEST = (
+    100.0  # relative to the formula. Of 1.25 million public rows, the slowest took 75 times as long, 749 over 20 times
+)
 _MAY_BE_NONE = ("bytes", "bytes_read", "bytes_written", "elements", "group", "nnz")
-_SHORT_NS = 1e3  # no formula says less
+_SHORT_NS = 1e3  # the formula does not apply to shorter times
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one piece of work took on one GPU."""
+    """Measured duration of one piece of work on one GPU."""
 
     gpu: str  # catalogue id
     signature: Signature
     duration_ns: float
     source: str  # who measured it: dataset and framework, or presim profile
-    spread: float = 0.0  # relative distance of the quartiles, where the source tells; else 0
+    spread: float = 0.0  # relative distance of the quartiles if the source has it; else 0
     samples: int = 1
-    beside: tuple[Signature, ...] = ()  # other work that the duration holds
+    beside: tuple[Signature, ...] = ()  # other work included in the duration
 
 
 @dataclasses.dataclass
 class Intake:
-    """Takes rows one by one, keeps those that can be true, and counts the others by reason."""
+    """Collects rows, keeps possible ones, and counts the others by reason."""
 
     accepted: list[Measurement] = dataclasses.field(default_factory=list)
     rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def take(self, rows: Iterable[Measurement | str]) -> Intake:
-        """Rows as an importer yields them: a measurement, or the reason why there is none."""
+        """Add an importer's rows: measurements, or reasons why there is none."""
         seen = {(row.gpu, row.signature, row.source) for row in self.accepted}
         for row in rows:
             reason = row if isinstance(row, str) else wrong(row)
@@ -62,7 +64,7 @@ class Intake:
 
 
 def wrong(row: Measurement) -> str:
-    """Why a row cannot be true, in words; empty where it can."""
+    """Why a row is impossible, as text; empty if it is possible."""
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
         return "a duration that is no positive number"
     if not 0 <= row.spread < math.inf or row.samples < 1:
@@ -80,7 +82,7 @@ def wrong(row: Measurement) -> str:
 
 
 def possible(signature: Signature) -> bool:
-    """Whether each size of the work is one: bytes and what is off by default may be 0, nothing is negative."""
+    """Whether each size is possible: bytes and options may be 0, nothing is negative."""
     for name, least in _least_sizes(type(signature)):
         if min(_numbers(getattr(signature, name)), default=least) < least:
             return False
@@ -98,7 +100,7 @@ def _numbers(value: object) -> Iterable[int]:
 
 @functools.cache
 def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
-    """The fields that are numbers, or several, and the least that each may be."""
+    """The numeric fields and their minimum values."""
     sizes = []
     for field in msgspec.structs.fields(kind):
         if field.type is int or getattr(field.type, "__origin__", None) is tuple:
@@ -109,7 +111,7 @@ def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
 
 def _is_slow(row: Measurement, gpu: Gpu) -> bool:
     if row.duration_ns < _SLOWEST * max(datasheet_ns(row.signature, gpu), _SHORT_NS):
-        return False  # the formula says no less than that, so that few rows need it
+        return False  # the formula's minimum, so that few rows need the full check
     (price,) = _formulas(gpu.id).price([row.signature])
     return price is not None and row.duration_ns > _SLOWEST * price.duration_ns
 
@@ -121,5 +123,5 @@ def _formulas(name: str) -> AnalyticEstimator:
 
 @functools.cache
 def _gpu(name: str) -> Gpu | None:
-    """Looked up once, not for each of a million rows: the catalogue is part of the program."""
+    """Cached lookup of a GPU, since tables have a million rows and the catalogue does not change."""
     return catalogue.gpu(name) if name in catalogue.ids(Gpu) else None

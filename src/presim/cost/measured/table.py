@@ -1,7 +1,7 @@
 """Tables of measurements: Parquet files with a schema and the origin of every row.
 
-One row is one `Measurement`; its signature is JSON, as traces store it. Several files make one table. A row that cannot
-be true (`rows.wrong`) is left out and counted by reason when the table is read.
+One row is one `Measurement`; its signature is JSON, as in traces. Several files form one table. Impossible rows
+(`rows.wrong`) are left out and counted by reason when a table is read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _KEY = b"presim"
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows that can be true, in the order of the files, and how many could not, by reason."""
+    """Possible rows in the order of the files, and the number of rejected rows by reason."""
 
     rows: tuple[Measurement, ...]
     rejected: dict[str, int]
-    gpus: tuple[str, ...] = ()  # of the catalogue, of which the files have rows, read or not
+    gpus: tuple[str, ...] = ()  # catalogue GPUs that the files have rows of, read or not
 
 
 def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dict[str, str]) -> None:
-    """Write rows, sorted: the same rows give the same bytes. Appears whole or not at all.
+    """Write sorted rows atomically; the same rows give the same bytes.
 
-    ``origin``: what is true of all rows: the driver, the versions, the dataset's commit.
+    ``origin``: common to all rows: the driver, the versions, the dataset's commit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -60,10 +60,10 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
 
 
 def read(paths: Sequence[Path], gpu: str = "") -> Table:
-    """Read tables; ``gpu``: only this GPU's rows, and those of none that the catalogue has, which are counted.
+    """Read tables. With ``gpu``, keep the rows of this GPU, and count those of GPUs outside the catalogue.
 
     Raises:
-        InputError: a file is no such table, of another version, or lacks a column.
+        InputError: a file is no such table, is of another version, or lacks a column.
     """
     intake = Intake()
     gpus: set[str] = set()
@@ -80,7 +80,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def origin_of(path: Path) -> dict[str, str]:
-    """What a table's header says of all its rows."""
+    """The origin in a table's header."""
     import pyarrow.parquet as pq
 
     return dict(_header(path, pq.read_schema(path).metadata)["origin"])
@@ -102,7 +102,7 @@ def _content(path: Path) -> pa.Table:
 
 
 def _of(content: pa.Table, gpu: str) -> pa.Table:
-    """Without the rows of other GPUs of the catalogue."""
+    """A table without the rows of other GPUs of the catalogue."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -78,11 +78,11 @@ class Evaluator:
     def chain(self, cluster: Cluster) -> Chain:
         """Prices for a cluster's GPU, remembered between points."""
         from presim.cost.chain import Chain
-        from presim.cost.price_cache import remembering
+        from presim.cost.price_cache import with_caches
 
         name = repr((cluster.gpu, cluster.node.id, cluster.fabric.id, cluster.nodes, cluster.gpus_per_node))
         if name not in self._chains:
-            self._chains[name] = remembering(Chain.default(cluster, None, self._folders()))
+            self._chains[name] = with_caches(Chain.default(cluster, None, self._folders()))
         return self._chains[name]
 
     def _folders(self) -> list[Path]:

@@ -202,7 +202,7 @@ def attention(
 
 
 def stage_layers(model: Model, plan: Plan) -> tuple[int, int]:
-    """Layers of the stage that sets the pace: those with a dense feed-forward, and those with experts."""
+    """Layers of the slowest stage: those with a dense feed-forward, and those with experts."""
     count = math.ceil(model.layers / plan.pp)
     if model.experts is None:
         return count, 0

@@ -91,4 +91,4 @@ def test_eight_bits_are_twice_as_fast_as_sixteen_and_no_more(name: str) -> None:
 
 def test_a_gpu_that_rests_has_one_share_for_all_precisions() -> None:
     resting = device_of(hardware.gpu("gb300"), burst=True)
-    assert resting.keeps("bf16") == resting.keeps("fp8") == resting.sustained
+    assert resting.sustained_share("bf16") == resting.sustained_share("fp8") == resting.sustained

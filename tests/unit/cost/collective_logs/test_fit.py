@@ -26,7 +26,7 @@ def measured(cluster: Cluster, counts: tuple[int, ...] = (2, 4, 8)) -> list[Poin
     for count in counts:
         for power in range(10, 32):
             work = Collective(kind="all_gather", bytes=1 << power, dtype="float32", group=0)
-            price = Hierarchical().price(work, Group("g", RANKS[:count], count), cluster)
+            price = Hierarchical().alone(work, Group("g", RANKS[:count], count), cluster)
             points.append(Point(work, RANKS[:count], cluster, price.duration_ns * 1e-9, "log"))
     return points
 
@@ -53,5 +53,7 @@ def test_what_no_point_knows_anything_of_stays() -> None:
 
 def test_too_few_points_are_refused() -> None:
     plain = hardware.choose_cluster(gpu="h100-sxm", nodes=1)
-    with pytest.raises(InputError, match=rf"^11 measurements are too few to fit to: give logs with {FEWEST} sizes"):
+    with pytest.raises(
+        InputError, match=rf"^11 measurements are too few for a fit; give logs with at least {FEWEST} sizes"
+    ):
         fit(measured(plain)[:11], link=LINK)

@@ -54,7 +54,7 @@ def test_sums_are_told_apart_by_the_ratio_of_their_bandwidths(kind: str, tmp_pat
     lines = nccl_logs.line(1 << 30, 16170.0, {"all_reduce": 1.75, "reduce_scatter": 0.875}[kind])
     assert read(written(tmp_path, f"{devices}{nccl_logs.HEADER}\n{lines}\n")).kind == kind
     between = nccl_logs.line(1 << 30, 16170.0, 1.3)
-    with pytest.raises(InputError, match="does not say which collective it measured"):
+    with pytest.raises(InputError, match="does not name the collective"):
         read(written(tmp_path, f"{devices}{nccl_logs.HEADER}\n{between}\n"))
 
 
@@ -62,7 +62,7 @@ def test_a_name_may_say_what_the_log_does_not(tmp_path: Path) -> None:
     text = nccl_logs.text(CLUSTER, "all_gather", 8, 1).replace("# Collective test starting: all_gather_perf\n", "")
     assert read(written(tmp_path, text, "alltoall-8.log")).kind == "all_to_all"
     assert read(written(tmp_path, text, "h100_AllGather.txt")).kind == "all_gather"
-    with pytest.raises(InputError, match="does not say which collective it measured; name the file after it"):
+    with pytest.raises(InputError, match="does not name the collective; name the file after it"):
         read(written(tmp_path, text.replace("sum", "none")))
 
 
@@ -77,8 +77,8 @@ def test_lines_that_cannot_be_are_counted_and_left_out(tmp_path: Path) -> None:
     assert len(log.rows) == 28
     assert log.rejected == {
         "size, time and bandwidth do not agree": 1,
-        "no bytes, or no time": 1,
-        "columns that are no numbers": 1,
+        "no bytes or no time": 1,
+        "columns that are not numbers": 1,
     }
 
 
@@ -88,7 +88,7 @@ def test_lines_that_cannot_be_are_counted_and_left_out(tmp_path: Path) -> None:
         ("hello\n", "has no lines of nccl-tests (size, count, type, redop, root, time, …); give its output"),
         (
             nccl_logs.line(8, 10.0),
-            "names no devices (# Rank 0 …), so ranks and nodes are not known; keep the log whole",
+            "names no devices (# Rank 0 …), so ranks and nodes are unknown; keep the whole log",
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_one_rank_moves_nothing(tmp_path: Path) -> None:
     """Its bandwidths are zero, which say nothing of the collective either."""
     device = "#  Rank 0 Pid 1 on node-0 device 0 [0x00] A100\n"
     log = read(written(tmp_path, f"{device}{nccl_logs.HEADER}\n{nccl_logs.line(1 << 20, 5.0, 0.0)}\n"))
-    assert (log.rows, log.rejected) == ((), {"one rank moves nothing": 1})
+    assert (log.rows, log.rejected) == ((), {"a single rank moves no data": 1})
 
 
 def test_lines_that_come_twice_count_once(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from presim.cost.chain import price_trace
-from presim.cost.collectives.contended import NAME
+from presim.cost.collectives.contended import NAME, Contended
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.price import Price
 from presim.hardware import Cluster, choose_cluster
@@ -25,8 +27,9 @@ def cluster(**network: Any) -> Cluster:
 
 def price(kind: str, ranks: tuple[int, ...], target: Cluster) -> Price:
     collective, group = Collective(kind, 1 << 28, "bfloat16", 0), Group("g", ranks, len(ranks))
-    answers = (model.price(collective, group, target) for model in collective_models(target))
-    return next(answer for answer in answers if answer is not None)
+    answer = first_answers(collective_models(target), [Transfer(collective, group)], target)[0]
+    assert answer is not None
+    return answer
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
@@ -62,3 +65,30 @@ def test_the_result_says_which_were_simulated() -> None:
     assert notes[0].startswith(
         "The network is described: 1 of 2 collectives share links and are simulated flow by flow"
     )
+
+
+def test_transfers_that_run_at_the_same_time_share_links() -> None:
+    """Pairs of ranks on leaves 0 and 4, and 0 and 2, both want the uplinks of leaf 0; a pair within a node does not."""
+    narrow = cluster(leaf_nodes=1, oversubscription=8.0)
+    far, near, inside = (
+        Transfer(Collective("all_to_all", 1 << 28, "bfloat16", 0), Group("g", (0, other), 2)) for other in (32, 16, 4)
+    )
+    alone = [price("all_to_all", one.group.ranks, narrow).duration_ns for one in (far, near, inside)]
+    model = Contended(Hierarchical())
+    together = [each.duration_ns for each in model.price([far, near, inside], narrow) if each is not None]
+    assert together[:2] == pytest.approx([2 * took for took in alone[:2]], rel=0.15)
+    assert together[2] == alone[2]
+
+
+def test_groups_that_do_not_run_leave_the_links_to_others() -> None:
+    """Of one kind only the pair of ranks 0 and 32 exchanges: it takes an eighth of what leaf 0 has to carry."""
+    narrow = cluster(leaf_nodes=1, oversubscription=8.0)
+    group = Group("g", (0, 32), 2)
+    work = Collective("all_to_all", 1 << 28, "bfloat16", 0)
+    other = Transfer(work, Group("h", (0, 16), 2))
+    model = Contended(Hierarchical())
+    whole, part = Transfer(work, group), Transfer(work, group, running=((0, 32),))
+    slow, quick = (model.price([one, other], narrow)[1] for one in (whole, part))
+    assert slow is not None
+    assert quick is not None
+    assert quick.duration_ns < 0.6 * slow.duration_ns

@@ -34,7 +34,7 @@ def chosen(kind: str, size: int, ranks: range, *, nodes: int = 1, **environment:
 
 def duration(size: int, **environment: str) -> int:
     collective = Collective(kind="all_reduce", bytes=size, dtype="bfloat16", group=0)
-    return Hierarchical(environment).price(collective, Group("g", tuple(range(8)), 8), cluster()).duration_ns
+    return Hierarchical(environment).alone(collective, Group("g", tuple(range(8)), 8), cluster()).duration_ns
 
 
 def test_size_and_nodes_choose_algorithm_and_protocol() -> None:

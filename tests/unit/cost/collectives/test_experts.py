@@ -23,7 +23,7 @@ def exchange(kind: str, ranks: int, experts: int, library: str = "hybridep", sms
 
 
 def seconds(found: Collective, ranks: int, cluster: Cluster) -> float:
-    price = Hierarchical().price(found, Group("experts", tuple(range(ranks)), ranks), cluster)
+    price = Hierarchical().alone(found, Group("experts", tuple(range(ranks)), ranks), cluster)
     assert price.estimator == NAME
     return price.duration_ns * 1e-9
 
@@ -78,7 +78,7 @@ def test_factors_of_fp8_and_hosts_cost_what_they_should() -> None:
     routed = Routed("deepep", TOKENS, 2048, 8, 64, 20, window=6)
     cluster, group = hardware.choose_cluster(gpu="h100-sxm", nodes=1), Group("g", tuple(range(8)), 8)
     plain, scaled = (
-        Hierarchical().price(Collective("dispatch", 1, dtype, 0, routed=routed), group, cluster).duration_ns
+        Hierarchical().alone(Collective("dispatch", 1, dtype, 0, routed=routed), group, cluster).duration_ns
         for dtype in ("bfloat16", "float8_e4m3fn")
     )
     assert scaled - plain == pytest.approx(620 * TOKENS * distinct(8, 64, 8) / 10 / 24, rel=1e-3)
@@ -132,6 +132,6 @@ def test_a_program_that_deals_experts_out_in_turn_sends_less() -> None:
 def test_an_exchange_keeps_its_multiprocessors_busy() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     found, group = exchange("combine", 16, 128), Group("g", tuple(range(16)), 16)
-    asked = demand(found, Hierarchical().price(found, group, cluster), (group,), cluster)
+    asked = demand(found, Hierarchical().alone(found, group, cluster), (group,), cluster)
     assert asked.channels == pytest.approx(16 / 132, abs=1 / 64)
     assert asked.port_out > 0.8

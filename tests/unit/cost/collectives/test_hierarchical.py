@@ -23,7 +23,7 @@ def cluster() -> Cluster:
 
 def priced(cluster: Cluster, kind: str, size: int, ranks: range, **more: int) -> Price:
     collective = Collective(kind=kind, bytes=size, dtype="bfloat16", group=0, **more)
-    return Hierarchical().price(collective, Group("g", tuple(ranks), len(ranks)), cluster)
+    return Hierarchical().alone(collective, Group("g", tuple(ranks), len(ranks)), cluster)
 
 
 def bus_GBps(price: Price, size: int, ranks: int, rounds: int) -> float:
@@ -114,7 +114,7 @@ def exchange(cluster: Cluster, sent: list[int], received: list[int], own: int = 
     ranks = tuple(range(len(sent)))
     splits = Splits(own, tuple(sent), tuple(received))
     collective = Collective("all_to_all", sum(sent), "bfloat16", 0, splits=splits)
-    return Hierarchical().price(collective, Group("g", ranks, len(ranks)), cluster).duration_ns
+    return Hierarchical().alone(collective, Group("g", ranks, len(ranks)), cluster).duration_ns
 
 
 def test_an_all_to_all_takes_as_long_as_the_busier_direction_of_a_rank(cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ def test_all_models_see_uneven_parts(cluster: Cluster) -> None:
     rows = [Row(kind="all_to_all", ranks=2, nodes=1, bytes=size, us=us) for size, us in ((1 << 20, 10), (1 << 22, 30))]
     splits = Splits(0, (0, 1 << 19), (0, 1 << 21))
     prices = [
-        Measured(rows).price(collective, Group("g", (0, 1), 2), cluster)
+        Measured(rows).alone(collective, Group("g", (0, 1), 2), cluster)
         for collective in (even, msgspec.structs.replace(even, splits=splits))
     ]
     assert [price.duration_ns for price in prices if price] == [10_000, 30_000]
@@ -150,7 +150,7 @@ def test_all_models_see_uneven_parts(cluster: Cluster) -> None:
 def over_pcie(gpu: str, node: str | None, ranks: int, kind: str = "all_reduce", **environment: str) -> Price:
     cluster = hardware.choose_cluster(gpu=gpu, node=node, nodes=1, gpus_per_node=ranks)
     collective = Collective(kind=kind, bytes=GIB, dtype="float32", group=0)
-    return Hierarchical(environment).price(collective, Group("g", tuple(range(ranks)), ranks), cluster)
+    return Hierarchical(environment).alone(collective, Group("g", tuple(range(ranks)), ranks), cluster)
 
 
 @pytest.mark.parametrize(

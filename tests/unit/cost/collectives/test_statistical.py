@@ -31,7 +31,7 @@ def work(size: int, kind: str = "all_gather") -> Collective:
 
 
 def us(parameters: Parameters, size: int, ranks: int = 8) -> float:
-    price = Statistical(parameters).price(work(size), Group("g", tuple(range(ranks)), ranks), CLUSTER)
+    price = Statistical(parameters).alone(work(size), Group("g", tuple(range(ranks)), ranks), CLUSTER)
     assert price is not None
     return price.duration_ns / 1e3
 
@@ -41,7 +41,7 @@ def points() -> list[Point]:
     for ranks in (8, 16, 64):
         for kind in ("all_gather", "all_reduce"):
             for power in range(12, 33):
-                price = Hierarchical().price(work(1 << power, kind), Group("g", tuple(range(ranks)), ranks), CLUSTER)
+                price = Hierarchical().alone(work(1 << power, kind), Group("g", tuple(range(ranks)), ranks), CLUSTER)
                 found.append(
                     Point(work(1 << power, kind), tuple(range(ranks)), CLUSTER, price.duration_ns * 1e-9, kind)
                 )
@@ -71,7 +71,7 @@ def test_a_fit_finds_what_was_measured() -> None:
 
 def us_of(parameters: Parameters, point: Point) -> float:
     group = Group("g", point.ranks, len(point.ranks))
-    price = Statistical(parameters).price(point.collective, group, CLUSTER)
+    price = Statistical(parameters).alone(point.collective, group, CLUSTER)
     assert price is not None
     return price.duration_ns / 1e3
 
@@ -97,8 +97,8 @@ def test_what_is_seen_online_moves_the_weights_towards_it() -> None:
 
 
 def test_kinds_that_were_not_fitted_are_left_to_the_next_model() -> None:
-    assert Statistical(PLAIN).price(work(8, "all_to_all"), Group("g", (0, 1), 2), CLUSTER) is None
-    assert Statistical(PLAIN).price(work(8), Group("g", (0,), 1), CLUSTER) is None
+    assert Statistical(PLAIN).alone(work(8, "all_to_all"), Group("g", (0, 1), 2), CLUSTER) is None
+    assert Statistical(PLAIN).alone(work(8), Group("g", (0,), 1), CLUSTER) is None
 
 
 def test_nothing_is_faster_than_the_wires() -> None:

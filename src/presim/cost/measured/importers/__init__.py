@@ -1,4 +1,4 @@
-"""Readers of public tables of measurements: each takes a folder as its repository has it and yields rows.
+"""Importers of public measurement tables: each takes a folder laid out like its repository and yields rows.
 
-A reader yields a `Measurement`, or in its place the reason why a row cannot be used; `Intake` counts those.
+An importer yields a `Measurement`, or the reason why a row cannot be used; `Intake` counts the reasons.
 """

@@ -1,8 +1,8 @@
 """Tables of ai-dynamo/aiconfigurator (Apache-2.0): products and attention in inference frameworks; latency in ms.
 
-Kernels inside CUDA graphs, forward only. Products are PyTorch's own linear layer (cuBLAS) in all three frameworks;
-attention is FlashAttention 2 and 3, FlashInfer or TensorRT-LLM's, of which the last is left out where the table does
-not say which kernel ran. Attention times hold the write of keys and values to the cache.
+Kernels inside CUDA graphs, forward only. Products are PyTorch's linear layer (cuBLAS) in all three frameworks.
+Attention is FlashAttention 2 and 3, FlashInfer or TensorRT-LLM's; the last is left out if the table does not name the
+kernel. Attention times include writing keys and values to the cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IMPORTED = {
     "gb300": "gb300",
     "rtx_pro_6000_server": "rtx-pro-6000",
 }  # not fitted
-# On Hopper FlashAttention 3. On Blackwell FlashAttention 4 and TensorRT-LLM's, which stand for cuDNN's there.
+# On Hopper FlashAttention 3. On Blackwell FlashAttention 4 and TensorRT-LLM's, listed as cuDNN's.
 _LIBRARIES = {"a100-80gb-sxm": "flash", "l40s": "flash", "rtx-pro-6000": "flash"}
 _LIBRARIES |= dict.fromkeys(("b200", "b300", "gb200", "gb300"), "cudnn")
 _HALF = ("bfloat16", "float16", "half")
@@ -41,13 +41,13 @@ def recognises(root: Path) -> bool:
 
 
 def _data(root: Path) -> Path:
-    """Where the systems' folders are: in a checkout of tables, or in the installed package."""
+    """The folder of the systems, in a checkout of tables or in the installed package."""
     inside = root / "systems" / "data"
     return inside if inside.is_dir() else root / "data"
 
 
 def gpu_of(folder: str) -> str:
-    """The catalogue's id of a system by the name of its folder; empty where it has none."""
+    """The catalogue id of a system's folder name; empty if the catalogue has none."""
     return (_GPUS | _IMPORTED).get(folder, "")
 
 
@@ -58,15 +58,15 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each kind in each table, 0: all."""
+    """At most ``limit`` rows of each kind in each table; 0: all."""
     for path in files(root):
         gpu, framework = _GPUS[path.relative_to(_data(root)).parts[0]], path.parts[-3]
         rows = parquet_rows(path, _COLUMNS)
         yield from _READERS[path.stem](rows, gpu, f"aiconfigurator/{framework}", limit)
 
 
-def everything(root: Path) -> Iterator[Measurement | str]:
-    """All rows, also of GPUs that no packaged model is fitted to; what is not read of the tables is counted."""
+def read_all(root: Path) -> Iterator[Measurement | str]:
+    """All rows, including GPUs without packaged models. Unread rows are counted."""
     for folder, gpu in sorted((_GPUS | _IMPORTED).items()):
         for path in sorted((_data(root) / folder).glob("*/*/*/*.parquet")):
             if path.stem not in _READERS:
@@ -81,7 +81,7 @@ def everything(root: Path) -> Iterator[Measurement | str]:
 def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Measurement | str]:
     for dtype, names in (("bfloat16", _HALF), ("float8_e4m3fn", ("fp8",))):
         if dtype.startswith("float8") and source.endswith("trtllm"):
-            continue  # these hold the quantisation of the input
+            continue  # these include the quantisation of the input
         members = [row for row in rows if row["gemm_dtype"] in names]
         for row in sample(members, limit, f"{gpu} {source} {dtype}"):
             sizes, latency = whole(row, "m", "n", "k"), number(row, "latency")
@@ -116,7 +116,7 @@ def _attention_row(row: Row, gpu: str, source: str, sizes: tuple[int, ...], late
         direction="forward", batch=batch, heads=heads, kv_heads=kv_heads, q_len=length, kv_len=length + past,
         head_dim=dim, v_head_dim=dim, causal=cached, dtype="bfloat16",
         backend=_LIBRARIES.get(gpu, "flash3"), window=int(row["window_size"] or 0),
-        paged=cached and source.endswith("/vllm"),  # SGLang prefills from tensors in one piece
+        paged=cached and source.endswith("/vllm"),  # SGLang prefills from contiguous tensors
     )  # fmt: skip
     moved = 4 * batch * kv_heads * dim * length
     cache = Elementwise(moved, moved, moved // 2, "bfloat16")

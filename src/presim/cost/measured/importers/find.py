@@ -1,4 +1,4 @@
-"""Which reader a folder is for, and which state of it was read."""
+"""Select the importer for a folder, and identify the version of its data."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ READERS: dict[str, ModuleType] = {
     "kineto": kineto,
 }
 _CORE = "aiconfigurator-core"
-_PACKAGES = (_CORE, "aiconfigurator")  # on PyPI; the tables are in the first, of older versions in the second
+_PACKAGES = (_CORE, "aiconfigurator")  # on PyPI; the first has the tables, the second those of older versions
 _KNOWN = "aiconfigurator, NeuSight, vidur, Frontier, SimuMax, InferSim, LLMServingSim, MAMF's CSV"  # as in the guide
 
 
 def located(root: Path) -> Path:
-    """A folder as it is; where there is none of that name, the installed package that has aiconfigurator's tables."""
+    """The folder itself; if it does not exist, the installed package with aiconfigurator's tables."""
     if root.exists() or str(root) not in _PACKAGES:
         return root
     for package in _PACKAGES:
@@ -54,10 +54,10 @@ def located(root: Path) -> Path:
 
 
 def reader_of(root: Path) -> tuple[str, ModuleType]:
-    """Name and module of the reader that recognises a folder.
+    """Name and module of the importer for a folder.
 
     Raises:
-        InputError: there is no such folder, or nobody recognises it.
+        InputError: there is no such folder, or no importer recognises it.
     """
     if not root.exists():
         raise InputError(f"there is no folder {root}; name a table that presim profile wrote or a public dataset")
@@ -72,7 +72,7 @@ def reader_of(root: Path) -> tuple[str, ModuleType]:
 
 
 def digest(root: Path, files: list[Path]) -> str:
-    """SHA-256 over names and contents of the files that were read, in their order."""
+    """SHA-256 over names and contents of the files, in order."""
     total = hashlib.sha256()
     for path in files:
         total.update(
@@ -84,9 +84,9 @@ def digest(root: Path, files: list[Path]) -> str:
 
 
 def commit(root: Path) -> str:
-    """The dataset's commit: from a file COMMIT in or above it, else from git; empty where neither says.
+    """The dataset's commit from a file COMMIT in or above it, or from git; empty if neither has it.
 
-    Of an installed package it is the version.
+    For an installed package, its version.
     """
     for info in root.parent.glob(f"{root.name}-*.dist-info"):
         return info.name.removeprefix(f"{root.name}-").removesuffix(".dist-info")
@@ -104,19 +104,19 @@ def _commit_lines(root: Path) -> Iterator[str]:
 
 
 def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
-    """Write one table for each GPU that the folders measured; returns what came of it, in words.
+    """Write one table for each measured GPU; returns the outcome as lines.
 
-    What an earlier import left in the tables stays, unless the same source has the same work again.
+    Rows of an earlier import stay, unless the same source now has the same work.
 
     Raises:
-        InputError: a folder is of no known kind, nothing in them can be used, or the tables cannot be written.
+        InputError: a folder is of no known kind, no row can be used, or the tables cannot be written.
     """
     check_folder(out)
     intake = Intake()
     folders = [located(folder) for folder in folders]
     for folder in folders:
         _, reader = reader_of(folder)
-        intake.take(getattr(reader, "everything", reader.read)(folder))
+        intake.take(getattr(reader, "read_all", reader.read)(folder))
     alone = [row for row in intake.accepted if not row.beside]
     if not alone:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(intake.rejected.items()))
@@ -136,7 +136,7 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
 
 
 def _kept(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
-    """The rows of an earlier import that these do not replace."""
+    """Rows of an earlier import that the new ones do not replace."""
     if not path.exists():
         return []
     replaced = {(row.source, row.signature) for row in rows}

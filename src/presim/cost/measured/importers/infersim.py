@@ -1,8 +1,8 @@
 """Kernel times of alibaba/InferSim (Apache-2.0) on H20 and H800; latency in us.
 
-Products are DeepGEMM's in FP8 with a factor per block, plain and grouped; attention is FlashAttention-3's, forward and
-decoding. Left out and counted: decoding from an FP8 cache, and folders of kernels that no signature describes (latent
-and sparse attention, gated delta nets).
+Products are DeepGEMM's in FP8 with a factor per block, plain and grouped. Attention is FlashAttention-3's, forward and
+decoding. Left out and counted: decoding from an FP8 cache, and folders of kernels without a signature (latent and
+sparse attention, gated delta nets).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def recognises(root: Path) -> bool:
 
 
 def files(root: Path) -> list[Path]:
-    """The tables that are read, and those whose rows are counted."""
+    """The tables to read, and those whose rows are only counted."""
     return sorted((root / "bench_data").glob("*/**/*.csv"))
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each table, 0: all."""
+    """At most ``limit`` rows of each table; 0: all."""
     for path in files(root):
         parts = path.relative_to(root / "bench_data").parts
         gpu = next((_GPUS[part] for part in parts if part in _GPUS), "")
@@ -43,7 +43,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
 
 
 def _works(row: Row, parts: tuple[str, ...], stem: str) -> list[tuple[Signature | str, str]]:
-    """What a row says was done, each with the column of its time; or why nothing is made of it."""
+    """The pieces of work in a row with their time columns, or the reason why the row cannot be used."""
     if parts[0] == "gemm":
         return [(_product(row), "latency_us")]
     if parts[0] == "grouped_gemm":
@@ -62,7 +62,7 @@ def _product(row: Row) -> Signature | str:
 
 
 def _grouped(row: Row) -> list[tuple[Signature | str, str]]:
-    """Both layers of the experts of one rank, the first of which makes gate and value."""
+    """Both expert layers of one rank; the first produces gate and value."""
     sizes = whole(row, "num_local_experts", "tokens_per_expert", "hidden_size", "intermediate_size")
     if sizes is None:
         return [("num_local_experts, tokens_per_expert, hidden_size or intermediate_size missing", "")]
@@ -73,7 +73,7 @@ def _grouped(row: Row) -> list[tuple[Signature | str, str]]:
 
 
 def _attention(row: Row, stem: str, *, decoding: bool) -> Signature | str:
-    """The file is named after its heads, those of keys and the head dimension."""
+    """The file name holds the numbers of heads and key heads and the head dimension."""
     heads, kv_heads, dim = (int(part) for part in stem.split("-"))
     if row.get("dtype") != "bf16" or (row.get("kv_dtype") or "bf16") != "bf16":
         return "attention in another type than bf16"

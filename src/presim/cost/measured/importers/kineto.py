@@ -1,7 +1,7 @@
-"""Traces of PyTorch's profiler (Kineto): the device time of operators whose shapes were recorded.
+"""PyTorch profiler (Kineto) traces: device time of operators with recorded shapes.
 
-Needs ``record_shapes=True``. Kernels name their operator by its number (``External id``); kernels of one call are
-added up. A time comes from a program in which other work runs beside it, which is also what it is wanted for.
+Needs ``record_shapes=True``. Kernels refer to their operator by ``External id``; the kernels of one call are summed.
+Times include the effect of other work in the program.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _BIAS = "bias"
 
 
 def recognises(root: Path) -> bool:
-    """Whether a path is a profiler's trace, or a folder of nothing but such."""
+    """Whether a path is a profiler trace, or a folder of such traces only."""
     return bool(files(root))
 
 
 def files(root: Path) -> list[Path]:
-    """The traces that are read."""
+    """The traces to read."""
     if root.is_file():
         return [root] if root.name.endswith((".json", ".json.gz")) else []
     return sorted([*root.glob("*.pt.trace.json*"), *root.glob("*.json.gz")])
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """All operators whose signature is known; ``limit`` is of no use for so few.
+    """All operators with a known signature; ``limit`` is ignored.
 
     Raises:
-        InputError: a file is no trace of PyTorch's profiler.
+        InputError: a file is no PyTorch profiler trace.
     """
     for path in files(root):
         yield from trace_rows(path)
 
 
 def trace_rows(path: Path) -> Iterator[Measurement | str]:
-    """The rows of one trace: for each signature the median over its calls."""
+    """The rows of one trace: the median over the calls of each signature."""
     trace = load(path)
     gpu = _gpu(trace)
     if gpu is None:
@@ -66,17 +66,17 @@ def trace_rows(path: Path) -> Iterator[Measurement | str]:
             found[signature].append(microseconds * 1e3)
     for signature, times in found.items():
         middle = statistics.median(times)
-        spread = (max(times) - min(times)) / 2 / middle if len(times) > 1 else 0.1  # of one call nobody knows
+        spread = (max(times) - min(times)) / 2 / middle if len(times) > 1 else 0.1  # unknown spread with only one call
         yield Measurement(
             gpu=gpu, signature=signature, duration_ns=middle, source="kineto", spread=spread, samples=len(times)
         )
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A trace as its JSON has it.
+    """A trace as parsed JSON.
 
     Raises:
-        InputError: the file is none.
+        InputError: the file is no such trace.
     """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -95,13 +95,13 @@ def _device_name(trace: dict[str, Any]) -> str:
 
 
 def _gpu(trace: dict[str, Any]) -> str | None:
-    """The catalogue's id by the name that the driver gives the card, or a virtual machine's part of it (AMD)."""
+    """The catalogue id by the driver's name of the card, or of a virtual machine's part of it (AMD)."""
     name = _device_name(trace).removesuffix(" VF")
     return next((gpu.id for gpu in catalogue.gpus() if gpu.name == name), None)
 
 
 def _calls(events: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:
-    """Operators with the device time of all that they launched, us."""
+    """Operators with the device time of everything they launched, us."""
     operators = {_number(event): event for event in events if event.get("cat") == "cpu_op" and _number(event)}
     spent: dict[int, float] = collections.defaultdict(float)
     for event in events:
@@ -116,7 +116,7 @@ def _number(event: dict[str, Any]) -> int:
 
 
 def signature_of(operator: dict[str, Any]) -> Signature | str:
-    """What an operator's call was, or why nothing is made of it."""
+    """The signature of an operator call, or the reason why there is none."""
     args = operator.get("args", {})
     name = str(operator.get("name", ""))
     if "Input Dims" not in args:
@@ -138,7 +138,7 @@ _Maker = Callable[[list[tuple[int, ...]], list[str], dict[str, Any], str], Signa
 
 
 def _product(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
-    """mm and bmm; addmm with a vector, which is a linear layer's bias."""
+    """mm and bmm; addmm with a vector, which is the bias of a linear layer."""
     first = 1 if "add" in name else 0
     left, right = shapes[first], shapes[first + 1]
     if not dtypes[first] or dtypes[first] != dtypes[first + 1]:
@@ -153,7 +153,7 @@ def _product(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, A
 
 
 def _attention(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
-    """PyTorch's fused attention: [batch, length, heads, dim] below ``_flash_attention_*``, heads first above."""
+    """PyTorch's fused attention: [batch, length, heads, dim] for ``_flash_attention_*``, else heads before length."""
     backward = name.endswith("_backward")
     query, key, value = shapes[1:4] if backward else shapes[0:3]
     length, heads = (1, 2) if "scaled_dot_product" not in name else (2, 1)
@@ -166,7 +166,7 @@ def _attention(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str,
 
 
 def _pointwise(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
-    """One result per element; operands that are expanded are read once."""
+    """One result per element; expanded operands are read once."""
     sizes = [(_elements(shape), dtype) for shape, dtype in zip(shapes, dtypes) if shape and dtype]
     elements, dtype = max(sizes)
     read = sum(size * dtype_bytes(each) for size, each in sizes)
@@ -174,7 +174,7 @@ def _pointwise(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str,
 
 
 def _cast(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
-    """A copy into another type, of tensors that lie alike; others are strided, or copied by no kernel."""
+    """A cast of tensors with the same layout; other copies are strided, or need no kernel."""
     (target, source), strides = dtypes[:2], args["Input Strides"]
     if not (target and source) or target == source or shapes[0] != shapes[1] or strides[0] != strides[1]:
         return None
@@ -185,7 +185,7 @@ def _cast(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any]
 
 
 def _layer_norm(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
-    """With a weight and a bias; mean and deviation of each row are written in float32."""
+    """With weight and bias; the mean and deviation of each row are written in float32."""
     elements, row = _elements(shapes[0]), _elements(shapes[2])
     if not all(dtypes[each] for each in (0, 2, 3)) or shapes[2] != shapes[3]:
         return None

@@ -1,7 +1,7 @@
-"""Parts of transformer layers as vidur (MIT) and Frontier (MIT) measured them; times in ms.
+"""Transformer layer tables of vidur (MIT) and Frontier (MIT); times in ms.
 
-vidur rounds to 1 us and runs in fp16; of Frontier's tables only those of kernel time are read, the others hold the
-host's. Rows shorter than 5 us say more of the rounding than of the kernel.
+vidur rounds to 1 us and runs in fp16. Of Frontier's tables only those with kernel times are read; the others include
+host time. Rows shorter than 5 us are dominated by rounding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _VIDUR_GPUS = {"a100": "a100-80gb-sxm", "h100": "h100-sxm", "a40": "a40"}
 _FRONTIER_GPUS = {"h800": "h800", "rtx_pro_6000": "rtx-pro-6000"}
 _LEAST_NS = 5e3
 _LAYER_NORM = "aten::native_layer_norm"
-_OF_PLAIN_LAYERS = ("gelu", "layer_norm")  # of models without gates; the others have a library's own kernels there
+_OF_PLAIN_LAYERS = ("gelu", "layer_norm")  # of models without gates; gated models use library kernels
 
 
 def recognises(root: Path) -> bool:
-    """Whether a folder is a checkout of one of the two."""
+    """Whether a folder is a checkout of one of the two datasets."""
     return bool(files(root))
 
 
@@ -32,7 +32,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each table, 0: all."""
+    """At most ``limit`` rows of each table; 0: all."""
     for path in files(root):
         vidur = path.name == "mlp.csv"
         folder = path.relative_to(root / "data/profiling/compute").parts[0]
@@ -48,7 +48,9 @@ def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Me
         return
     for part, column, work in _works(row):
         latency = number(row, f"time_stats.{column}.median")
-        whole_table = part != "embedding" or row["num_tensor_parallel_workers"] == "1"  # else several kernels mask it
+        whole_table = (
+            part != "embedding" or row["num_tensor_parallel_workers"] == "1"
+        )  # otherwise several kernels apply the mask
         plain = part not in _OF_PLAIN_LAYERS or row.get("use_gated_mlp") == "False"
         if part not in parts or not latency or not whole_table or not plain:
             continue

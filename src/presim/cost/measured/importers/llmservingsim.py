@@ -1,8 +1,8 @@
-"""Attention of prompts inside vLLM as casys-kaist/LLMServingSim (MIT) measured it on an H100; kernel time in ms.
+"""Prompt attention inside vLLM, measured by casys-kaist/LLMServingSim (MIT) on an H100; kernel time in ms.
 
-One table for each model and tensor parallel size, of chunks after what is cached. Left out and counted: decoding, whose
-rows would read their caches up to ten times faster than the memory can. Not read: its tables of layers, which hold what
-vLLM does around a kernel (a norm of one token takes 18 us).
+One table per model and tensor parallel size, of chunks after a cached prefix. Left out and counted: decoding, whose
+rows would imply reading the cache up to ten times faster than memory bandwidth. Not read: tables of layers, which
+include vLLM's own overhead around a kernel (a norm of one token takes 18 us).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each table, 0: all."""
+    """At most ``limit`` rows of each table; 0: all."""
     for path in files(root):
         parts = path.relative_to(root).parts
         for row in sample(list(csv_rows(path)), limit, "/".join(parts)):

@@ -1,7 +1,7 @@
-"""The best product found on each accelerator (MAMF: Bekman, Machine Learning Engineering, CC-BY-SA-4.0), in TFLOP/s.
+"""Best product found on each accelerator (MAMF: Bekman, Machine Learning Engineering, CC-BY-SA-4.0), in TFLOP/s.
 
-A CSV with the columns accelerator, dtype, mamf_tflops and best_shape_MxNxK. The best of hundreds of shapes and runs: an
-upper bound, a table of one row for each accelerator and type.
+A CSV with the columns accelerator, dtype, mamf_tflops and best_shape_MxNxK. One row per accelerator and type, the best
+of hundreds of shapes and runs: an upper bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from presim.trace.signatures import Gemm
 
 _COLUMNS = {"accelerator", "dtype", "mamf_tflops", "best_shape_MxNxK"}
 _DTYPES = {"bf16": ("bfloat16", ""), "fp16": ("float16", ""), "fp8": ("float8_e4m3fn", "bfloat16")}
-_USUAL = {"NVIDIA A100 SXM": "a100-80gb-sxm", "NVIDIA A100 PCIe": "a100-80gb-pcie"}  # of two cards of one speed
+_USUAL = {"NVIDIA A100 SXM": "a100-80gb-sxm", "NVIDIA A100 PCIe": "a100-80gb-pcie"}  # two cards of equal speed
 
 
 def recognises(root: Path) -> bool:
@@ -35,7 +35,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """All rows; ``limit`` is of no use for so few."""
+    """All rows; ``limit`` is ignored, since they are few."""
     for path in files(root):
         for row in csv_rows(path):
             yield _row(row)

@@ -1,4 +1,4 @@
-"""Tables of NeuSight (MIT): single operators in fp32 without TF32; latency in ms, host time of the launch included."""
+"""Tables of NeuSight (MIT): single operators in fp32 without TF32; latency in ms, including the launch's host time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from presim.cost.measured.importers.tables import Row, csv_rows, number, sample,
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature, Softmax
 
-# Device name -> catalogue id, and host time of a launch (ns) that this dataset's event timing holds.
+# Device name -> catalogue id, and host time of a launch (ns) included in this dataset's event timing.
 _GPUS = {
     "NVIDIA H100 80GB HBM3": ("h100-sxm", 15e3),
     "NVIDIA A100 80GB PCIe": ("a100-80gb-pcie", 18e3),
@@ -18,12 +18,12 @@ _GPUS = {
     "Tesla V100-PCIE-32GB": ("v100-32gb-sxm", 15e3),
     "Tesla T4": ("t4", 15e3),
 }
-# Layer normalisation takes the host longer: the dataset's own line through its A100 rows starts at 53 us, where that of
-# elementwise kernels starts at 17; vidur's kernel times of the same operator on A100 start at 5 to 7.
+# Layer normalisation takes the host longer. A line through the dataset's A100 rows starts at 53 us; for elementwise
+# kernels it starts at 17. vidur's kernel times of the same operator on A100 start at 5 to 7.
 _NORMALIZATION_HOST_NS = {"a100-80gb-pcie": 45e3, "a100-40gb-pcie": 45e3}
 _READS = {"add": 2, "mul": 2, "div": 2}
-_WITH_NUMBER = {"addu": "add", "mulu": "mul", "divu": "div"}  # a tensor and a number
-_LEAST = 2.0  # below twice the launch's host time a row says little of the kernel
+_WITH_NUMBER = {"addu": "add", "mulu": "mul", "divu": "div"}  # operand: a tensor and a number
+_LEAST = 2.0  # rows below twice the launch's host time are rejected
 
 
 def recognises(root: Path) -> bool:
@@ -37,7 +37,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each table, 0: all."""
+    """At most ``limit`` rows of each table; 0: all."""
     for path in files(root):
         for row in sample(list(csv_rows(path)), limit, "/".join(path.parts[-2:])):
             yield _row(path.stem, row)

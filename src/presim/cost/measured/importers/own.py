@@ -1,4 +1,4 @@
-"""Folders of tables that `presim profile` wrote."""
+"""Folders of tables written by `presim profile`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """At most ``limit`` rows of each table, 0: all; a row that cannot be true counts as its reason."""
+    """At most ``limit`` rows of each table; 0: all. An impossible row counts as its reason."""
     for path in files(root):
         read_now = table.read([path])
         yield from sample(read_now.rows, limit, path.name)

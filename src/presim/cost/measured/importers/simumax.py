@@ -1,7 +1,7 @@
-"""SimuMax's system files (Apache-2.0): training's products both ways, attention forward and backward, grouped products.
+"""SimuMax's system files (Apache-2.0): training products forward and backward, attention, and grouped products.
 
-Given as shares of a peak, per shape. One of the few public sources of weight gradients and of attention backward;
-measured under training's conditions, which on its B200 means a quarter slower than single kernels elsewhere.
+Given as shares of a peak, per shape. One of the few public sources of weight gradients and of the attention backward
+pass. Measured under training conditions: on its B200, a quarter slower than single kernels elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from presim.errors import InputError
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 _GPUS = {"b200_bf16_ceperm": "b200", "a100_pcie": "a100-80gb-pcie"}
-_LAYOUTS = {"TN": "NT", "NN": "NN", "NT": "TN"}  # column-major there
+_LAYOUTS = {"TN": "NT", "NN": "NN", "NT": "TN"}  # column-major in this dataset
 
 
 def recognises(root: Path) -> bool:
@@ -30,7 +30,7 @@ def files(root: Path) -> list[Path]:
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
-    """All rows; ``limit`` is of no use for so few.
+    """All rows; ``limit`` is ignored, since they are few.
 
     Raises:
         InputError: a file is no JSON of this form.
@@ -73,7 +73,7 @@ def _other(name: str, sizes: dict[str, Any]) -> tuple[float, Signature]:
     batch, length, heads, kv_heads, dim, v_dim = (int(sizes[key]) for key in names)
     direction = "backward" if name == "sdp_bwd" else "forward"
     work = Attention(direction, batch, heads, kv_heads, length, length, dim, v_dim, True, "bfloat16", "cudnn")  # type: ignore[arg-type]
-    whole = 2.0 * batch * heads * length * length * (dim + v_dim)  # the causal half counted too
+    whole = 2.0 * batch * heads * length * length * (dim + v_dim)  # the causal half is counted too
     return whole * (2.5 if direction == "backward" else 1), work
 
 

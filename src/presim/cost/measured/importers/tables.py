@@ -1,4 +1,4 @@
-"""What readers share: files to rows, a repeatable sample of them, and numbers out of text."""
+"""Helpers of the importers: read files as rows, sample rows repeatably, and parse numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
 
 def sample(rows: Sequence[T], limit: int, name: str) -> list[T]:
-    """At most ``limit`` rows in their order, the same ones for the same table name; every shape equally likely."""
+    """At most ``limit`` rows in their order. A table's name determines the sample; every shape is equally likely."""
     if not limit or len(rows) <= limit:
         return list(rows)
     chosen = np.random.default_rng(zlib.crc32(name.encode())).choice(len(rows), limit, replace=False)
@@ -49,7 +49,7 @@ def sample(rows: Sequence[T], limit: int, name: str) -> list[T]:
 
 
 def number(row: Row, column: str) -> float | None:
-    """A column as a number; None where it is missing or no number."""
+    """A column as a number; None if it is missing or not a number."""
     try:
         return float(row[column])
     except (KeyError, TypeError, ValueError):
@@ -57,7 +57,7 @@ def number(row: Row, column: str) -> float | None:
 
 
 def whole(row: Row, *columns: str) -> tuple[int, ...] | None:
-    """Columns as whole positive numbers; None where any is not."""
+    """Columns as positive integers; None if any is not."""
     values = [number(row, column) for column in columns]
     sizes = tuple(int(value) for value in values if value is not None and value >= 1 and value == int(value))
     return sizes if len(sizes) == len(columns) else None

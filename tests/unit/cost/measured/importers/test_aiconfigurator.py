@@ -57,7 +57,7 @@ def test_an_import_has_more_gpus_and_counts_what_is_not_read(tmp_path: Path) -> 
         path = tmp_path / f"systems/data/{gpu}/gemm/sglang/0.5/gemm_perf.parquet"
         parquet(path, product, {**product, "gemm_dtype": "nvfp4"})
     parquet(tmp_path / "systems/data/gb300/moe/sglang/0.5/moe_perf.parquet", product)
-    rows = list(aiconfigurator.everything(tmp_path))
+    rows = list(aiconfigurator.read_all(tmp_path))
     assert sorted(row.gpu for row in rows if isinstance(row, Measurement)) == ["gb300", "h100-sxm"]
     assert sorted(row for row in rows if isinstance(row, str)) == [
         "a table that is not read: moe_perf", *["a type, kernel or cache that is not read"] * 2

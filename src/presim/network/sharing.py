@@ -1,0 +1,52 @@
+"""Max-min fair rates of whole transfers that run at the same time.
+
+The flows of a transfer go on in step, as the steps of a collective do, and each of them carries as many bytes. So a
+transfer has one rate, and it is that of the flows on its scarcest link. Rates are raised together until a link is full,
+which fixes all transfers on it, or until a transfer is as fast as alone, and so on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from presim.network.topology import Floats
+
+_SAME = 1 + 1e-9  # levels nearer than this are one
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What a transfer puts on the links."""
+
+    link_bytes: Floats  # by link
+    flow_bytes: float  # of each of its flows
+    alone_s: float  # what it takes alone, whatever limits it; no less than its bytes need on each link
+
+
+def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
+    """What each transfer would take if all others went on for so long."""
+    if len(loads) < 2:
+        return [one.alone_s for one in loads]
+    flows = np.array([one.link_bytes / one.flow_bytes for one in loads])  # [transfer, link]
+    fastest = np.array([one.flow_bytes / one.alone_s for one in loads])
+    used = np.flatnonzero(flows.any(axis=0))
+    flows, left = flows[:, used], bandwidth_Bps[used].astype(np.float64)
+    rate = np.zeros(len(loads))
+    is_open = np.ones(len(loads), bool)
+    while is_open.any():
+        wanted = flows[is_open].sum(axis=0)
+        level = np.divide(left, wanted, out=np.full(len(left), np.inf), where=wanted > 0)
+        least, cap = float(level.min(initial=np.inf)), float(fastest[is_open].min())
+        if cap <= least * _SAME:
+            fixed = is_open & (fastest <= cap)
+            rate[fixed] = fastest[fixed]
+        else:
+            full = level <= least * _SAME
+            fixed = is_open & (flows[:, full] > 0).any(axis=1)
+            rate[fixed] = least
+        left = np.maximum(left - rate[fixed] @ flows[fixed], 0.0)
+        is_open &= ~fixed
+    return [one.alone_s * float(quickest / now) for one, quickest, now in zip(loads, fastest, rate, strict=True)]
