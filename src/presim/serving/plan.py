@@ -42,7 +42,7 @@ class Offload:
     def __post_init__(self) -> None:
         """Refuse what is no room."""
         if min(self.host_gib, self.disk_gib) < 0 or min(self.host_gbps or 1.0, self.disk_gbps) <= 0:
-            raise InputError("room for KV blocks is not negative, and bandwidths are above 0; correct the --kv-… options")
+            raise InputError("room for KV blocks is not negative, and bandwidths are above 0; correct them")
 
 
 @dataclasses.dataclass(frozen=True)
