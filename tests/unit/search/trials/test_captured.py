@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from presim.search.trials.captured import MADE, name_of_capture
+from presim.search.trials.evaluator import Evaluator
+from presim.search.trials.job import Job, Reply
+from support.searching import figures
 
 WORDS = ["torchrun", "--nproc-per-node", "8", "train.py", "--config=run.toml", "--tp", "2"]
 OPTIONS = {"gpu": "h100-sxm", "steps": 3}
@@ -67,3 +71,27 @@ def test_a_folder_made_for_a_plan_may_lie_anywhere(
 def test_a_script_beside_too_many_files_has_no_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("presim.search.trials.captured._MOST_FILES", 2)
     assert name_of_capture(WORDS, OPTIONS, folder) is None
+
+
+def test_an_equal_command_is_captured_once_and_a_failed_one_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    ran: list[Sequence[str]] = []
+
+    def run(self: Evaluator, words: Sequence[str], given: Mapping[str, object]) -> Reply:
+        ran.append(words)
+        fails = words[-1] == "3"
+        return Reply(fate="failed", words="3 is odd") if fails else Reply(fate="priced", figures=figures())
+
+    monkeypatch.setattr(Evaluator, "_run", run)
+    job = Job(command=["python", "train.py", "--tp", "{tp}"], options=OPTIONS)
+    for tp in (2, 2, 3, 3, 4):
+        Evaluator(job).evaluate({"tp": tp})
+    assert [words[-1] for words in ran] == ["2", "3", "3", "4"]
+    (folder / "model.py").write_text("another")
+    assert Evaluator(job).evaluate({"tp": 2}) == Reply(fate="priced", figures=figures())
+    monkeypatch.setenv("PRESIM_CACHE_MB", "0")
+    Evaluator(job).evaluate({"tp": 2})
+    assert [words[-1] for words in ran] == ["2", "3", "3", "4", "2", "2"]
