@@ -9,9 +9,10 @@ of a socket pair:
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
-Torch is imported before the script in any case (`runner`). Nothing of the script is run here. Where SCRIPT is given,
-packages that it imports are there, too (`presim.capture.script.preimport`): WHAT is ``script`` or ``module`` for the
-imports at its beginning, ``recipe`` for those of its whole top level. OWN has the names of a rank's own variables.
+Torch is imported before the script in any case (`runner`), and torch._dynamo, which PyTorch's optimizers import. Nothing
+of the script is run here. Where SCRIPT is given, packages that it imports are there, too
+(`presim.capture.script.preimport`): WHAT is ``script`` or ``module`` for the imports at its beginning, ``recipe`` for
+those of its whole top level. OWN has the names of a rank's own variables.
 
 What is different for each rank (variables, log, seeds) begins in the fork. Where something has started a thread
 already, which no fork would have, or has asked something of the device, the process ends without a word and ranks
@@ -164,20 +165,14 @@ def _differ() -> None:
 def _import_for(what: str, script: str, own: str) -> AtImport:
     """What the script imports, with observers in place that have to be there first."""
     from presim.capture.observers import AtImport
-
-    there = AtImport(ensure_hook(require_torch()))
-    with _without_arrow_thread():
-        _import(what, script, own)
-    return there
-
-
-def _import(what: str, script: str, own: str) -> None:
     from presim.capture.script.preimport import import_leading, preimport
 
+    there = AtImport(ensure_hook(require_torch()))
     if what == "recipe":
         preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
+    return there
 
 
 @contextlib.contextmanager
@@ -198,8 +193,11 @@ def main() -> NoReturn:
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
     import presim.capture.observers  # noqa: F401 - for the forks
+    from presim.capture.script.preimport import import_dynamo
 
-    there = _import_for(*sys.argv[2:5]) if len(sys.argv) > 2 else None
+    with _without_arrow_thread():
+        there = _import_for(*sys.argv[2:5]) if len(sys.argv) > 2 else None
+        import_dynamo()
     if not _is_fit():
         os._exit(0)
     gc.collect()
