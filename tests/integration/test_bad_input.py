@@ -42,7 +42,7 @@ def sentence(stderr: str) -> str:
         ((), "no GPU is named: use --gpu"),
         (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
-        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose among 0 to 7"),
+        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose from 0 to 7"),
         (("--gpu", "mi300x"), "mi300x cannot be emulated"),
         (("--gpu", "h100-sxm", "--json", "/nowhere/r.json"), "there is no such directory"),
         (("--gpu", "h100-sxm", "--save", "/etc/hostname/x"), "choose another directory"),
@@ -104,13 +104,13 @@ def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str,
     assert error in sentence(ended.stderr)
 
 
-def test_a_script_that_only_allocates_is_told_what_there_is(tmp_path: Path) -> None:
+def test_a_script_that_only_allocates_gets_the_amount_in_the_message(tmp_path: Path) -> None:
     script = write(tmp_path, "import torch\nx = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n")
     ended = presim("run", *ONE, script)
     assert ended.returncode == ExitCode.UNUSABLE
     assert sentence(ended.stderr) == (
-        f"presim: {script} allocated 30.0 MiB on the GPU in 1 block and launched no work, so there is nothing to time: "
-        "does it call its model, and not only create it?"
+        f"presim: {script} allocated 30.0 MiB on the GPU in 1 block but launched no work, so there is no step "
+        "to time: check that it calls its model"
     )
 
 
@@ -133,7 +133,7 @@ def test_exit_codes_of_scripts_that_end_well_are_zero(tmp_path: Path) -> None:
 def test_a_script_without_cuda_is_told_so(tmp_path: Path) -> None:
     ended = presim("run", *ONE, write(tmp_path, "print('hello')\n"))
     assert (ended.returncode, ended.stdout) == (2, "hello\n")
-    assert "ended without asking anything of the GPU" in sentence(ended.stderr)
+    assert "ended without using the GPU" in sentence(ended.stderr)
 
 
 def test_a_script_that_never_steps_is_one_step(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
 
 
 def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it(tmp_path: Path) -> None:
-    """A framework of another version, and an extension with a CUDA runtime of its own linked in."""
+    """A framework of another version, and an extension that contains its own CUDA runtime."""
     compiler = find_compiler()
     assert compiler is not None
     (tmp_path / "peft.py").write_text("__version__ = '9.9.0'\n")
@@ -251,5 +251,5 @@ def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it
     ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
     assert ended.returncode == 0, ended.stderr
     notes = json.loads((tmp_path / "r.json").read_text())["notes"]
-    assert [note for note in notes if note.startswith("peft 9.9.0 was never tried with presim (0.21 was)")]
-    assert [note for note in notes if note.startswith("Unsupported: fast.so has a CUDA runtime of its own linked in")]
+    assert [note for note in notes if note.startswith("peft 9.9.0 is not tested with presim (0.21 is)")]
+    assert [note for note in notes if note.startswith("Unsupported: fast.so contains its own CUDA runtime")]

@@ -32,7 +32,7 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
     spread = {how.library: how.spread for _, how, _ in routed}
     assert spread["hybridep"] == ()
     assert spread["deepep"] == pytest.approx([distinct(places, 32, 4) for places in (8, 4, 2, 1)], rel=0.05)
-    assert any(note.startswith("DeepEP was stood in for") for note in evaluation.result.notes)
+    assert any(note.startswith("DeepEP was replaced") for note in evaluation.result.notes)
 
 
 def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:

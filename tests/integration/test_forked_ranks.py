@@ -162,7 +162,7 @@ if __name__ == "__main__":
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     forks = kept.of(script, cluster) if kept else None
     (trace,) = capture(request, cluster, forks=forks).traces
     assert trace.manifest.error == ""
@@ -209,6 +209,6 @@ def test_a_quiet_script_is_heard_where_it_fails(
         "import sys, torch\ntorch.ones(3, device='cuda')\nprint('a line', flush=True)\n"
         f"print('a warning', file=sys.stderr)\n{last}\n"
     )
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     capture(request, choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1))
     assert capfd.readouterr() == ("", shown)

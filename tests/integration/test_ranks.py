@@ -45,10 +45,10 @@ def test_a_lone_rank_takes_the_others_to_hold_what_it_holds(tmp_path: Path) -> N
     assert "sum 1 4.0" in ended.stdout
     assert "scatter 1 [None]" in ended.stdout
     assert "scattered by all 1 ['for 1']" in ended.stdout
-    notes = [note for note in json.loads(report.read_text())["notes"] if "hands out" in note]
+    notes = [note for note in json.loads(report.read_text())["notes"] if "scatter_object_list" in note]
     assert notes == [
-        "What rank 0 hands out by scatter_object_list is not known, since it does not run: rank 1 goes on with None. "
-        "--ranks 0,1 runs both."
+        "The object that rank 0 sends by scatter_object_list is unknown because that rank does not run; rank 1 "
+        "continues with None. --ranks 0,1 runs both."
     ]
 
 

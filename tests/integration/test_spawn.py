@@ -50,6 +50,6 @@ def test_another_number_of_processes_than_presim_was_told_of_is_refused(tmp_path
     ended = presim("run", "--gpu", "h100-sxm", "-q", script, "8")
     assert ended.returncode == 2
     assert ended.stderr.endswith(
-        "the script starts 8 processes on each machine by itself (torch.multiprocessing), and presim was told of 1: "
-        "say --nodes N --gpus-per-node 8\n"
+        "the script starts 8 processes on each machine itself (torch.multiprocessing), but presim runs 1 on each node: "
+        "use --nodes N --gpus-per-node 8\n"
     )

@@ -33,4 +33,4 @@ def test_fused_operators_pass_pieces_beside_partial_products(capfd: pytest.Captu
     assert [one.name for one, _ in said if isinstance(one, Kernel)] != []  # PyTorch's pause, which moves nothing
     assert job.collectives() == []
     assert any(note.startswith("Asynchronous tensor parallelism passed its pieces") for note in job.result.notes)
-    assert "presim does not emulate memory that GPUs share" in capfd.readouterr().err
+    assert "presim does not emulate shared GPU memory" in capfd.readouterr().err

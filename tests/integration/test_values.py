@@ -164,7 +164,7 @@ def test_generation_stops_at_the_end_token_or_at_its_length(way: str, values: tu
 def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None:
     with pytest.raises(
         CaptureError,
-        match=r"^the script loops at .*/waits_for_ever\.py:6 on a value of the device that does not change: it read "
+        match=r"^the script loops at .*/waits_for_ever\.py:6 on a device value that does not change: it read "
         r"0\.5 \(item, number\) \d+ times in \d+ s, and nothing else came of it\. ",
     ):
         capture("waits_for_ever.py", values=("watchdog=1",))

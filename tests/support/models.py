@@ -33,12 +33,30 @@ LLAMA_8B = LLAMA | {
     "max_position_embeddings": 131072,
     "rope_theta": 500000.0,
 }
+QWEN_MOE = LLAMA | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 128,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "head_dim": 32,
+}
+
+
+def _taken(fields: dict[str, object]) -> OperatorGraph:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps(fields))
+        return take(str(config))
+
+
+@functools.cache
+def qwen_moe() -> OperatorGraph:
+    """The graph of a mixture of experts with norms of queries and keys."""
+    return _taken(QWEN_MOE)
 
 
 @functools.cache
 def llama(layers: int = 4, *, is_8b: bool = False) -> OperatorGraph:
     """The graph of a Llama with so many layers."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.json"
-        config.write_text(json.dumps((LLAMA_8B if is_8b else LLAMA) | {"num_hidden_layers": layers}))
-        return take(str(config))
+    return _taken((LLAMA_8B if is_8b else LLAMA) | {"num_hidden_layers": layers})

@@ -28,7 +28,12 @@ _PLAN = (  # option, field, type, help
     ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
     ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
     ("--cp", "context", click.IntRange(1), "Ranks that have a part of each sequence."),
-    ("--cp-style", "context_style", click.Choice(("all-gather", "ulysses")), "How attention sees the other parts."),
+    (
+        "--cp-style",
+        "context_style",
+        click.Choice(("all-gather", "ulysses", "ring")),
+        "How attention sees the other parts.",
+    ),
     ("--ep", "expert", click.IntRange(1), "Neighbouring ranks that share out a layer's experts."),
     ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
     ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
@@ -48,6 +53,12 @@ _PLAN = (  # option, field, type, help
     ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
+    (
+        "--activation-budget",
+        "activation_budget",
+        click.FloatRange(0, 1),
+        "Part of a block's activations that is kept; the cheapest to compute again are not.",
+    ),
     (
         "--optimizer",
         "optimizer",
@@ -157,7 +168,7 @@ def _write(model: str, plan: Any, options: Any, folder: str) -> None:
     """The launch files, and a line on standard error for each framework."""
     from pathlib import Path
 
-    from presim.launch.written import write_for_model
+    from presim.launch.write_files import write_for_model
 
     names = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
     cluster = {name: getattr(options, name) for name in names}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from presim.compose.rows import Rows
 from presim.graph.schema import Node, Operand
-from presim.passes.collectives import ALL_GATHER, WAIT
+from presim.passes.collectives import ALL_GATHER, SEND_RECV, WAIT
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Collective
 
@@ -16,7 +18,7 @@ def whole(node: Node) -> Operand:
     return node.outputs[0] if node.operator == ALL_GATHER else node.inputs[0]
 
 
-def emit(rows: Rows, node: Node, elements: int, groups: dict[str, int]) -> None:
+def emit(rows: Rows, node: Node, elements: Callable[[Operand], int], groups: dict[str, int]) -> None:
     """The entries of one such node, as PyTorch's NCCL process group makes them."""
     operand = (node.outputs or node.inputs)[0]
     event = f"done {operand.value}"
@@ -25,10 +27,12 @@ def emit(rows: Rows, node: Node, elements: int, groups: dict[str, int]) -> None:
         return
     ready = f"ready {operand.value}"
     kind = node.operator.removeprefix("comm::")
-    size = elements * dtype_bytes(operand.dtype)
+    counted = node.inputs if node.operator == SEND_RECV else (whole(node),)
+    size = sum(elements(one) for one in counted) * dtype_bytes(operand.dtype)
     rows.record(ready, 0)
     rows.wait(ready, _STREAM)
-    signature = Collective(kind, size, operand.dtype, groups[str(node.attributes["group"])])
+    group, peer = groups[str(node.attributes["group"])], int(str(node.attributes.get("peer", -1)))
+    signature = Collective(kind, size, operand.dtype, group, peer, fused=len(counted))
     rows.work(f"nccl::{kind}", signature, stream=_STREAM, scope=node.scope)
     rows.record(event, _STREAM)
     rows.record(f"also {operand.value}", _STREAM)

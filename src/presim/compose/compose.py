@@ -16,6 +16,7 @@ from presim.compose.hosts import HostTimes, host_times
 from presim.compose.names import Ints, Names
 from presim.compose.orders import orders
 from presim.compose.plan import Layout, Plan, check, layout
+from presim.compose.roofline import roofline
 from presim.compose.rows import PRIORITIES, Rows, Tables
 from presim.compose.runtime import optimizer, recompute
 from presim.compose.runtime.data_parallel import DataParallel
@@ -32,6 +33,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.passes import (
     attention,
+    budget,
     compiled,
     context_parallel,
     expert_parallel,
@@ -42,6 +44,7 @@ from presim.passes import (
     tensor_parallel,
     zero_bubble,
 )
+from presim.passes.chain import Chain
 from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
 
 _TENSOR_HOSTS = (
@@ -80,8 +83,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     """
     count = stages.blocks(graph)
     check(plan, cluster.world_size, count)
-    if not count and (plan.recompute != "none" or plan.pipeline > 1):
-        what = "--recompute none" if plan.recompute != "none" else "a pipeline of 1"
+    if not count and (plan.recompute != "none" or plan.activation_budget < 1 or plan.pipeline > 1):
+        what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
         raise InputError(
             f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
             "capture the program with `presim run`"
@@ -123,21 +126,8 @@ class _Job:
         self.whole = graph.parameter_count()
         self.tables = Tables()
         self.hosts = host_times(_style(plan), plan.cuda_graphs)
-        split = tensor_parallel.apply(
-            graph,
-            plan.tensor,
-            sequence=plan.sequence_parallel,
-            vocabulary=plan.splits_words,
-            gathers_again=plan.data_style == "zero1",
-        )
-        split = split if plan.data_style == "zero1" else split_loss.apply(split)
-        split = context_parallel.apply(split, plan.context, plan.context_style)
-        split = expert_parallel.apply(split, plan.expert)
-        graph = compiled.apply(attention.apply(split, _backend(plan, cluster)))
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
-        graph, self.notes = registry.apply(graph, plan.passes, plan.micro_batch, plan.local_sequence)
-        graph = shared_root.apply(graph) if plan.pipeline > 1 else graph
-        self.graph = zero_bubble.apply(graph) if plan.order == "zero-bubble" and plan.pipeline > 1 else graph
+        self.graph, self.notes = self._passed(graph)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
@@ -157,6 +147,57 @@ class _Job:
             named,
             whole_again=plan.data_style == "zero1",
         )
+
+    def _passed(self, graph: OperatorGraph) -> tuple[OperatorGraph, list[str]]:
+        """The graph of one rank, and a sentence for each pass that the plan names. Each pass is checked."""
+        plan, megatron = self.plan, self.plan.data_style == "zero1"
+        chain = Chain(graph, plan.micro_batch, plan.sequence)
+        tensor = functools.partial(
+            tensor_parallel.apply,
+            degree=plan.tensor,
+            sequence=plan.sequence_parallel,
+            vocabulary=plan.splits_words,
+            gathers_again=megatron,
+        )
+        parts = plan.tensor if plan.sequence_parallel else 1
+        chain.step("tensor parallelism", tensor, ranks=plan.tensor, parts=parts)
+        if not megatron:
+            chain.step("of a loss over split words", split_loss.apply)
+        context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
+        chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
+        chain.step(
+            "expert parallelism", functools.partial(expert_parallel.apply, degree=plan.expert), ranks=plan.expert
+        )
+        chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, self.cluster)))
+        chain.step("compiled functions", compiled.apply)
+        chain.graph, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
+        if plan.activation_budget < 1:
+            notes += self._within_budget(chain)
+        if plan.pipeline > 1:
+            chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
+            chain.step("pipeline", shared_root.apply)
+            if plan.order == "zero-bubble":
+                chain.step("zero-bubble", zero_bubble.apply)
+        return chain.graph, notes
+
+    def _within_budget(self, chain: Chain) -> list[str]:
+        """Choose what blocks keep, and say it."""
+        plan, gpu = self.plan, self.cluster.gpu
+        kept: list[budget.Kept] = []
+        cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
+
+        def function(graph: OperatorGraph) -> OperatorGraph:
+            changed, chosen = budget.apply(graph, plan.activation_budget, cost, plan.micro_batch, plan.local_sequence)
+            kept.extend(chosen)
+            return changed
+
+        chain.step("activation budget", function, adds=True)
+        return [
+            f"Activation budget {plan.activation_budget:g}: a block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
+            f"{one.most / 2**20:,.0f} MiB for each micro-batch and runs {one.operators} operators again, for "
+            f"{one.cost * 1e3:.2f} ms by the roofline of {gpu.name}; no choice within the budget takes less."
+            for one in kept
+        ]
 
     def trace(self, stage: int, place: Layout) -> Assembled:
         """The trace of the rank that has this stage."""

@@ -24,7 +24,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sequence_parallel: bool = False  # tensor-parallel ranks split what lies between their layers along the sequence
     vocabulary_parallel: bool = False  # they split embedding, output layer and loss by words; so does sequence_parallel
     context: int = 1  # ranks that have a part of each sequence
-    context_style: Literal["all-gather", "ulysses"] = "all-gather"  # how their attention sees the other parts
+    context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"  # how their attention sees the other parts
     expert: int = 1  # neighbours that share out the experts of a layer; each keeps its own tokens' share of the rest
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     keep_last: bool = False  # FSDP2: except of the last block, as torchtitan does
     recompute: Literal["none", "full"] = "none"  # of each repeated block
+    activation_budget: float = 1.0  # blocks keep this part of their activations; the cheapest others run again
     optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
@@ -171,6 +172,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
                 f"{world_size % (degree * others)}); degrees that do: {near}"
             )
     _check_sequence(plan)
+    _check_budget(plan)
     _check_shard(plan, world_size)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
@@ -182,7 +184,15 @@ def _check_sequence(plan: Plan) -> None:
     if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
         raise InputError(
             f"context = {plan.context} is odd: parts from the beginning and the end of a sequence are shared out in "
-            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses"
+            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
+        )
+    pieces = 2 * plan.context
+    if plan.context > 1 and plan.context_style == "ring" and plan.sequence % pieces:
+        near = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * pieces) for count in near.split(", "))
+        raise InputError(
+            f"the sequence of {plan.sequence} tokens has no {pieces} equal pieces, two for each rank of a ring "
+            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that have: {lengths}"
         )
     if plan.sequence % plan.parts:
         near = _near(plan.sequence // plan.parts, lambda count: count > 0)
@@ -190,6 +200,18 @@ def _check_sequence(plan: Plan) -> None:
         raise InputError(
             f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
             f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+        )
+
+
+def _check_budget(plan: Plan) -> None:
+    if not 0 <= plan.activation_budget <= 1:
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} is a part of the activations of a block; use 0 to 1"
+        )
+    if plan.activation_budget < 1 and plan.recompute != "none":
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
+            f"{plan.recompute} recomputes all; leave out one of them"
         )
 
 

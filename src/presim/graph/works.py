@@ -55,7 +55,7 @@ def works(node: Node, sizes: Sizes) -> list[Work]:
     inputs = [sizes.seen(operand) for operand in node.inputs]
     outputs = [sizes.seen(operand) for operand in node.outputs]
     make = _MADE.get(node.operator)
-    if node.operator.startswith(("fused::", "quantise::")):
+    if node.operator.startswith(("fused::", "quantise::", "ring::")):
         return [moving(node.operator, inputs, outputs)]
     if make is not None:
         return make(node, inputs, outputs)
@@ -127,7 +127,7 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
             heads=query.shape[1],
             kv_heads=key.shape[1],
             q_len=query.shape[2],
-            kv_len=key.shape[2],
+            kv_len=key.shape[2] // int(str(node.attributes.get("seen", 1))),
             head_dim=query.shape[3],
             v_head_dim=value.shape[3],
             causal=bool(node.attributes.get("is_causal", 0)),
@@ -236,4 +236,5 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::_local_scalar_dense": _read_back,
     "experts::splits": _read_back,  # the host does not wait
 }
+COUNTED = frozenset(name for name in _MADE if "mm" in name or "dot_product" in name)  # products and attention
 READS_BACK = ("aten::_local_scalar_dense",)  # after which the host waits for the stream

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from presim.errors import InputError
 from presim.graph.parameters import size
 from presim.graph.schema import OperatorGraph, Origin, Segment
+from presim.passes.collectives import PREFIX
 
 
-def check(graph: OperatorGraph, before: OperatorGraph, name: str) -> None:
+def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1) -> None:
     """Raise where a pass broke a graph; what was so before is not its doing.
+
+    ``shares``: ranks that may each have this part of a parameter.
 
     Raises:
         InputError: with the pass, the operator and what is wrong.
     """
-    _check_parameters(graph, before, name)
+    _check_parameters(graph, before, name, shares)
     known = None
     for problem in problems(graph):
         known = set(problems(before)) if known is None else known
@@ -25,21 +28,33 @@ def check(graph: OperatorGraph, before: OperatorGraph, name: str) -> None:
 
 def problems(graph: OperatorGraph) -> Iterator[str]:
     """Operators that could not run, in words."""
+    made = [_made(segment) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
         whole = True
+        values, shapes = len(segment.values), len(graph.shapes)
         for node in segment.nodes:
             for operand in (*node.inputs, *node.outputs):
-                if not (0 <= operand.value < len(segment.values)):
+                if not 0 <= operand.value < values:
                     whole = False
                     yield _said(segment, node.operator, f"names value {operand.value}, which is not there")
-                if not (0 <= operand.shape < len(graph.shapes) and 0 <= operand.stride < len(graph.shapes)):
+                if not (0 <= operand.shape < shapes and 0 <= operand.stride < shapes):
                     yield _said(segment, node.operator, f"names shape {operand.shape}, which is not there")
         if whole:
             yield from _in_order(segment)
-            yield from _from_elsewhere(graph, index)
+            yield from _from_elsewhere(graph, index, made)
 
 
-def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str) -> None:
+def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, shares: int) -> None:
+    """Bytes of all parameters stay; where ranks share them, each parameter is whole or one rank's part."""
+    if shares > 1:
+        for old, new in zip(before.parameters, graph.parameters, strict=True):
+            if size(old) not in (size(new), size(new) * shares):
+                raise InputError(
+                    f"the pass {name} changed the parameter {old.name} from {size(old):,} to {size(new):,} bytes, "
+                    f"which is neither all of it nor the part of one of {shares} ranks; correct the pass"
+                )
+        return
+
     def total(one: OperatorGraph) -> int:
         counts = [segment.count for segment in one.segments]
         return sum(size(parameter) * (counts[parameter.segment] if parameter.segment >= 0 else 1)
@@ -59,30 +74,33 @@ def _in_order(segment: Segment) -> Iterator[str]:
         for operand in node.inputs:
             if operand.value not in made and operand.value not in written:
                 yield _said(segment, node.operator, f"uses value {operand.value} before any operator made it")
-        made |= {operand.value for operand in node.outputs} | written
+        made.update(operand.value for operand in node.outputs)
+        made |= written
 
 
-def _from_elsewhere(graph: OperatorGraph, index: int) -> Iterator[str]:
+def _made(segment: Segment) -> set[int]:
+    """Values that a segment's operators make or change."""
+    found = {operand.value for node in segment.nodes for operand in node.outputs}
+    for node in segment.nodes:
+        found.update(node.inputs[position].value for position in node.written)
+        if node.operator.startswith(PREFIX) and not node.outputs:
+            found.update(operand.value for operand in node.inputs)
+    return found
+
+
+def _from_elsewhere(graph: OperatorGraph, index: int, made: list[set[int]]) -> Iterator[str]:
     """Values from other segments are made there, or were there before."""
     segment = graph.segments[index]
+    used = {operand.value for node in segment.nodes for operand in (*node.inputs, *node.outputs)}
     for place, value in enumerate(segment.values):
-        if value.origin not in (Origin.SEGMENT, Origin.CARRY) or not _is_used(segment, place):
+        if value.origin not in (Origin.SEGMENT, Origin.CARRY) or place not in used:
             continue
-        other = graph.segments[value.segment]
-        theirs = other.values[value.index] if value.index < len(other.values) else None
-        made = theirs is not None and (theirs.origin is not Origin.OWN or _is_made(other, value.index))
-        if not made:
+        other = graph.segments[value.segment].values
+        is_there = value.index < len(other) and (
+            other[value.index].origin is not Origin.OWN or value.index in made[value.segment]
+        )
+        if not is_there:
             yield _said(segment, f"value {place}", f"comes from segment {value.segment}, where no operator makes it")
-
-
-def _is_used(segment: Segment, place: int) -> bool:
-    return any(operand.value == place for node in segment.nodes for operand in (*node.inputs, *node.outputs))
-
-
-def _is_made(segment: Segment, place: int) -> bool:
-    return any(operand.value == place for node in segment.nodes for operand in node.outputs) or any(
-        node.inputs[position].value == place for node in segment.nodes for position in node.written
-    )
 
 
 def _said(segment: Segment, what: str, why: str) -> str:

@@ -3,6 +3,7 @@
 **all-gather** (torchtitan, Llama 3): keys and values of all ranks are gathered before attention, and their gradients
 reduce-scattered. Parts come from the beginning and the end of the sequence, so that under a causal mask every rank sees
 half of the keys on average. **ulysses**: heads are exchanged for tokens before attention, and back after it.
+**ring**: see `presim.passes.ring`.
 S in sizes is a rank's part of the sequence.
 """
 
@@ -15,6 +16,7 @@ import msgspec
 from presim.errors import InputError
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
 from presim.graph.sizes import Size, divide, lengthen, read
+from presim.passes import ring
 from presim.passes.collectives import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WAIT
 
 _FORWARD = "aten::_scaled_dot_product_cudnn_attention"
@@ -32,6 +34,8 @@ def apply(graph: OperatorGraph, degree: int, style: str) -> OperatorGraph:
         return graph
     if not any(node.operator == _FORWARD for segment in graph.segments for node in segment.nodes):
         raise InputError(f"{graph.model} has no fused attention, which context parallelism splits; use a context of 1")
+    if style == "ring":
+        return ring.apply(graph, degree)
     return _Split(graph, degree, style == "ulysses").graph()
 
 
@@ -153,7 +157,7 @@ class _Split:
             if heads is None:
                 raise InputError(
                     f"context = {self._degree} does not divide {shape[_HEADS]} heads of attention, as ulysses needs "
-                    f"({shape[_HEADS]} % {self._degree} = {int(shape[_HEADS]) % self._degree}); use all-gather"
+                    f"({shape[_HEADS]} % {self._degree} = {int(shape[_HEADS]) % self._degree}); use all-gather or ring"
                 )
             shape[_HEADS] = heads
         steps = self._graph_shape(operand.stride)

@@ -133,7 +133,7 @@ def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value
     from presim.capture.launchers.read import read_command
 
     try:
-        said = read_command(command).said
+        said = read_command(command).shape
         nodes, per_node, world = said.nodes, said.per_node, said.world
     except InputError:
         nodes = per_node = world = None

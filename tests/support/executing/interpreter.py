@@ -16,8 +16,8 @@ import torch.distributed as dist
 from presim.compose.schedule import Key, Run, value_key
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter
 from presim.graph.sizes import read
-from presim.passes.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, WAIT
-from support.executing import kernels, recording
+from presim.passes.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV, WAIT
+from support.executing import kernels, recording, ring
 
 
 class Rank:
@@ -119,6 +119,11 @@ class Rank:
             if self.storage(run, node.inputs[0].value) is not None:  # else a loss over split words has done it
                 given = self.tensor(run, node.inputs[0])
                 given.copy_(_summed(given, self.group))
+            return
+        if node.operator == SEND_RECV:
+            came = ring.send_on([self.tensor(run, one).contiguous() for one in node.inputs], self.group)
+            for one, result in zip(node.outputs, came):
+                self.tensor(run, one, make=True).copy_(result)
             return
         given, out = self.tensor(run, node.inputs[0]).contiguous(), node.outputs[0]
         shape = self.shapes[out.shape]

@@ -11,6 +11,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from presim.graph.schema import Node
+from presim.passes.ring import ADD, MERGE, STEP
+from support.executing import ring
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank
@@ -85,11 +87,15 @@ def _all_of(one: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _attention(rank: Rank, node: Node, inputs: list[torch.Tensor], shapes: Any) -> Made:
+    if STEP in node.attributes:
+        return ring.forward(rank, node, inputs)
     out = _attend(rank, node, *inputs[:3])[0]
     return [out, *([None] * (len(shapes) - 1))]
 
 
 def _attention_backward(rank: Rank, node: Node, inputs: list[torch.Tensor], shapes: Any) -> Made:
+    if STEP in node.attributes:
+        return ring.backward(rank, node, inputs)
     gradient, *others = inputs[:4]
     query, key, value = (one.detach().clone() for one in others)
     with torch.enable_grad():
@@ -179,6 +185,8 @@ def _slice_backward(rank: Rank, node: Node, inputs: list[torch.Tensor], shapes: 
 
 
 _MADE: dict[str, Any] = {
+    ADD: ring.add,
+    MERGE: ring.merge,
     "aten::arange": _positions,
     "aten::ones": _filled(1.0),
     "aten::zeros": _filled(0.0),

@@ -23,7 +23,8 @@ ACTIVATION = 2 * SEQUENCE * HIDDEN  # bytes of bf16
 
 
 def made(**plan: object) -> Trace:
-    (trace,) = compose(llama(), Plan(sequence=SEQUENCE, data_style="zero1", **plan), CLUSTER).traces  # type: ignore[arg-type]
+    plan = {"sequence": SEQUENCE, "data_style": "zero1", **plan}
+    (trace,) = compose(llama(), Plan(**plan), CLUSTER).traces  # type: ignore[arg-type]
     check(trace)
     return trace
 
@@ -94,6 +95,36 @@ def test_heads_are_exchanged_for_tokens_and_back() -> None:
     assert found == {("all_to_all", ACTIVATION // 2): 4 * LAYERS, ("all_to_all", ACTIVATION // 4): 4 * LAYERS}
 
 
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_a_ring_passes_keys_and_values_on_and_their_gradients_home(degree: int) -> None:
+    """Each step but the last sends both forward, and backward; gradients go all the way around."""
+    trace = made(context=degree, context_style="ring")
+    both = ACTIVATION // degree  # keys and values have half as many heads as queries
+    assert messages(trace, "context") == {("send_recv", both): (2 * (degree - 1) + degree) * LAYERS}
+    assert flops(trace) * degree == pytest.approx(flops(made()), rel=0.03)
+
+
+def test_attention_in_a_ring_computes_while_it_sends() -> None:
+    """The compute stream waits for keys and values only after the attention that runs meanwhile."""
+    trace = made(context=4, context_style="ring")
+    kinds, signatures = trace.columns["kind"].tolist(), trace.columns["signature"].tolist()
+    sent = [place for place, index in enumerate(signatures) if _is_message(trace, index)]
+    for place in sent[:3]:
+        following = zip(kinds[place + 1 :], signatures[place + 1 :], trace.columns["stream"][place + 1 :].tolist())
+        first = next(
+            index if kind == Kind.WORK else None
+            for kind, index, stream in following
+            if stream == 0 and kind in (Kind.WORK, Kind.STREAM_WAIT)
+        )
+        assert first is not None
+        assert isinstance(trace.signatures[first], Attention)
+
+
+def _is_message(trace: Trace, index: int) -> bool:
+    one = trace.signatures[index] if index >= 0 else None
+    return isinstance(one, Collective) and one.kind == "send_recv"
+
+
 def test_all_of_it_together_is_a_job() -> None:
     plan = Plan(
         sequence=SEQUENCE,
@@ -113,6 +144,11 @@ def test_all_of_it_together_is_a_job() -> None:
     ("plan", "sentence"),
     [
         ({"context": 8, "context_style": "ulysses"}, r"context = 8 does not divide 4 heads of attention"),
+        (
+            {"context": 8, "context_style": "ring", "sequence": 264},
+            r"^the sequence of 264 tokens has no 16 equal pieces, two for each rank of a ring \(264 % 16 = 8\); "
+            r"lengths that have: 224, 240, 256, 272$",
+        ),
         ({"context": 3}, r"context = 3 does not divide 8 GPUs \(8 % 3 = 2\)|context = 3 is odd"),
     ],
 )

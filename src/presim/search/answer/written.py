@@ -15,7 +15,7 @@ from presim.search.trials.evaluator import filled, plan
 from presim.search.trials.trial import Point, Value, said
 
 if TYPE_CHECKING:
-    from presim.launch.written import Written
+    from presim.launch.write_files import LaunchFiles
 
 PLAN, LAUNCH, COMPOSE = "plan.toml", "launch.sh", "compose.sh"
 
@@ -52,13 +52,13 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     return [place / name for name in files]
 
 
-def launch(request: Request, point: Point, folder: str) -> Written | None:
+def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
     """Write the files that start a plan on real frameworks; None for a command, which is its own launch command.
 
     Raises:
         InputError: the cluster cannot be, or the folder not be written.
     """
-    from presim.launch.written import write_for_model
+    from presim.launch.write_files import write_for_model
 
     if request.command:
         return None

@@ -12,7 +12,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import make_folder
-from presim.launch.written import write_for_model
+from presim.launch.write_files import write_for_model
 from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
 from presim.search.trials.evaluator import filled, placeholders, plan

@@ -58,7 +58,7 @@ def test_a_process_that_wrote_no_facts_has_none(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_points_to_the_doctor(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match=r"wrote no log .*; `presim doctor` says what is missing$"):
+    with pytest.raises(CaptureError, match=r"wrote no log .*; run `presim doctor` to see what is missing$"):
         read_log(tmp_path)
 
 

@@ -1,0 +1,73 @@
+"""Passes one after the other, each checked as soon as it has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from presim.errors import InputError
+from presim.graph.schema import OperatorGraph
+from presim.graph.works import COUNTED, Sizes, works
+from presim.passes.check import check
+
+_ROUNDING = 0.05  # a causal mask counts the diagonal half; a part of the sequence has another share of it
+
+
+class Chain:
+    """A graph on its way through passes."""
+
+    def __init__(self, graph: OperatorGraph, batch: int, sequence: int) -> None:
+        self.graph = graph
+        self._size = (batch, sequence)
+        self._flops: int | None = None  # of products and attention, for one micro-batch; None: not counted yet
+
+    def step(
+        self,
+        name: str,
+        function: Callable[[OperatorGraph], OperatorGraph],
+        *,
+        ranks: int = 1,
+        parts: int = 1,
+        adds: bool = False,
+    ) -> None:
+        """Run a pass. ``ranks``: those that share its work; ``parts``: into which it splits the sequence.
+
+        ``adds``: it may repeat work.
+
+        Raises:
+            InputError: the pass refuses the graph, or breaks it.
+        """
+        before = self.graph
+        changed = function(before)
+        if changed is before:
+            return
+        check(changed, before, name, shares=ranks)
+        flops = self._flops if self._flops is not None else matrix_flops(before, *self._size)
+        self._size = (self._size[0], self._size[1] // parts)
+        found = matrix_flops(changed, *self._size)
+        _check_flops(name, flops, found, ranks, adds)
+        self.graph, self._flops = changed, found
+
+
+def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
+    """FLOPs of products and attention in one micro-batch, forward and backward."""
+    sizes = Sizes(graph, batch, sequence)
+    return sum(
+        signature.flops * segment.count
+        for segment in graph.segments
+        for node in segment.nodes
+        if node.operator in COUNTED
+        for _, signature in works(node, sizes)
+    )
+
+
+def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool) -> None:
+    """Each of some ranks does its part of the work or more, up to all; up to twice where work is repeated."""
+    least, most = before / ranks * (1 - _ROUNDING), before * (1 + _ROUNDING)
+    if ranks == 1:
+        least, most = before, before * (2 if adds else 1)
+    if not least <= after <= most:
+        part = f" on each of {ranks} ranks" if ranks > 1 else ""
+        raise InputError(
+            f"the pass {name} changed the FLOPs of products and attention from {before:,} to {after:,}{part}; correct "
+            "it, a pass must keep them"
+        )

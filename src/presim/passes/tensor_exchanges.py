@@ -1,0 +1,141 @@
+"""Communication that tensor parallelism needs: partial sums, parts of the sequence, a loss over split words."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.graph.schema import Node, Operand, Origin, Value
+from presim.graph.sizes import lengthen, product
+from presim.passes.collectives import ALL_GATHER, REDUCE_SCATTER
+from presim.passes.tensor_parts import PRODUCTS, Part, Tensors
+
+_ADDITIONS = ("aten::add", "aten::add_")
+_ROWS = {"aten::_log_softmax": 2, "aten::nll_loss_forward": 1}  # numbers for each row that ranks reduce
+
+
+class Exchanges:
+    """Puts communication into segments, one after the other."""
+
+    def __init__(self, tensors: Tensors, parts: list[Part], vocabulary: bool, gathers_again: bool) -> None:
+        self._tensors, self._parts = tensors, parts
+        self._vocabulary, self._gathers_again = vocabulary, gathers_again
+
+    def with_sums(self, part: Part, node: Node) -> Node:
+        """The node after sums that it uses are reduced: not those that it adds to others."""
+        touched = [one.value for one in node.inputs if one.value in part.partial]
+        if node.view:
+            return _renamed(node, part.reduced)
+        if touched and not self.adds_sums(part, node):
+            for value in dict.fromkeys(touched):
+                self.scatter(part, part.partial.pop(value), node)
+        return _renamed(node, part.reduced)
+
+    def adds_sums(self, part: Part, node: Node) -> bool:
+        """Whether a node adds sums that are reduced afterwards, together."""
+        values = {one.value for one in node.inputs}
+        return node.operator in _ADDITIONS and len(values) == 2 and all(value in part.partial for value in values)
+
+    def with_all(self, part: Part, node: Node) -> Node:
+        """The node with parts of the sequence gathered, where it multiplies them with something that is split."""
+        gathers = node.operator in PRODUCTS and any(one.value in part.ends for one in node.inputs)
+        gathers |= self._vocabulary and node.operator == "aten::embedding_dense_backward"
+        if not gathers or not any(one.value in part.local for one in node.inputs):
+            return node
+        for operand in node.inputs:
+            if operand.value in part.local and operand.value not in part.gathered:
+                if (kept := self._kept(part, operand.value)) is not None:
+                    part.values.append(kept)
+                    part.gathered[operand.value] = len(part.values) - 1
+                    continue
+                part.wait((operand,), node.scope)
+                whole = lengthen(part.segment_bytes(operand.value), self._tensors.times)
+                new = part.new(whole)
+                given = self._tensors.local(part, operand, node, True)
+                made = self._tensors.local(part, msgspec.structs.replace(operand, value=new), node, False)
+                attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
+                part.nodes.append(Node(ALL_GATHER, node.scope, (given,), (made,), attributes=attributes))
+                part.waiting.add(new)
+                if not self._gathers_again:
+                    part.wait((made,), node.scope)
+                    new = self._rejoined(part, made, node.scope).value
+                part.gathered[operand.value] = part.first_gathered[operand.value] = new
+        return _renamed(node, part.gathered)
+
+    def _kept(self, part: Part, index: int) -> Value | None:
+        """What the forward pass has gathered in the place of a value of its own, where it is kept."""
+        value = part.values[index]
+        if self._gathers_again or not part.segment.backward or value.origin is not Origin.SEGMENT:
+            return None
+        there = self._parts[value.segment].first_gathered.get(value.index)
+        if there is None or self._parts[value.segment].segment.backward:
+            return None
+        return msgspec.structs.replace(value, index=there, bytes=self._parts[value.segment].values[there].bytes)
+
+    def is_late(self, node: Node) -> bool:
+        """Whether a sum is reduced later, when others have been added: of activations, along the sequence."""
+        return self._tensors.times > 1 and self._tensors.has_sequence(node.outputs[0])
+
+    def is_sum_of_parts(self, node: Node, local: bool) -> bool:
+        """Whether a result sums over the sequence, of which each rank has a part."""
+        return bool(local and node.outputs and not node.written and not self._tensors.has_sequence(node.outputs[0]))
+
+    def scatter(self, part: Part, operand: Operand, node: Node) -> None:
+        """Sums are reduced, and each rank keeps its part of the sequence."""
+        new = part.new(part.segment_bytes(operand.value))
+        part.local.add(new)
+        part.reduced[operand.value] = new
+        whole = self._tensors.local(part, operand, node, False)
+        own = self._tensors.local(part, msgspec.structs.replace(operand, value=new), node, True)
+        attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
+        if not self._gathers_again:
+            whole = self._rejoined(part, whole, node.scope)
+        part.nodes.append(Node(REDUCE_SCATTER, node.scope, (whole,), (own,), attributes=attributes))
+        part.waiting.add(new)
+
+    def _rejoined(self, part: Part, operand: Operand, scope: str) -> Operand:
+        """Functional collectives communicate along the first dimension; a copy joins parts along the sequence."""
+        size = part.values[operand.value].bytes
+        is_whole = operand.value >= len(part.segment.values)  # others grow when the segment is done
+        new = part.new(size if is_whole else lengthen(size, self._tensors.times))
+        joined = msgspec.structs.replace(operand, value=new)
+        part.nodes.append(Node("aten::cat", scope, (operand,), (joined,)))
+        return joined
+
+    def reduce(self, part: Part, node: Node) -> None:
+        """Partial sums go to a storage of their own, are copied, and the copy is reduced (functional collectives)."""
+        out = node.outputs[0]
+        new = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
+        partial = msgspec.structs.replace(out, value=new)
+        part.nodes.append(msgspec.structs.replace(node, outputs=(partial,)))
+        part.nodes.append(Node("aten::clone", node.scope, (partial,), (out,), attributes={"plain": 1}))
+        part.all_reduce(out, node.scope)
+
+    def loss(self, part: Part, node: Node, rewritten: Node) -> Node:
+        """The rewritten node, which also makes a number for each row where it is of a loss over split words.
+
+        The largest logit and the sum of exponentials are of softmax; the label's logit of the loss itself.
+        """
+        times = _ROWS.get(node.operator, 0)
+        if not (times and self._vocabulary and node.inputs[0].value in part.ends):
+            return rewritten
+        rows = self._tensors.graph.shapes[node.inputs[0].shape][0]
+        shape = self._tensors.index([lengthen(rows, self._tensors.times)])
+        stride, size = self._tensors.index([1]), lengthen(product([4, rows]), self._tensors.times)
+        made = tuple(Operand(part.new(size), shape, "float32", stride) for _ in range(times))
+        return msgspec.structs.replace(rewritten, outputs=(*rewritten.outputs, *made))
+
+    def reduce_rows(self, part: Part, node: Node, before: Node) -> None:
+        """All-reduce what `loss` has added to a node's outputs."""
+        for operand in node.outputs[len(before.outputs) :] if node.operator in _ROWS else ():
+            part.all_reduce(operand, node.scope)
+            part.wait((operand,), node.scope)
+
+
+def _renamed(node: Node, names: dict[int, int]) -> Node:
+    if not any(one.value in names for one in (*node.inputs, *node.outputs)):
+        return node
+
+    def new(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(msgspec.structs.replace(one, value=names.get(one.value, one.value)) for one in operands)
+
+    return msgspec.structs.replace(node, inputs=new(node.inputs), outputs=new(node.outputs))

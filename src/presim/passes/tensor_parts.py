@@ -1,0 +1,130 @@
+"""Segments while tensor parallelism rewrites them, and tensors as one rank has them.
+
+A storage that is split is known by the **end** of the split dimension in memory, stride x size in bytes: every view of
+it, whatever its shape, is split along the dimension that ends there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+
+from presim.errors import InputError
+from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, Value
+from presim.graph.sizes import Size, divide, lengthen, read
+from presim.passes.collectives import ALL_REDUCE, WAIT
+from presim.trace.dtypes import dtype_bytes
+
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+
+
+@dataclasses.dataclass
+class Part:
+    """A segment being rewritten."""
+
+    segment: Segment
+    nodes: list[Node]
+    values: list[Value]
+    ends: dict[int, int]  # value -> end of its split dimension in bytes, in sizes of the trace
+    local: set[int] = dataclasses.field(default_factory=set)  # values split along the sequence
+    gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # such a value -> all of it
+    first_gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # the same, when it was gathered first
+    partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # sums that are still to be reduced
+    reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # such a sum -> its part of the sequence
+    waiting: set[int] = dataclasses.field(default_factory=set)  # values whose communication has begun
+
+    def segment_bytes(self, value: int) -> Size:
+        """Bytes of a value as the graph has it, before it is split."""
+        return self.values[value].bytes
+
+    def all_reduce(self, operand: Operand, scope: str) -> None:
+        """In place; what uses it first waits for it."""
+        self.nodes.append(Node(ALL_REDUCE, scope, (operand,), (), attributes={"group": "tensor"}))
+        self.waiting.add(operand.value)
+
+    def wait(self, operands: Sequence[Operand], scope: str) -> None:
+        """Wait for what was begun on tensors that are used now."""
+        for operand in operands:
+            if operand.value in self.waiting:
+                self.waiting.discard(operand.value)
+                self.nodes.append(Node(WAIT, scope, (operand,), (), view=True))
+
+    def new(self, size: Size) -> int:
+        """A storage of its own; returns its number."""
+        self.values.append(Value(Origin.OWN, size))
+        return len(self.values) - 1
+
+
+class Tensors:
+    """Shapes and strides as one of ``degree`` ranks has them."""
+
+    def __init__(self, graph: OperatorGraph, degree: int, times: int) -> None:
+        """``times``: how many parts a sequence has."""
+        self.graph, self.degree, self.times = graph, degree, times
+        traced = graph.traced["batch"], graph.traced["sequence"]
+        self.numbers = [tuple(read(size)(*traced) for size in shape) for shape in graph.shapes]
+        self.shapes: dict[tuple[Size, ...], int] = {shape: index for index, shape in enumerate(graph.shapes)}
+
+    def dim(self, part: Part, operand: Operand, is_part: bool = False) -> int | None:
+        """The split dimension of a tensor; ``is_part``: it may be a part of each row of what is split."""
+        end = self.end(part, operand)
+        if not end:
+            return None
+        shape, stride = self.numbers[operand.shape], self.numbers[operand.stride]
+        found = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
+        if not found and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
+            return len(shape) - 1  # a part of each row, as of gate and input that lie side by side
+        return found[0] if found else None
+
+    def end(self, part: Part, operand: Operand) -> int:
+        """In numbers of the tensor's type: a view may have another than its storage, as complex numbers have."""
+        return part.ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
+
+    def mark(self, part: Part, operand: Operand, dim: int) -> None:
+        """The storage of a tensor is split along this dimension."""
+        end = self.numbers[operand.shape][dim] * self.numbers[operand.stride][dim]
+        part.ends[operand.value] = end * dtype_bytes(operand.dtype)
+
+    def local(self, part: Part, operand: Operand, node: Node, is_part: bool) -> Operand:
+        """A tensor as one rank has it; ``is_part``: of the sequence."""
+        dim, end = self.dim(part, operand, node.operator not in PRODUCTS), self.end(part, operand)
+        if dim is None and (is_part or self.times == 1):
+            return operand
+        shape, stride = list(self.graph.shapes[operand.shape]), list(self.graph.shapes[operand.stride])
+        if not is_part and self.times > 1:
+            shape = [lengthen(size, self.times) for size in shape]
+            stride = [lengthen(size, self.times) for size in stride]
+        if dim is None:
+            return msgspec.structs.replace(operand, shape=self.index(shape), stride=self.index(stride))
+        where = f"dimension {dim} of {node.operator} in {part.segment.name}{node.scope}"
+        shape[dim] = self.divide(shape[dim], where)
+        for place, step in enumerate(self.numbers[operand.stride]):
+            if step and step % end == 0:
+                stride[place] = self.divide(stride[place], where)
+        return msgspec.structs.replace(operand, shape=self.index(shape), stride=self.index(stride))
+
+    def index(self, shape: Sequence[Size]) -> int:
+        """The number of a shape; new ones are added."""
+        return self.shapes.setdefault(tuple(shape), len(self.shapes))
+
+    def divide(self, size: Size, where: str) -> Size:
+        """One rank's part of a size.
+
+        Raises:
+            InputError: it does not divide, with degrees that do.
+        """
+        quotient = divide(size, self.degree)
+        if quotient is None:
+            near = [d for d in range(1, 4 * self.degree) if divide(size, d) is not None]
+            nearest = sorted(sorted(near, key=lambda d: abs(d - self.degree))[:4])
+            raise InputError(
+                f"tensor = {self.degree} does not divide {size} ({where}); degrees that do: "
+                f"{', '.join(map(str, nearest))}"
+            )
+        return quotient
+
+    def has_sequence(self, operand: Operand) -> bool:
+        """Whether a dimension of a tensor grows with the sequence."""
+        return any(isinstance(size, str) and "S" in size for size in self.graph.shapes[operand.shape])

@@ -1,0 +1,104 @@
+"""Which tensors tensor parallelism splits: propagated from the model's split matrices through its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.errors import InputError
+from presim.graph.schema import Node
+from presim.passes.tensor_parts import PRODUCTS, Part, Tensors
+
+_ATTENTION = ("aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_cudnn_attention_backward")
+_REDUCTIONS = ("aten::sum", "aten::mean", "aten::amax", "aten::linalg_vector_norm")
+_LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # of a loss over split words
+_HEADS = 1  # dimension of attention's operands
+
+
+class Rules:
+    """Decides for one operator after the other."""
+
+    def __init__(self, tensors: Tensors, vocabulary: bool, sums_itself: bool) -> None:
+        self._tensors, self._vocabulary, self._sums_itself = tensors, vocabulary, sums_itself
+
+    def split(self, part: Part, node: Node) -> bool:
+        """Decide what of a node's outputs is split; whether they are partial sums."""
+        dims = [self._tensors.dim(part, operand, node.operator not in PRODUCTS) for operand in node.inputs]
+        if self._vocabulary and node.operator == "aten::embedding_dense_backward":
+            self._tensors.mark(part, node.outputs[0], 0)
+            return False
+        if all(dim is None for dim in dims):
+            return False
+        if node.operator in PRODUCTS:
+            return self._product(part, node, dims)
+        if node.operator == "aten::embedding":
+            return True
+        if node.operator == "aten::nll_loss_forward" or (
+            self._sums_itself and not part.segment.name and node.operator in _LOOKED_UP
+        ):
+            return False
+        if node.operator == "aten::cat":
+            self._joined(part, node, dims)
+            return False
+        if node.operator in _ATTENTION:
+            for operand in node.outputs:
+                if len(self._tensors.numbers[operand.shape]) == 4:
+                    self._tensors.mark(part, operand, _HEADS)
+            return False
+        if node.operator in _REDUCTIONS:
+            return self._reduction(part, node, dims[0])
+        self._elementwise(part, node, dims)
+        return False
+
+    def _joined(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
+        """Tensors joined along the split dimension are split along it."""
+        if any(dim is None for dim in dims) or len(set(dims)) > 1:
+            raise self._impossible(part, node, "it joins tensors that are split with others, or along other dimensions")
+        self._tensors.mark(part, node.outputs[0], dims[0] or 0)
+
+    def _product(self, part: Part, node: Node, dims: Sequence[int | None]) -> bool:
+        (a, b), out = dims[-2:] if len(dims) < 3 else dims[1:3], node.outputs[0]
+        rank = len(self._tensors.numbers[out.shape])
+        inner_a, inner_b = a == rank - 1, b == rank - 2
+        if inner_a != inner_b:
+            raise self._impossible(part, node, "one factor is split along the sum and the other is not")
+        if inner_a:
+            return True
+        kept = [dim for dim in (a, b) if dim is not None]
+        if len(set(kept)) > 1:
+            raise self._impossible(part, node, "both factors are split, along different dimensions")
+        self._tensors.mark(part, out, kept[0])
+        return False
+
+    def _reduction(self, part: Part, node: Node, dim: int | None) -> bool:
+        source, out = node.inputs[0], node.outputs[0]
+        rank = len(self._tensors.numbers[source.shape])
+        given = node.attributes.get("dim", list(range(rank)))
+        summed = {one % rank for one in (given if isinstance(given, list) else [int(given)])} if rank else set()
+        if dim is None:
+            return False
+        if dim in summed or not summed:
+            return True
+        place = dim if node.attributes.get("keepdim") else dim - sum(one < dim for one in summed)
+        self._tensors.mark(part, out, place)
+        return False
+
+    def _elementwise(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
+        operand, dim = next((one, dim) for one, dim in zip(node.inputs, dims) if dim is not None)
+        from_right = len(self._tensors.numbers[operand.shape]) - dim
+        size = self._tensors.numbers[operand.shape][dim]
+        for out in node.outputs:
+            shape = self._tensors.numbers[out.shape]
+            if len(shape) < from_right or shape[-from_right] != size:
+                raise self._impossible(part, node, "its result has another size than what is split")
+            self._tensors.mark(part, out, len(shape) - from_right)
+        for other, other_dim in zip(node.inputs, dims):
+            shape = self._tensors.numbers[other.shape]
+            if other_dim is None and len(shape) >= from_right and shape[-from_right] == size:
+                raise self._impossible(part, node, "it joins a tensor that is split with one that is not")
+
+    def _impossible(self, part: Part, node: Node, why: str) -> InputError:
+        where = f"{part.segment.name}{node.scope}" if node.scope.startswith(".") else node.scope
+        return InputError(
+            f"{self._tensors.graph.model} cannot be split by tensor parallelism: at {node.operator} of "
+            f"{where or 'the model'}, {why}; use a tensor degree of 1"
+        )
