@@ -10,8 +10,9 @@ of a socket pair:
     zygote   -> pipe       its exit code, as a line, when it has ended
 
 Torch is always imported before the script (`runner`), and torch._dynamo, which every optimizer imports. Nothing of the
-script runs here. With SCRIPT, the packages that it imports are imported too (`presim.capture.script.preimport`). WHAT is ``script`` or ``module`` for the imports at its
-beginning, or ``recipe`` for those of its whole top level. OWN lists the environment variables that differ per rank.
+script runs here. With SCRIPT, the packages that it imports are imported too (`presim.capture.script.preimport`). WHAT
+is ``script`` or ``module`` for the imports at its beginning, or ``recipe`` for those of its whole top level. OWN lists
+the environment variables that differ per rank.
 
 Whatever differs per rank (variables, log, seeds) is set in the fork. If an import has started a thread, which a fork
 would lack, or has used the device, this process exits silently and the launcher starts ranks as separate processes.
@@ -166,7 +167,6 @@ def _reset_process_state() -> None:
 def _import_for_script(what: str, script: str, own: str) -> ImportObservers:
     """Import what the script imports, after installing the observers that must come first."""
     from presim.capture.observers import ImportObservers
-
     from presim.capture.script.preimport import import_leading, preimport
 
     installed = ImportObservers(ensure_hook(require_torch()))
