@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ from presim.verbs.target import as_captured, cluster_of_saved
 
 if TYPE_CHECKING:
     from presim.compose.plan import Plan
+    from presim.explain.confirm import Asked
     from presim.figures.comparison import Comparison
-    from presim.figures.explanation import Explanation
+    from presim.figures.explanation import Confirmation, Explanation, Gain
     from presim.figures.training import Projection
     from presim.result import Result
     from presim.training.projection import Request
@@ -76,25 +78,30 @@ def explain_job(
     model: str | None = None,
     plan_file: str | None = None,
     dtype: str = "bfloat16",
+    asked: Asked | None = None,
     progress: Progress = lambda text: None,
 ) -> Explanation:
     """Find what limits a saved job, and what would help.
 
     ``model``: the trained model, so that other plans can be composed; ``plan_file`` completes the plan of the capture.
+    ``asked``: which candidates are captured on the real program.
 
     Raises:
-        InputError: there is no job, it has no step time, or its plan is not known.
+        InputError: there is no job, it has no step time, its plan is not known, or a command cannot be captured.
     """
     from presim.compose.like import plan_of
     from presim.compose.plan import read_plan
+    from presim.explain import confirm
     from presim.explain.explain import Planned, explain
     from presim.trace import store
 
+    asked = asked or confirm.Asked()
+    confirm.check(asked, model)
+    job = store.load(directory)
+    there = as_captured(options, job.manifest)
     planned = None
     if model is not None:
-        job = store.load(directory)
         plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
-        there = as_captured(options, job.manifest)
 
         def compose(plan: Plan) -> Result:
             return compose_and_evaluate(model, plan, there, dtype=dtype).result
@@ -104,5 +111,18 @@ def explain_job(
     def simulate(changed: EvaluationOptions) -> Result:
         return evaluate_saved(directory, changed).result
 
+    def confirmed(plans: Sequence[tuple[Gain, Plan]]) -> Confirmation:
+        plan = planned.plan if planned else None
+        point = confirm.present(asked, plan)
+        candidates = [*confirm.planned(plans, asked, plan), *confirm.varied(asked, point)]
+        request = confirm.request_of(model or " ".join(asked.command), asked, _capture_options(there))
+        return confirm.confirm(asked, request, point, candidates, progress)
+
     evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
-    return explain(directory, evaluation, cluster, options, simulate, planned, progress)
+    captures = confirmed if asked else None
+    return explain(directory, evaluation, cluster, options, simulate, planned, captures, progress)
+
+
+def _capture_options(options: EvaluationOptions) -> dict[str, object]:
+    """What a capture is given: the cluster and the simulation, not one rank."""
+    return {name: value for name, value in dataclasses.asdict(options).items() if value is not None and name != "rank"}

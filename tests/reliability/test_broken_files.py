@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.reliability.campaign import broken_calls
-from support.reliability.kinds import KINDS, Kind
+from support.reliability.kind import Kind
+from support.reliability.kinds import KINDS
 from support.reliability.mutate import mutate
 
 COUNT = 2

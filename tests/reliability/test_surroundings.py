@@ -76,7 +76,7 @@ def test_a_clock_that_jumps_changes_nothing(folder: Path, monkeypatch: pytest.Mo
     child = os.fork()
     if not child:
         monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
-        code, _ = run_quietly(words, folder)
+        code, _ = run_quietly(lambda: main.run(list(words)), folder)
         os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

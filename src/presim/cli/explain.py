@@ -7,15 +7,28 @@ from typing import Any
 
 import click
 
+from presim.cli.behind import CommandBehind
 from presim.cli.options import cluster_options, engine_options
 
 
-@click.command("explain")
-@click.argument("directory", metavar="DIR")
+@click.command("explain", cls=CommandBehind)
+@click.argument("directory", metavar="DIR [-- COMMAND…]")
 @cluster_options
 @engine_options
 @click.option("--model", metavar="MODEL", help="The model, as for `presim compose`; also tries other plans.")
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with plan fields that the capture lacks.")
+@click.option(
+    "--confirm", "most", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best other plans, too."
+)
+@click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Capture the COMMAND with these values. Repeatable.")
+@click.option(
+    "--framework",
+    type=click.Choice(("auto", "torchtitan", "megatron", "deepspeed", "accelerate")),
+    default="auto",
+    show_default=True,
+    help="What --confirm captures plans on without a COMMAND.",
+)
+@click.option("--study", metavar="FILE", help="Keep finished captures, and go on from them.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(
@@ -25,8 +38,12 @@ def command(
 
     Every candidate is simulated. The list is sorted by gain and shows the options that reproduce each result. With
     --model, plans that differ in one field from the captured plan are simulated, too.
+
+    --confirm and --vary capture candidates on the real program and show that gain beside the composed one. A COMMAND
+    behind `--` has placeholders, e.g. `train.py --mbs {mbs}`; without one, --confirm writes the files of a framework.
     """
     from presim.cli.progress import progress
+    from presim.explain.confirm import Asked
     from presim.files import check_writable, write_file
     from presim.options import EvaluationOptions
     from presim.report import explanation as report
@@ -34,8 +51,12 @@ def command(
 
     if json_file is not None and json_file != "-":
         check_writable(json_file)
+    captures = {name: options.pop(name) for name in ("most", "vary", "framework", "study")}
+    asked = Asked(command=click.get_current_context().obj or [], **captures)
     with progress(quiet) as say:
-        answer = explain_job(directory, EvaluationOptions(**options), model=model, plan_file=plan_file, progress=say)
+        answer = explain_job(
+            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, asked=asked, progress=say
+        )
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(answer))
     elif json_file:

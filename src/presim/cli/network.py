@@ -41,19 +41,20 @@ def command(file: str, as_json: bool, plot: str | None, **asked: Any) -> None:
     FILE is a cluster's TOML file with a [network] table, or a topology in the form of ASTRA-sim (.yml), SimAI, NCCL
     (.xml) or `nvidia-smi topo -m`.
     """
+    from presim.files import check_writable, write_file
     from presim.network.open import open_network
 
-    topology = open_network(file)
     if plot:
-        from presim.files import write_file
+        check_writable(plot)
+    topology = open_network(file)
+    answer = _shape(topology)
+    if asked["kind"] is not None:
+        answer = _answer(topology, *_run(topology, **asked), asked["kind"])
+    if plot:
         from presim.network.plot import svg
 
         write_file(plot, svg(topology).encode())
-    if asked["kind"] is None:
-        _print(_shape(topology), as_json)
-        return
-    outcome, groups = _run(topology, **asked)
-    _print(_answer(topology, outcome, groups, asked["kind"]), as_json)
+    _print(answer, as_json)
 
 
 def _run(topology: Topology, kind: str, size: str, ranks: str | None, together: bool, resolution: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from presim.cli.behind import CommandBehind
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
 
@@ -33,17 +34,6 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SAMPLERS = ("exhaustive", "tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
-class _Search(click.Command):
-    """What stands behind ``--`` is the user's command, and goes through untouched."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Options of ours, then the command."""
-        if "--" in args:
-            at = args.index("--")
-            args, ctx.obj = args[:at], args[at + 1 :]
-        return super().parse_args(ctx, args)
-
-
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     if text is None:
         return None
@@ -65,7 +55,7 @@ def _plan_options(function: Any) -> Any:
     return function
 
 
-@click.command("search", cls=_Search)
+@click.command("search", cls=CommandBehind)
 @click.argument("words", nargs=-1, metavar="[MODEL] [KNOB=V,V…]… [-- COMMAND…]")
 @cluster_options
 @click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Values of a knob; first:last doubles. Repeatable.")

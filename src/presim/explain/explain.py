@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from presim.analysis.time.critical_path import critical_path
 from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.explain.candidates import of_job, of_plan
-from presim.figures.explanation import SCHEMA_VERSION, Explanation, Gain
+from presim.figures.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
 from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
 from presim.pipeline import Evaluation
@@ -21,11 +21,12 @@ from presim.result import Result
 Simulate = Callable[[EvaluationOptions], Result]
 Compose = Callable[[Plan], Result]
 Progress = Callable[[str], None]
+Confirms = Callable[[Sequence[tuple[Gain, Plan]]], Confirmation]
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A model's plan, and who composes others."""
+    """A model's plan, and what composes others."""
 
     plan: Plan
     compose: Compose
@@ -38,9 +39,10 @@ def explain(
     options: EvaluationOptions,
     simulate: Simulate,
     planned: Planned | None = None,
+    confirmed: Confirms | None = None,
     progress: Progress = lambda text: None,
 ) -> Explanation:
-    """What limits the job and what would help.
+    """What limits the job and what would help; ``confirmed`` captures some of the plans that it is given.
 
     Raises:
         InputError: the job has no step time.
@@ -69,12 +71,15 @@ def explain(
         ),
         gains=_best_first(gains),
         composed_step_time_s=composed,
-        plans=_best_first(plans),
+        plans=[found for found, _ in plans],
         refused=refused,
+        confirmed=confirmed(plans) if confirmed else None,
     )
 
 
-def _plans(planned: Planned, cluster: Cluster, progress: Progress) -> tuple[float | None, list[Gain], list[str]]:
+def _plans(
+    planned: Planned, cluster: Cluster, progress: Progress
+) -> tuple[float | None, list[tuple[Gain, Plan]], list[str]]:
     before = planned.compose(planned.plan)
     found, refused = [], []
     for neighbour in of_plan(planned.plan, cluster):
@@ -88,8 +93,8 @@ def _plans(planned: Planned, cluster: Cluster, progress: Progress) -> tuple[floa
             refused.append(f"{neighbour.what}: {after.memory.verdict or after.error}")
             continue
         fields = _changed(planned.plan, neighbour.plan)
-        found.append(gain(before, after, neighbour.what, "another plan", "change", fields))
-    return before.step_time_s, found, refused
+        found.append((gain(before, after, neighbour.what, "another plan", "change", fields), neighbour.plan))
+    return before.step_time_s, sorted(found, key=lambda pair: _order(pair[0])), refused
 
 
 def gain(before: Result, after: Result, what: str, how: str, kind: str, options: str) -> Gain:
@@ -116,13 +121,13 @@ def gain(before: Result, after: Result, what: str, how: str, kind: str, options:
 
 def _best_first(gains: list[Gain]) -> list[Gain]:
     """Sort by gain; candidates that do not fit come last."""
+    return sorted(gains, key=_order)
 
-    def order(item: Gain) -> tuple[bool, float]:
-        ratio = item.throughput_ratio
-        whole = item.step_time_s + item.gain_s
-        return item.fits is False, -(ratio if ratio is not None else whole / max(item.step_time_s, 1e-12))
 
-    return sorted(gains, key=order)
+def _order(item: Gain) -> tuple[bool, float]:
+    ratio = item.throughput_ratio
+    whole = item.step_time_s + item.gain_s
+    return item.fits is False, -(ratio if ratio is not None else whole / max(item.step_time_s, 1e-12))
 
 
 def _changed(before: Plan, after: Plan) -> str:

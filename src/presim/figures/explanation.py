@@ -29,6 +29,33 @@ class Gain(msgspec.Struct, frozen=True):
     fits: Annotated[bool | None, doc("Whether the job still fits.")]
 
 
+class Captured(msgspec.Struct, frozen=True):
+    """One candidate, captured on the real program."""
+
+    what: Annotated[str, doc("What is changed.")]
+    options: Annotated[str, doc("Knobs with their values.")]
+    composed_gain_s: Annotated[float | None, doc("Seconds saved per step as composed; none: it was not composed.")]
+    composed_throughput_ratio: Annotated[float | None, doc("Tokens per second over those without, as composed.")]
+    words: Annotated[str, doc("Why it was not captured; else empty.")]
+    step_time_s: Annotated[float | None, doc("Seconds of a captured step with it.")] = None
+    gain_s: Annotated[float | None, doc("Seconds saved per step, against the captured job as it is.")] = None
+    gain_low_s: Annotated[
+        float | None, doc("Lower end, in proportion to the 80 % interval of the step's own time.")
+    ] = None
+    gain_high_s: Annotated[float | None, doc("Upper end.")] = None
+    throughput_ratio: Annotated[float | None, doc("Tokens per second with it over those without.")] = None
+    memory_change_bytes: Annotated[int | None, doc("Bytes by which what the device holds grows.")] = None
+    fits: Annotated[bool | None, doc("Whether the job still fits.")] = None
+
+
+class Confirmation(msgspec.Struct, frozen=True):
+    """Candidates that were captured."""
+
+    by: Annotated[str, doc("What they were captured with: the user's command, or a framework.")]
+    step_time_s: Annotated[float, doc("Seconds of a step of the captured job as it is.")]
+    rows: Annotated[list[Captured], doc("The candidates by throughput, largest first; failures last.")]
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """The answer of `presim explain`."""
 
@@ -45,3 +72,4 @@ class Explanation(msgspec.Struct, frozen=True):
     ]
     plans: Annotated[list[Gain], doc("With a model: neighbouring plans, composed and simulated, largest gain first.")]
     refused: Annotated[list[str], doc("Invalid neighbouring plans, with the reason.")]
+    confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None

@@ -38,11 +38,11 @@ def gate(
         raise InputError(f"{baseline} is no folder of results; make one with --keep on the base branch")
     if keep is not None:
         make_folder(keep)
+    earlier = [_of_baseline(budget, baseline) for budget in budgets]  # damaged ones are reported first
     verdicts = []
-    for budget in budgets:
+    for budget, before in zip(budgets, earlier, strict=True):
         progress(f"predicting {budget.name}")
         result, failure = predict(budget, folder)
-        before = _of_baseline(budget, baseline)
         if keep is not None and result is not None and not failure:
             json.write(result, keep / f"{budget.name}.json")
         verdicts.append(verdict(budget, result, failure, before))

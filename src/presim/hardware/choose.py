@@ -59,6 +59,11 @@ def choose_cluster(
         collectives = {}  # the measurements are of another GPU, node or fabric
     network = described.get("network", {})
     whole = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
+    if whole.domain_size < whole.world_size and not whole.network_bytes_per_s > 0:
+        raise InputError(
+            f"{where or node_part.id}: {count} nodes cannot reach each other: {node_part.id} has {node_part.nics} "
+            f"network ports (nics); give it some, or use one node (see {GUIDE})."
+        )
     if not groups:
         return whole
     rest: dict[str, Any] = {key: chosen[key] for key in ("gpu", "node", "fabric") if key in chosen}

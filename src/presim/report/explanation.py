@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.figures.explanation import Explanation, Gain
+from presim.figures.explanation import Captured, Explanation, Gain
 from presim.figures.time import Slice
 from presim.report.bars import Bar, Part
 from presim.report.rendering import json_text
@@ -19,6 +19,7 @@ from presim.report.tables import section_title
 from presim.units import gib, percent, seconds, seconds_range
 
 _WIDTH, _ROWS = 104, 6
+_BY = {"command": "the command"}
 _STYLES = {
     "compute": ("green", "c"),
     "communication": ("red", "x"),
@@ -63,6 +64,11 @@ def render(explanation: Explanation) -> RenderableType:
         caption = f"composed, beside {seconds(explanation.composed_step_time_s)} of the composed plan itself"
         parts += [section_title("Other plans", caption), _indent(_gains(explanation.plans))]
         parts += [_indent(Text(f"not possible: {said}", "dim")) for said in explanation.refused]
+    if explanation.confirmed is not None:
+        found = explanation.confirmed
+        caption = f"gains by {_BY.get(found.by, found.by)}; as it is, a step takes {seconds(found.step_time_s)}"
+        parts += [section_title("Captured", caption), _indent(_captured(found.rows))]
+        parts += [_indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in found.rows if row.words]
     return Group(*parts)
 
 
@@ -81,20 +87,49 @@ def _slices(slices: Sequence[Slice]) -> Table:
 def _gains(gains: Sequence[Gain]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", "gain", "80 % interval", "tokens/s", "memory"):
-        table.add_column(name, justify="right" if name else "left", min_width=0 if name else 36, no_wrap=bool(name))
+        table.add_column(name, justify="right" if name else "left", min_width=0 if name else 24, no_wrap=bool(name))
     for gain in gains:
-        sign = "+" if gain.memory_change_bytes > 0 else "-"
-        memory = f"{sign}{gib(abs(gain.memory_change_bytes))}" if gain.memory_change_bytes else ""
         table.add_row(
             Text.assemble(
                 gain.what, (f"  {gain.kind}" if gain.kind == "bound" else "", "yellow"), f"\n  {gain.options}"
             ),
-            ("-" if gain.gain_s < 0 else "") + seconds(abs(gain.gain_s)),
+            _signed_s(gain.gain_s),
             seconds_range(gain.gain_low_s, gain.gain_high_s) if gain.gain_s > 0 else "",
-            "" if gain.throughput_ratio is None else f"x {gain.throughput_ratio:.2f}",
-            "does not fit" if gain.fits is False else memory,
+            _times(gain.throughput_ratio),
+            "does not fit" if gain.fits is False else _memory(gain.memory_change_bytes),
         )
     return table
+
+
+def _captured(rows: Sequence[Captured]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("", "composed", "captured", "80 % interval", "tokens/s", "memory"):
+        table.add_column(name, justify="right" if name else "left", min_width=0 if name else 16, no_wrap=bool(name))
+    for row in rows:
+        if row.gain_s is None:
+            continue
+        interval = (row.gain_low_s or 0.0, row.gain_high_s or 0.0)
+        table.add_row(
+            Text(row.what),
+            _signed_s(row.composed_gain_s),
+            _signed_s(row.gain_s),
+            seconds_range(*interval) if row.gain_s > 0 else "",
+            _times(row.throughput_ratio),
+            "does not fit" if row.fits is False else _memory(row.memory_change_bytes or 0),
+        )
+    return table
+
+
+def _signed_s(gain_s: float | None) -> str:
+    return "" if gain_s is None else ("-" if gain_s < 0 else "") + seconds(abs(gain_s))
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"x {ratio:.2f}"
+
+
+def _memory(change_bytes: int) -> str:
+    return f"{'+' if change_bytes > 0 else '-'}{gib(abs(change_bytes))}" if change_bytes else ""
 
 
 def _indent(content: RenderableType) -> RenderableType:

@@ -17,11 +17,12 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from presim.cli import main
-from support.reliability.kinds import Kind
+from presim.errors import PresimError
+from support.reliability.kind import Kind
 from support.reliability.mutate import mutate
 
 SECONDS = 120  # of processor time: a loop may be compiled first
@@ -40,11 +41,16 @@ class Outcome:
 
 def called(arguments: Sequence[str], folder: Path) -> Outcome:
     """Run a command line in a fork, in a folder."""
+    return forked(lambda: main.run(list(arguments)), folder)
+
+
+def forked(call: Callable[[], int], folder: Path) -> Outcome:
+    """Run something that returns an exit code in a fork, in a folder."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(arguments, folder, writing)
+        _child(call, folder, writing)
     os.close(writing)
     with open(reading, "rb") as pipe:
         text = pipe.read().decode("utf-8", "replace")
@@ -56,26 +62,26 @@ def called(arguments: Sequence[str], folder: Path) -> Outcome:
     return judged(os.WEXITSTATUS(status), text)
 
 
-def _child(arguments: Sequence[str], folder: Path, writing: int) -> None:
+def _child(call: Callable[[], int], folder: Path, writing: int) -> None:
     """Never returns: leaves with the exit code of the command line."""
     code = 1
     try:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 60, SECONDS + 60))
-        code, errors = run_quietly(arguments, folder)
+        code, errors = run_quietly(call, folder)
         os.write(writing, errors[-60_000:])
     finally:
         os._exit(code)
 
 
-def run_quietly(arguments: Sequence[str], folder: Path) -> tuple[int, bytes]:
-    """Run a command line here, for a fork that ends behind it: the exit code, and what went to standard error."""
+def run_quietly(call: Callable[[], int], folder: Path) -> tuple[int, bytes]:
+    """Run something here, for a fork that ends behind it: the exit code, and what went to standard error."""
     os.chdir(folder)
     errors = io.BytesIO()
     sys.stdout, sys.stderr = (io.TextIOWrapper(where, "utf-8", "backslashreplace") for where in (io.BytesIO(), errors))
     try:
-        code = main.run(list(arguments))
+        code = call()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 2
     except BaseException:  # noqa: BLE001
@@ -104,6 +110,7 @@ def broken_calls(kind: Kind, count: int, folder: Path) -> Iterator[tuple[str, Ou
     with contextlib.redirect_stdout(io.StringIO()):
         file = kind.make(good)
     original, place = file.read_bytes(), file.relative_to(good)
+    _warm(kind, good, place, folder / "warm")
     check = attempt(kind, good, place, original, folder / "check")
     if check.wrong or check.code not in (0, 4, 7):
         raise RuntimeError(f"the good {kind.name} is refused: {check.code} {check.wrong} {check.errors}")
@@ -113,6 +120,36 @@ def broken_calls(kind: Kind, count: int, folder: Path) -> Iterator[tuple[str, Ou
         yield f"{seed} ({names})", attempt(kind, good, place, data, folder / "bad")
 
 
+def _warm(kind: Kind, good: Path, place: Path, folder: Path) -> None:
+    """One good call here: forks inherit what it imports, compiles and reads, which takes most of a call's time."""
+    shutil.copytree(good, folder / "in")
+    (folder / "out").mkdir()
+    kept = sys.stdout, sys.stderr
+    with contextlib.chdir(folder):
+        try:
+            run_quietly(_call(kind, place), folder / "in")
+        finally:
+            sys.stdout, sys.stderr = kept
+    shutil.rmtree(folder)
+
+
+def _call(kind: Kind, place: Path) -> Callable[[], int]:
+    """What reads the file, as a function that returns an exit code."""
+    read = kind.call
+    if read is None:
+        return lambda: main.run(kind.command.format(file=place).split())
+
+    def answered() -> int:
+        try:
+            read(place)
+        except PresimError as error:
+            sys.stderr.write(f"presim: {error}\n")
+            return 2
+        return 0
+
+    return answered
+
+
 def attempt(kind: Kind, good: Path, place: Path, data: bytes, folder: Path) -> Outcome:
     """One call with a file's other content; the folder is fresh and removed again."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -120,7 +157,7 @@ def attempt(kind: Kind, good: Path, place: Path, data: bytes, folder: Path) -> O
     (folder / "out").mkdir()
     (folder / "in" / place).write_bytes(data)
     before = _files(folder / "in")
-    outcome = called(kind.command.format(file=place).split(), folder / "in")
+    outcome = forked(_call(kind, place), folder / "in")
     wrong = outcome.wrong or _half_written(folder / "out", outcome.code)
     wrong = wrong or _changed(before, _files(folder / "in"), kind)
     shutil.rmtree(folder)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from presim.cli import main
 from support.reliability.campaign import run_quietly
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.truncate", "os.link", "os.rmdir", "tempfile.mkstemp"}
@@ -27,7 +28,7 @@ def changes(arguments: Sequence[str], folder: Path) -> int:
 
         sys.addaudithook(count)
         try:
-            run_quietly(arguments, folder)
+            run_quietly(lambda: main.run(list(arguments)), folder)
             os.write(writing, str(found).encode())
         finally:
             os._exit(0)
@@ -54,7 +55,7 @@ def killed(arguments: Sequence[str], folder: Path, point: int) -> bool:
 
         sys.addaudithook(count)
         try:
-            run_quietly(arguments, folder)
+            run_quietly(lambda: main.run(list(arguments)), folder)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)

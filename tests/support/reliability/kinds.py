@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -11,17 +10,8 @@ from pathlib import Path
 
 from presim.cli import main
 from support import nccl_logs, workloads
-from support.reliability import samples
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """One kind of file. ``make`` writes good inputs into a folder and returns the file that will be broken."""
-
-    name: str
-    make: Callable[[Path], Path]
-    command: str  # run where the inputs lie; {file}: the broken one; outputs go to ../out
-    needs_torch: bool = False  # to make the good file
+from support.reliability import kinds_of_runs, samples
+from support.reliability.kind import Kind
 
 
 def _text(name: str, text: str) -> Callable[[Path], Path]:
@@ -118,6 +108,13 @@ def _study(folder: Path) -> Path:
     return folder / "study.log"
 
 
+def _searched(folder: Path) -> Path:
+    _graph(folder)
+    with contextlib.chdir(folder):
+        main.run(f"{_SEARCH} --json study.json -q".split())
+    return folder / "study.json"
+
+
 def _overheads(folder: Path) -> Path:
     (folder / "bench.json").write_text(samples.BENCH)
     words = f"{_CALIBRATE} --from {folder}/bench.json --out {folder}/overheads.json"
@@ -174,4 +171,6 @@ KINDS = (
     Kind("composed graph", _graph, f"{_COMPOSE} --world-size 2 --seq 256", needs_torch=True),
     Kind("plan", _plan, f"{_COMPOSE} --world-size 4 --plan {{file}}", needs_torch=True),
     Kind("study", _study, f"{_SEARCH} --study {{file}} --json ../out/r.json -q", needs_torch=True),
+    Kind("shown search", _searched, "view {file}", needs_torch=True, call=kinds_of_runs.open_result),
+    *kinds_of_runs.KINDS,
 )

@@ -81,3 +81,39 @@ SHAREGPT = json.dumps(
     ],
     indent=1,
 )
+LLMSERVINGSIM = "".join(
+    json.dumps({"input_toks": 300 + row, "output_toks": 5 + row, "arrival_time_ns": 300_000_000 * row}) + "\n"
+    for row in range(8)
+)
+MIXED = CLUSTER + '\n[[groups]]\nname = "new"\ngpu = "b200"\nfirst_node = 8\nnodes = 8\n'
+LOG = "".join(f"[rank0] step {row} loss 2.{row} step_time: 0.{120 + row} s tokens/s 1{row}000\n" for row in range(12))
+SPACE = """about = "Ours: put {space} behind train.py"
+
+[knobs.tensor]
+values = [1, 2, 4]
+words = ["--tp", "{}"]
+
+[knobs.offload]
+values = [false, true]
+by_value = { true = ["--offload"] }
+
+[[constraints]]
+that = "world_size % tensor == 0 and (layers > 8 or not offload)"
+why = "tensor-parallel ranks divide the GPUs"
+"""
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+machine_rank: 0
+use_cpu: false
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+  fsdp_reshard_after_forward: true
+dynamo_config:
+  dynamo_backend: INDUCTOR
+"""
+HOSTS = "# our nodes\nnode-0 slots=8\nnode-1 slots=8\n"

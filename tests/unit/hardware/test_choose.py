@@ -225,3 +225,13 @@ def test_collectives_of_a_file_are_those_of_its_own_wires(tmp_path: Path) -> Non
     assert choose_cluster(cluster=path, gpu="h100-sxm").collectives == {"model": "white-box"}
     assert choose_cluster(cluster=path, gpu="h200").collectives == {}
     assert choose_cluster(cluster=path, fabric="ib-hdr-200").collectives == {}
+
+
+def test_nodes_without_network_ports_are_refused(tmp_path: Path) -> None:
+    """A figure may round to none, too."""
+    for nics in ("0", "1e-308"):
+        node = tmp_path / "node.toml"
+        node.write_text(f'base = "hgx-h100"\nnics = {nics}\n')
+        assert choose_cluster(gpu="h100-sxm", node=str(node), nodes=1).nodes == 1
+        with pytest.raises(InputError, match=r"2 nodes cannot reach each other: .* has 0 network ports \(nics\); give"):
+            choose_cluster(gpu="h100-sxm", node=str(node), nodes=2)

@@ -17,6 +17,7 @@ STEP = re.compile(r"ProfilerStep#(\d+)$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _MOST_BYTES = 8 << 30  # unpacked
+_PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
 _MOST_US = 86_400e6
 _Value = TypeVar("_Value")
 _FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
@@ -137,15 +138,17 @@ def _unpacked(path: Path) -> bytes:
     if data[:2] != b"\x1f\x8b":
         return data
     try:
+        unpacked = bytearray()
         with gzip.open(path) as stream:
-            unpacked = stream.read(_MOST_BYTES + 1)
+            while len(unpacked) <= _MOST_BYTES and (part := stream.read(_PART_BYTES)):
+                unpacked += part
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{path} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
         ) from error
     if len(unpacked) > _MOST_BYTES:
         raise InputError(f"{path} unpacks to more than {_MOST_BYTES >> 30} GiB; record fewer steps")
-    return unpacked
+    return bytes(unpacked)
 
 
 def _decode(data: bytes, path: Path) -> _File:

@@ -1,0 +1,87 @@
+"""Replies of captures in a file, so that an explanation that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+import presim
+from presim.errors import InputError
+from presim.files import check_writable, write_file
+from presim.search.request import Request
+from presim.search.trials.job import Reply
+from presim.search.trials.trial import Point, key
+
+_FORMAT = "presim-explain/1"
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """What was captured at a point, by a command that is told from others by its digest."""
+
+    command: str
+    point: str
+    by: str
+    reply: Reply
+
+
+class _File(msgspec.Struct, frozen=True):
+    schema: str
+    captures: list[_Line]
+
+
+class Never:
+    """Keeps nothing."""
+
+    def find(self, point: Point) -> tuple[str, Reply] | None:
+        """Nothing is known."""
+        return None
+
+    def add(self, point: Point, by: str, reply: Reply) -> None:
+        """It is forgotten."""
+
+
+class Kept:
+    """A file with a reply for each captured point. Failures are not kept: their cause may lie outside the command."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        check_writable(path)
+        self._path, self._command = path, _digest(request)
+        _read(path)
+
+    def find(self, point: Point) -> tuple[str, Reply] | None:
+        """What is known of a point."""
+        lines = _read(self._path)
+        return next(
+            ((line.by, line.reply) for line in lines if (line.command, line.point) == (self._command, key(point))), None
+        )
+
+    def add(self, point: Point, by: str, reply: Reply) -> None:
+        """Keep a reply; it is there when this returns."""
+        if reply.figures is not None:
+            lines = [*_read(self._path), _Line(self._command, key(point), by, reply)]
+            write_file(self._path, msgspec.json.format(msgspec.json.encode(_File(_FORMAT, lines))))
+
+
+def _read(path: Path) -> list[_Line]:
+    if not path.exists():
+        return []
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; name another file with --study") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no file of captures ({error}); name another one with --study") from error
+    if found.schema != _FORMAT:
+        raise InputError(f"{path} is of the format {found.schema!r}, not {_FORMAT}; name another one with --study")
+    return found.captures
+
+
+def _digest(request: Request) -> str:
+    """Tells a command on a cluster from others: by its words, the files that they name, and presim's version."""
+    words = list(request.confirm_command)
+    files = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file()]
+    options = sorted((name, str(value)) for name, value in request.options.items())
+    subject = [presim.__version__, request.subject, request.framework, words, files, options]
+    return hashlib.sha256(msgspec.json.encode(subject)).hexdigest()[:16]
