@@ -23,6 +23,8 @@ CASES = (
     "context, ulysses",
     "context, ring",
     "two parts of the backward pass",
+    "half of the activations",
+    "no activations",
     "recomputed",
 )
 ROUNDING = 1e-5  # of float32 sums in another order, relative to the largest gradient of a parameter

@@ -54,6 +54,12 @@ _PLAN = (  # option, field, type, help
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
     (
+        "--activation-budget",
+        "activation_budget",
+        click.FloatRange(0, 1),
+        "Part of a block's activations that is kept; the cheapest to compute again are not.",
+    ),
+    (
         "--optimizer",
         "optimizer",
         click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),

@@ -16,6 +16,7 @@ from presim.compose.hosts import HostTimes, host_times
 from presim.compose.names import Ints, Names
 from presim.compose.orders import orders
 from presim.compose.plan import Layout, Plan, check, layout
+from presim.compose.roofline import roofline
 from presim.compose.rows import PRIORITIES, Rows, Tables
 from presim.compose.runtime import optimizer, recompute
 from presim.compose.runtime.data_parallel import DataParallel
@@ -32,6 +33,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.passes import (
     attention,
+    budget,
     compiled,
     context_parallel,
     expert_parallel,
@@ -81,8 +83,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     """
     count = stages.blocks(graph)
     check(plan, cluster.world_size, count)
-    if not count and (plan.recompute != "none" or plan.pipeline > 1):
-        what = "--recompute none" if plan.recompute != "none" else "a pipeline of 1"
+    if not count and (plan.recompute != "none" or plan.activation_budget < 1 or plan.pipeline > 1):
+        what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
         raise InputError(
             f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
             "capture the program with `presim run`"
@@ -169,12 +171,33 @@ class _Job:
         chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, self.cluster)))
         chain.step("compiled functions", compiled.apply)
         chain.graph, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
+        if plan.activation_budget < 1:
+            notes += self._within_budget(chain)
         if plan.pipeline > 1:
             chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
             chain.step("pipeline", shared_root.apply)
             if plan.order == "zero-bubble":
                 chain.step("zero-bubble", zero_bubble.apply)
         return chain.graph, notes
+
+    def _within_budget(self, chain: Chain) -> list[str]:
+        """Choose what blocks keep, and say it."""
+        plan, gpu = self.plan, self.cluster.gpu
+        kept: list[budget.Kept] = []
+        cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
+
+        def function(graph: OperatorGraph) -> OperatorGraph:
+            changed, chosen = budget.apply(graph, plan.activation_budget, cost, plan.micro_batch, plan.local_sequence)
+            kept.extend(chosen)
+            return changed
+
+        chain.step("activation budget", function, adds=True)
+        return [
+            f"Activation budget {plan.activation_budget:g}: a block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
+            f"{one.most / 2**20:,.0f} MiB for each micro-batch and runs {one.operators} operators again, for "
+            f"{one.cost * 1e3:.2f} ms by the roofline of {gpu.name}; no choice within the budget takes less."
+            for one in kept
+        ]
 
     def trace(self, stage: int, place: Layout) -> Assembled:
         """The trace of the rank that has this stage."""
