@@ -9,9 +9,10 @@ of a socket pair:
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
-Torch is always imported before the script (`runner`). Nothing of the script runs here. With SCRIPT, the packages that
-it imports are imported too (`presim.capture.script.preimport`). WHAT is ``script`` or ``module`` for the imports at its
-beginning, or ``recipe`` for those of its whole top level. OWN lists the environment variables that differ per rank.
+Torch is always imported before the script (`runner`), and torch._dynamo, which every optimizer imports. Nothing of the
+script runs here. With SCRIPT, the packages that it imports are imported too (`presim.capture.script.preimport`). WHAT
+is ``script`` or ``module`` for the imports at its beginning, or ``recipe`` for those of its whole top level. OWN lists
+the environment variables that differ per rank.
 
 Whatever differs per rank (variables, log, seeds) is set in the fork. If an import has started a thread, which a fork
 would lack, or has used the device, this process exits silently and the launcher starts ranks as separate processes.
@@ -166,20 +167,14 @@ def _reset_process_state() -> None:
 def _import_for_script(what: str, script: str, own: str) -> ImportObservers:
     """Import what the script imports, after installing the observers that must come first."""
     from presim.capture.observers import ImportObservers
-
-    installed = ImportObservers(ensure_hook(require_torch()))
-    with _without_arrow_thread():
-        _import(what, script, own)
-    return installed
-
-
-def _import(what: str, script: str, own: str) -> None:
     from presim.capture.script.preimport import import_leading, preimport
 
+    installed = ImportObservers(ensure_hook(require_torch()))
     if what == "recipe":
         preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
+    return installed
 
 
 @contextlib.contextmanager
@@ -200,8 +195,11 @@ def main() -> NoReturn:
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
     import presim.capture.observers  # noqa: F401 - imported for the forks
+    from presim.capture.script.preimport import import_dynamo
 
-    installed = _import_for_script(*sys.argv[2:5]) if len(sys.argv) > 2 else None
+    with _without_arrow_thread():
+        installed = _import_for_script(*sys.argv[2:5]) if len(sys.argv) > 2 else None
+        import_dynamo()
     if not _can_fork():
         os._exit(0)
     gc.collect()

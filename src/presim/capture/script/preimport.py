@@ -19,6 +19,7 @@ import ast
 import contextlib
 import ctypes
 import functools
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -71,6 +72,12 @@ def import_leading(script: str, own: Collection[str], *, is_module: bool) -> Non
                 break  # a file of the user's, which may do anything
             __import__(name, fromlist=parts)
     _hash_compilers()
+
+
+def import_dynamo() -> None:
+    """Import what PyTorch imports where the first optimizer is made: a second of CPU, else in every rank."""
+    with _device_unused():
+        importlib.import_module("torch._dynamo")
 
 
 def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:
