@@ -113,6 +113,7 @@ class Spent(msgspec.Struct):
     wall_s: float = 0.0
     cpu_s: float = 0.0
     most_kib: int = 0
+    is_done: bool = False
 
 
 def row(name: str, space: Space, budget: float | None, keep: Path | None = None) -> str:
@@ -130,10 +131,12 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
         request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
         with Memory() as memory:
             first, wall, cpu = timed(lambda: run(request))
-        spent.pieces, spent.most_kib = spent.pieces + 1, max(spent.most_kib, memory.most_kib)
-        spent.wall_s, spent.cpu_s = spent.wall_s + wall, spent.cpu_s + cpu
-        if keep and not first.complete:
+        if not spent.is_done:
+            spent.pieces, spent.most_kib = spent.pieces + 1, max(spent.most_kib, memory.most_kib)
+            spent.wall_s, spent.cpu_s = spent.wall_s + wall, spent.cpu_s + cpu
+            spent.is_done = first.complete
             spent_file.write_bytes(msgspec.json.encode(spent))
+        if keep and not spent.is_done:
             left = sum(trial.fate == "open" for trial in first.trials)
             raise InputError(f"{left:,} points of {name} are left: call it again")
         second, wall, cpu = timed(lambda: run(request))
