@@ -18,6 +18,7 @@ import json
 import os
 import resource
 import tempfile
+import threading
 import time
 from importlib import resources
 from pathlib import Path
@@ -29,7 +30,7 @@ from presim.search.run import run
 from presim.search.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
-DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0"]
+DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0", "sp=false"]
 MAYA = [
     "tp=1,2,4,8",
     "pp=1,2,4,8",
@@ -43,9 +44,10 @@ GPT3_18B = {"n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 51200, "t
 HEAD = """# Searches
 
 Written by `benchmarks/search.py` on {date}, on {cpus} cores of a shared machine: wall time is an upper bound. "Again":
-the finished study is searched once more.
+the finished study is searched once more. Memory is of the search and its {cpus} workers together: the largest sum of
+their proportional set sizes (PSS: what processes share counts once), looked at four times a second.
 
-| space | search | again | largest process | points by fate | best |
+| space | search | again | memory | points by fate | best |
 |---|---|---|---|---|---|
 """
 
@@ -101,18 +103,51 @@ def row(name: str, space: Space, budget: float | None) -> str:
         asked = Asked(vary=space.knobs, study=os.path.join(folder, "study"), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
         request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
-        (first, took), (second, again) = timed(lambda: run(request)), timed(lambda: run(request))
+        with Memory() as memory:
+            first, took = timed(lambda: run(request))
+        second, again = timed(lambda: run(request))
     assert budget or first == second, "a study that is searched again gives another answer"
     fates = collections.Counter(trial.fate for trial in first.trials)
-    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     best = first.trial(first.best[0]) if first.best else None
     varied = {key: value for key, value in (first.best_point or {}).items() if key in first.varied}
     shown = ", ".join(f"{key} {value}" for key, value in varied.items())
     step = f": {best.figures.step_time_s:.3f} s" if best and best.figures else ""
     return (
-        f"| {name}, {len(first.trials):,} points | {took} | {again} | {largest >> 10} MiB | "
+        f"| {name}, {len(first.trials):,} points | {took} | {again} | {memory.most_kib >> 10} MiB | "
         f"{', '.join(f'{count:,} {fate}' for fate, count in fates.most_common())} | {shown}{step} |"
     )
+
+
+class Memory:
+    """The most memory of this process and those that it started, while entered."""
+
+    def __init__(self) -> None:
+        self.most_kib = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ends.wait(0.25):
+            children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+            processes = [os.getpid(), *(int(child) for one in children for child in one.read_text().split())]
+            self.most_kib = max(self.most_kib, sum(map(pss_kib, processes)))
+
+
+def pss_kib(process: int) -> int:
+    """Proportional set size; 0 where the process has ended."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def timed(search: object) -> tuple[Answer, str]:

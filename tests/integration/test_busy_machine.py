@@ -1,4 +1,4 @@
-"""Host time is CPU time without what other processes cost: what else a machine does makes little difference."""
+"""Host time is CPU time corrected for other processes, so the machine's load makes little difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEIGHBOURS = runpy.run_path(str(EXAMPLES.parent / "validation" / "long_stretches
 
 
 def busy(processes: int) -> AbstractContextManager[None]:
-    """That many processes that use a core each."""
+    """A number of processes that each use a core."""
     return cast("AbstractContextManager[None]", NEIGHBOURS["beside"]([NEIGHBOURS["SPIN"]] * processes))
 
 
@@ -49,7 +49,7 @@ def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
 
 
 @pytest.mark.needs("megatron.core")
-def test_a_step_that_waits_for_its_host_takes_the_same_on_an_oversubscribed_machine() -> None:
+def test_a_launch_bound_step_takes_the_same_on_an_oversubscribed_machine() -> None:
     """A small GPT whose host work is known from other captures: by the clock it would be five times.
 
     Within a tenth was seen, on a machine of two cores beside other work (docs/decisions/host-time.md).

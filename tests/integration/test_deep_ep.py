@@ -1,4 +1,4 @@
-"""Programs that exchange experts' tokens by DeepEP run without it."""
+"""Programs that use DeepEP run without the library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from support.captured import SCRIPTS, evaluated
 pytestmark = pytest.mark.torch_cuda
 
 
-def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
-    """The script checks the sizes it gets; the trace has two dispatches and two combines, and the result says so."""
+def test_an_exchange_is_a_collective_with_its_routing() -> None:
+    """The script checks the sizes; the trace has two dispatches and two combines, and the result has a note."""
     evaluation = evaluated(
         SCRIPTS / "deep_ep_layer.py", options=RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
     )
@@ -35,7 +35,7 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
 
 
 def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:
-    """The script checks the sizes it gets; no host waits for counts."""
+    """The script checks the sizes; no host waits for counts."""
     options = RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
     evaluation = evaluated(SCRIPTS / "deep_ep_decoding.py", options=options)
     assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")

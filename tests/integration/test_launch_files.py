@@ -1,4 +1,4 @@
-"""Files that are written for a plan run as they are, and do the plan's work."""
+"""Launch files written for a plan run unchanged and do the plan's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CUDA would punish is reported with the line of the script that does it."""
+"""Misuse of CUDA is reported with the line of the script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ torch.ones(4, device="cuda").sum()
 
 
 def misuse(folder: Path, text: str, *options: str) -> tuple[int, list[str]]:
-    """Exit code, and what was reported, without the folder of the script."""
+    """Exit code and reports, without the script's folder."""
     script, report = folder / "train.py", folder / "r.json"
     script.write_text(text)
     ended = presim("run", "--gpu", "h100-sxm", "-q", "--json", report, *options, script)
@@ -58,7 +58,7 @@ def misuse(folder: Path, text: str, *options: str) -> tuple[int, list[str]]:
     ],
     ids=["within", "beyond", "after free"],
 )
-def test_copies_stay_within_a_block_that_lives(size: str, then: str, reported: list[str], tmp_path: Path) -> None:
+def test_copies_must_stay_within_a_live_block(size: str, then: str, reported: list[str], tmp_path: Path) -> None:
     code, found = misuse(tmp_path, COPIES.format(size=size, then=then))
     assert found == [f"Misuse of the GPU at train.py:{one.removeprefix('line ')}." for one in reported]
     assert code == (ExitCode.MISUSE if reported else ExitCode.STANDS)
@@ -86,12 +86,12 @@ LOOKUPS = [
 
 
 def lookups(folder: Path, index: int) -> tuple[int, list[str]]:
-    """All of them in one script, whose seventh line is the first."""
+    """Run all lookups in one script. The first is on line 7."""
     return misuse(folder, INDICES.format(index=index, line="\n".join(line for line, _ in LOOKUPS)))
 
 
 def test_indices_within_their_table_are_no_misuse(tmp_path: Path) -> None:
-    """Nor are ignored labels and indices from the end."""
+    """Ignored labels and negative indices are valid."""
     assert lookups(tmp_path, 9) == (ExitCode.STANDS, [])
 
 
@@ -102,7 +102,7 @@ def beyond(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(("line", "operator"), LOOKUPS)
-def test_computed_indices_lie_within_their_table(line: str, operator: str, beyond: tuple[int, list[str]]) -> None:
+def test_computed_indices_must_lie_within_their_table(line: str, operator: str, beyond: tuple[int, list[str]]) -> None:
     code, found = beyond
     assert code == ExitCode.MISUSE
     assert len(found) == len(LOOKUPS)
@@ -124,8 +124,8 @@ graph.replay()
 """
 
 
-def test_what_a_graph_captures_is_not_run_yet(tmp_path: Path) -> None:
-    """Its indices are filled in before a replay."""
+def test_work_captured_into_a_graph_is_not_checked(tmp_path: Path) -> None:
+    """Its indices are filled before a replay."""
     assert misuse(tmp_path, REPLAYED) == (ExitCode.STANDS, [])
 
 
@@ -142,13 +142,13 @@ assert cuda.cudaMemcpy(host, ctypes.c_void_p(address), ctypes.c_size_t(4096), 2)
 """
 
 
-def test_which_blocks_of_a_graph_s_pool_live_is_not_known(tmp_path: Path) -> None:
-    """Programs hold them by address between replays."""
+def test_blocks_of_a_graph_s_pool_are_not_checked(tmp_path: Path) -> None:
+    """Programs keep their addresses between replays."""
     assert misuse(tmp_path, POOL) == (ExitCode.STANDS, [])
 
 
-def test_nobody_pays_for_the_sanitizer_who_did_not_ask_for_it(tmp_path: Path) -> None:
-    """Its import alone has PyTorch call Python at each event."""
+def test_the_sanitizer_is_imported_only_on_request(tmp_path: Path) -> None:
+    """Its import alone makes PyTorch call Python at each event."""
     text = "import sys, torch\ntorch.ones(9, device='cuda').sum()\nassert 'torch.cuda._sanitizer' not in sys.modules\n"
     assert misuse(tmp_path, text) == (ExitCode.STANDS, [])
 
@@ -163,7 +163,7 @@ cuda.cudaMemcpy(block, host, ctypes.c_size_t(1001), 1)
 """
 
 
-def test_copies_stay_within_memory_that_is_not_pytorch_s(tmp_path: Path) -> None:
+def test_copies_must_stay_within_memory_outside_pytorch(tmp_path: Path) -> None:
     code, found = misuse(tmp_path, ALLOCATED)
     expected = "a copy of 1001 bytes writes 1 byte beyond the end of an allocation of 1000 bytes"
     assert (code, found) == (ExitCode.MISUSE, [f"Misuse of the GPU at train.py:7: {expected}."])
@@ -178,8 +178,8 @@ view * 2
 """
 
 
-def test_a_kernel_gets_no_tensor_whose_storage_was_given_back(tmp_path: Path) -> None:
-    """Views of it are none's business: FSDP frees gathered parameters so, between their uses."""
+def test_a_kernel_must_not_use_freed_storage(tmp_path: Path) -> None:
+    """Views of it are allowed: FSDP frees gathered parameters between their uses."""
     assert misuse(tmp_path, STORAGES.format(bytes=256)) == (ExitCode.STANDS, [])
     code, found = misuse(tmp_path, STORAGES.format(bytes=0))
     assert code == ExitCode.MISUSE
@@ -199,7 +199,7 @@ with torch.cuda.stream(side):
 """
 
 
-def test_streams_that_do_not_wait_are_found_on_request(tmp_path: Path) -> None:
+def test_missing_stream_synchronisation_is_found_on_request(tmp_path: Path) -> None:
     assert misuse(tmp_path, STREAMS.format(wait="pass")) == (ExitCode.STANDS, [])
     waits = "side.wait_stream(torch.cuda.current_stream())"
     assert misuse(tmp_path, STREAMS.format(wait=waits), "--sanitize") == (ExitCode.STANDS, [])

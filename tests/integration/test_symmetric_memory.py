@@ -1,4 +1,4 @@
-"""Programs that ask for memory which GPUs share run as far as they can without it, and are told where they cannot."""
+"""Programs with shared GPU memory run as far as possible without it; other uses are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.torch_cuda
 RANKS = 4
 
 
-def test_fused_operators_pass_pieces_beside_partial_products(capfd: pytest.CaptureFixture[str]) -> None:
-    """Each rank's rows come by a copy of their own, and are multiplied on the stream that they came by."""
+def test_fused_operators_exchange_pieces_during_partial_products(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each rank's rows arrive by a separate copy and are multiplied on its stream."""
     options = RunOptions(gpu="h100-sxm", steps=0, world_size=RANKS, ranks="0")
     job = Job(evaluated(SCRIPTS / "async_tp.py", options=options))
     assert (job.result.exit, job.result.error) == ("ok", "")

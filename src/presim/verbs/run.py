@@ -175,11 +175,11 @@ def capture_command(
 
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
     """This machine's GPU, which must be the cluster's, to measure missing prices on."""
-    from presim.profile.job import here
+    from presim.profile.job import local_gpu
 
     if not folders:
         raise InputError("--profile-missing needs a folder for its measurements: add --prices DIR")
-    card = here()
+    card = local_gpu()
     if card.id != target.gpu.id:
         raise InputError(
             f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: measurements here would not "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,8 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     make_folder(place)
     cluster = {name: point.get(name, request.options.get(name)) for name in CLUSTER}
     options = [f"--{name.replace('_', '-')} {said(value)}" for name, value in cluster.items() if value is not None]
-    if request.command:
-        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(request.command, point, request.words))}\n"}
+    if command := _own(request):
+        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(command, point, request.words))}\n"}
     else:
         plan(point)  # it reads back
         files = {
@@ -52,6 +53,11 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     return [place / name for name in files]
 
 
+def _own(request: Request) -> Sequence[str]:
+    """The command whose knobs are searched, whether each point is captured or the best only; none: knobs are plans'."""
+    return request.command or (request.confirm_command if request.meant else ())
+
+
 def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
     """Write the files that start a plan on real frameworks; None for a command, which is its own launch command.
 
@@ -60,7 +66,7 @@ def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
     """
     from presim.launch.write_files import write_for_model
 
-    if request.command:
+    if _own(request):
         return None
     options = {name: point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     return write_for_model(request.subject, plan(point), options, Path(folder))
