@@ -1,4 +1,4 @@
-"""`presim compose --like` reads a plan from its capture and composes the same work: a sample of the whole table."""
+"""`presim compose --like` reads a plan from a capture and composes the same work: a sample of all plans."""
 
 from __future__ import annotations
 

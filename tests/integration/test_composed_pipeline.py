@@ -1,4 +1,4 @@
-"""A composed pipeline stage does what PyTorch's schedules do with FSDP2, captured."""
+"""A composed pipeline stage equals captures of PyTorch's schedules with FSDP2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.models import llama
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
 
-def test_a_composed_stage_is_captured(tmp_path: Path) -> None:
+def test_a_composed_stage_equals_the_capture(tmp_path: Path) -> None:
     """The stages' products, attention and collectives are equal as multisets, their peak memory within 3 %."""
     words = "--stages 2 --schedule 1F1B --micro-batches 3"
     options = RunOptions(gpu="h100-sxm", world_size=4, steps=3, save=str(tmp_path / "job"))
@@ -36,7 +36,7 @@ def test_a_composed_stage_is_captured(tmp_path: Path) -> None:
 
 
 def peak(trace: Trace) -> int:
-    """The most that live blocks hold."""
+    """Peak bytes of live blocks."""
     kinds, values = trace.columns["kind"], trace.columns["value"]
     change = np.where(kinds == Kind.ALLOC, values, 0) - np.where(kinds == Kind.FREE, values, 0)
     return int(np.cumsum(change).max())

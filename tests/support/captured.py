@@ -31,7 +31,7 @@ NO_IMPORTS = ROOT / "tests" / "support" / "__init__.py"
 
 @functools.cache
 def run(script: str, *args: str, gpu: str = "h100-sxm", world_size: int = 1, rank: int = 0, steps: int = 3) -> Job:
-    """An example or a script of the tests, by name; the same call gives the same capture again."""
+    """Capture an example or test script by name; an equal call returns the same capture."""
     path = EXAMPLES / script if (EXAMPLES / script).exists() else SCRIPTS / script
     return Job(evaluated(path, *args, options=RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)))
 
