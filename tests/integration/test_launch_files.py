@@ -1,4 +1,4 @@
-"""Launch files written for a plan run unchanged and do the plan's work."""
+"""Launch files written for a plan run unchanged and produce the plan's work."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def moved(job: Job) -> tuple[float, float]:
         (("SGD", "foreach"), 5, 3),  # momentum: mul 1, add 2; parameters: add 2
     ],
 )
-def test_a_step_moves_what_its_kernels_need(arguments: tuple[str, ...], reads: int, writes: int) -> None:
+def test_a_step_has_the_traffic_of_its_kernels(arguments: tuple[str, ...], reads: int, writes: int) -> None:
     assert moved(run("optimizers.py", *arguments)) == (
         pytest.approx(reads, rel=0.01),
         pytest.approx(writes, rel=0.01),
@@ -39,7 +39,7 @@ def test_a_step_moves_what_its_kernels_need(arguments: tuple[str, ...], reads: i
 
 
 def test_capturable_moves_a_little_more_than_foreach() -> None:
-    """Its steps are on the device, and it divides where foreach multiplies by a host scalar."""
+    """Its step counts are on the device, and it divides where foreach multiplies by a host scalar."""
     foreach, capturable = (sum(moved(run("optimizers.py", "Adam", flag))) for flag in ("foreach", "capturable"))
     assert foreach <= capturable < 1.6 * foreach
 

@@ -33,7 +33,7 @@ for _ in range(3):
 
 @pytest.mark.slow
 def test_four_groups_on_one_port_take_four_times_as_long_as_one(tmp_path: Path) -> None:
-    """Whether all ranks are simulated or one stands for the others; on ports of their own they take as long as one."""
+    """With all ranks simulated or one that represents the others; with separate ports they take as long as one."""
     for name, ports in (("one-port", 1), ("own-ports", 4)):
         (tmp_path / f"{name}.toml").write_text(f'base = "hgx-h100"\ngpus = 4\nnics = {ports}\n')
     (tmp_path / "crossing.py").write_text(CROSSING)
@@ -49,13 +49,13 @@ def test_four_groups_on_one_port_take_four_times_as_long_as_one(tmp_path: Path) 
 
 
 def captured(who: str, ranks: str) -> tuple[str, ...]:
-    """Words of a command that runs the script, and saves the job in a folder of that name."""
+    """Arguments of a command that runs the script and saves the job in a folder of that name."""
     cluster = ("--gpu", "h100-sxm", "--node", "one-port.toml", "--fabric", "ib-ndr-400", "--nodes", "2")
     return ("run", *cluster, "--ranks", ranks, "-q", "--save", f"{who}-{ranks}", "crossing.py", who)
 
 
 def reduced(folder: Path, verb: str, *words: str) -> dict[str, float]:
-    """How long rank 0's all-reduce takes, and how much of the step ports cost."""
+    """Duration of rank 0's all-reduce, and the share of the step due to ports."""
     report = folder / "r.json"
     ended = presim(verb, "--json", report, *words, cwd=folder)
     assert ended.returncode == 0, ended.stderr

@@ -88,7 +88,7 @@ def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **vari
 def run_ranks(
     code: str, directory: Path, ranks: Mapping[int, Sequence[int]], *, world_size: int, **variables: str
 ) -> dict[int, Captured]:
-    """`run` as several ranks at once, which exchange small payloads; ``ranks``: each with those it stands for."""
+    """`run` several ranks at once, which exchange small payloads; ``ranks``: each with those it represents."""
     shared = directory / "ranks"
     shared.mkdir()
     write_ranks(shared, ranks)
