@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import sys
 from typing import Any
 
 import hypothesis
@@ -27,6 +28,10 @@ SHARE_CAPTURES = {  # files that ask for captures of the others run in the same 
     "tests/integration/test_out_of_memory.py": "tests/integration/test_llama.py",
     "tests/integration/test_vit.py": "tests/integration/test_llama.py",
 }
+
+# Without compiled modules on disk, each process that a test starts would compile presim's modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes is the machine's affair, which may be busy. `make test` tries the same ones every time.
 hypothesis.settings.register_profile(

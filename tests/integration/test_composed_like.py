@@ -9,7 +9,7 @@ import pytest
 
 from presim.options import EvaluationOptions, RunOptions
 from presim.verbs.compose import compose_like
-from presim.verbs.run import run_and_evaluate
+from support.captured import evaluated
 from support.models import LLAMA
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -25,7 +25,7 @@ def test_a_plan_is_read_from_its_capture(words: str, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(LLAMA | {"num_hidden_layers": 2}))
     options = RunOptions(gpu="h100-sxm", world_size=4, steps=3, save=str(tmp_path / "job"))
-    run_and_evaluate([str(RECIPE), str(config), "--sequence", "512", *words.split()], options, stdout=2)
+    evaluated(RECIPE, str(config), "--sequence", "512", *words.split(), options=options)
     agreement = compose_like(str(config), tmp_path / "job", {}, EvaluationOptions())[1]
     assert agreement.differences == ()
     assert abs(agreement.error("peak allocated")) < 0.05

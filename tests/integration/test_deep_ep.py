@@ -7,16 +7,15 @@ import pytest
 from presim.options import RunOptions
 from presim.trace.routing import distinct
 from presim.trace.signatures import Collective
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS
+from support.captured import SCRIPTS, evaluated
 
 pytestmark = pytest.mark.torch_cuda
 
 
 def test_an_exchange_is_a_collective_with_its_routing() -> None:
     """The script checks the sizes; the trace has two dispatches and two combines, and the result has a note."""
-    evaluation = run_and_evaluate(
-        [str(SCRIPTS / "deep_ep_layer.py")], RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0"), stdout=2
+    evaluation = evaluated(
+        SCRIPTS / "deep_ep_layer.py", options=RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
     )
     assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
     trace = evaluation.priced.trace
@@ -38,7 +37,7 @@ def test_an_exchange_is_a_collective_with_its_routing() -> None:
 def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:
     """The script checks the sizes; no host waits for counts."""
     options = RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
-    evaluation = run_and_evaluate([str(SCRIPTS / "deep_ep_decoding.py")], options, stdout=2)
+    evaluation = evaluated(SCRIPTS / "deep_ep_decoding.py", options=options)
     assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
     assert not evaluation.result.read_backs
     routed = [one for one in evaluation.priced.trace.signatures if isinstance(one, Collective) and one.routed]

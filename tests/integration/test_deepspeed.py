@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from unittest import mock
+
 import pytest
 
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Copy, Gemm, Optimizer
-from support.captured import Job, run
+from support.captured import ROOT, Job, run
 
 RANKS = 8
 LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY, TOKENS = 4, 512, 1376, 32000, 2048
@@ -14,6 +18,15 @@ MATRICES = LAYERS * (4 * HIDDEN**2 + 3 * HIDDEN * FEED_FORWARD)
 PARAMETERS = 2 * VOCABULARY * HIDDEN + MATRICES + (2 * LAYERS + 1) * HIDDEN
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("deepspeed"), pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_quickly() -> Iterator[None]:
+    """DeepSpeed compiles its optimizer for the host at its first use: 40 s of CPU instead of 90."""
+    compiler = ROOT / "tests" / "support" / "compilers" / "g++"
+    extensions = ROOT / "build" / "torch-extensions"
+    with mock.patch.dict(os.environ, CXX=str(compiler), TORCH_EXTENSIONS_DIR=str(extensions)):
+        yield
 
 
 def zero(stage: int, *args: str) -> Job:

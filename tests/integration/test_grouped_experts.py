@@ -11,8 +11,7 @@ import pytest
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.trace.signatures import GroupedGemm
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS
+from support.captured import SCRIPTS, evaluated
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -22,7 +21,7 @@ _LINE = re.compile(r"layer (\d+) (\d) ([\d ]+)$", re.MULTILINE)
 
 def captured(routing: str, *args: str, **more: Any) -> Evaluation:
     options = RunOptions(gpu="h100-sxm", values=(f"routing={routing}",), host_time=False, **more)
-    return run_and_evaluate([str(SCRIPTS / "grouped_experts.py"), *args], options, stdout=2)
+    return evaluated(SCRIPTS / "grouped_experts.py", *args, options=options)
 
 
 def counts(text: str) -> dict[tuple[int, int], list[list[int]]]:

@@ -64,37 +64,53 @@ def test_copies_must_stay_within_a_live_block(size: str, then: str, reported: li
     assert code == (ExitCode.MISUSE if reported else ExitCode.STANDS)
 
 
-@pytest.mark.parametrize(
-    ("line", "operator"),
-    [
-        ("nn.functional.embedding(ids.abs(), table)", "aten::index_select"),
-        ("table.index_select(0, ids.abs())", "aten::index_select"),
-        ("table[ids]", "aten::index"),
-        ("table.gather(0, ids.abs()[:, None])", "aten::gather"),
-        ("table.index_put_((ids,), torch.ones(3, 4, device='cuda'))", "aten::_index_put_impl_"),
-        ("nn.functional.cross_entropy(torch.zeros(3, 10, device='cuda'), labels)", "aten::nll_loss_forward"),
-        (
-            "nn.functional.cross_entropy(torch.zeros(1, 10, 3, device='cuda'), labels[None])",
-            "aten::nll_loss2d_forward",
-        ),
-        ("nn.functional.embedding_bag(ids.abs()[None], table)", "aten::_embedding_bag_forward_only"),
-        ("table.gather(0, ids.abs()[:, None].expand(-1, 4))", "aten::gather"),
-        ("table.index_select(0, torch.stack([ids.abs()] * 2, 1)[:, 0])", "aten::index_select"),
-        ("table.index_fill_(0, ids, 1)", "aten::index_fill_"),
-        ("table[:, 0].take(ids)", "aten::take"),
-        ("table.scatter_reduce_(0, ids.abs()[:, None], table + 1, 'sum')", "aten::scatter_reduce_"),
-        ("torch.zeros(2, 3, 10, device='cuda')[torch.ones(2, 3, dtype=bool, device='cuda'), ids[2:]]", "aten::index"),
-    ],
-)
-def test_computed_indices_must_lie_within_their_table(line: str, operator: str, tmp_path: Path) -> None:
+LOOKUPS = [
+    ("nn.functional.embedding(ids.abs(), table)", "aten::index_select"),
+    ("table.index_select(0, ids.abs())", "aten::index_select"),
+    ("table[ids]", "aten::index"),
+    ("table.gather(0, ids.abs()[:, None])", "aten::gather"),
+    ("table.index_put_((ids,), torch.ones(3, 4, device='cuda'))", "aten::_index_put_impl_"),
+    ("nn.functional.cross_entropy(torch.zeros(3, 10, device='cuda'), labels)", "aten::nll_loss_forward"),
+    (
+        "nn.functional.cross_entropy(torch.zeros(1, 10, 3, device='cuda'), labels[None])",
+        "aten::nll_loss2d_forward",
+    ),
+    ("nn.functional.embedding_bag(ids.abs()[None], table)", "aten::_embedding_bag_forward_only"),
+    ("table.gather(0, ids.abs()[:, None].expand(-1, 4))", "aten::gather"),
+    ("table.index_select(0, torch.stack([ids.abs()] * 2, 1)[:, 0])", "aten::index_select"),
+    ("table.index_fill_(0, ids, 1)", "aten::index_fill_"),
+    ("table[:, 0].take(ids)", "aten::take"),
+    ("table.scatter_reduce_(0, ids.abs()[:, None], table + 1, 'sum')", "aten::scatter_reduce_"),
+    ("torch.zeros(2, 3, 10, device='cuda')[torch.ones(2, 3, dtype=bool, device='cuda'), ids[2:]]", "aten::index"),
+]
+
+
+def lookups(folder: Path, index: int) -> tuple[int, list[str]]:
+    """Run all lookups in one script. The first is on line 7."""
+    return misuse(folder, INDICES.format(index=index, line="\n".join(line for line, _ in LOOKUPS)))
+
+
+def test_indices_within_their_table_are_no_misuse(tmp_path: Path) -> None:
     """Ignored labels and negative indices are valid."""
-    assert misuse(tmp_path, INDICES.format(index=9, line=line)) == (ExitCode.STANDS, [])
-    code, found = misuse(tmp_path, INDICES.format(index=10, line=line))
+    assert lookups(tmp_path, 9) == (ExitCode.STANDS, [])
+
+
+@pytest.fixture(scope="module")
+def beyond(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, list[str]]:
+    """Each lookup with an index that is one too large."""
+    return lookups(tmp_path_factory.mktemp("beyond"), 10)
+
+
+@pytest.mark.parametrize(("line", "operator"), LOOKUPS)
+def test_computed_indices_must_lie_within_their_table(line: str, operator: str, beyond: tuple[int, list[str]]) -> None:
+    code, found = beyond
     assert code == ExitCode.MISUSE
-    assert found == [
-        f"Misuse of the GPU at train.py:7: {operator} is given index 10 for a dimension of 10, which a GPU answers "
-        "with a device-side assert."
-    ]
+    assert len(found) == len(LOOKUPS)
+    place = LOOKUPS.index((line, operator))
+    assert found[place] == (
+        f"Misuse of the GPU at train.py:{7 + place}: {operator} is given index 10 for a dimension of 10, which a GPU "
+        "answers with a device-side assert."
+    )
 
 
 REPLAYED = """

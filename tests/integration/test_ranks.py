@@ -61,17 +61,18 @@ def test_objects_of_any_size_are_exchanged_and_shards_are_saved(ranks: str, tmp_
 
 @pytest.mark.slow
 def test_all_ranks_of_a_small_world_run_and_equal_ones_are_merged(tmp_path: Path) -> None:
-    """Fully sharded data parallel on 16 GPUs."""
+    """Fully sharded data parallel on two nodes of four GPUs."""
     pytest.importorskip("transformers")
     report = tmp_path / "r.json"
-    ended = presim("run", "--gpu", "h100-sxm", "--nodes", "2", "-q", "--json", report, EXAMPLES / "llama_fsdp2.py")
+    cluster = ("--gpu", "h100-sxm", "--nodes", "2", "--gpus-per-node", "4")
+    ended = presim("run", *cluster, "-q", "--json", report, EXAMPLES / "llama_fsdp2.py")
     assert ended.returncode == 0, ended.stderr
     result = json.loads(report.read_text())
-    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 16)]
+    assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 8)]
     coverage = result["coverage"]
-    assert (coverage["captured"], coverage["compared"], coverage["assumed"], coverage["steps"]) == (1, 15, 0, 3)
+    assert (coverage["captured"], coverage["compared"], coverage["assumed"], coverage["steps"]) == (1, 7, 0, 3)
     assert coverage["rank_reads"] == [f"{EXAMPLES / 'llama_fsdp2.py'}:94 (LOCAL_RANK)"]
-    assert result["notes"][0] == "16 ranks: 1 captured, 15 compared over 3 steps and the same (every rank ran)."
+    assert result["notes"][0] == "8 ranks: 1 captured, 7 compared over 3 steps and the same (every rank ran)."
 
 
 UNEVEN = """

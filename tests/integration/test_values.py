@@ -15,8 +15,7 @@ from presim.errors import CaptureError
 from presim.options import RunOptions
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS, run
+from support.captured import SCRIPTS, evaluated, run
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.torch_cuda
 def capture(script: str, *args: str, values: tuple[str, ...] = (), **more: Any) -> Trace:
     """A test script, run to its end with non-default policies."""
     options = RunOptions(gpu="h100-sxm", values=values, **more)
-    return run_and_evaluate([str(SCRIPTS / script), *args], options, stdout=2).priced.trace
+    return evaluated(SCRIPTS / script, *args, options=options).priced.trace
 
 
 def entries(trace: Trace) -> list[tuple[Any, ...]]:
@@ -77,7 +76,7 @@ def test_small_layers_of_libraries_are_computed_for_real() -> None:
 def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: Any) -> Result:
     """The result of a script that checks itself and ended normally."""
     wanted = RunOptions(gpu="h100-sxm", values=values, steps=0, **options)
-    result = run_and_evaluate([str(SCRIPTS / script), *args], wanted, stdout=2).result
+    result = evaluated(SCRIPTS / script, *args, options=wanted).result
     assert (result.exit, result.error) == ("ok", "")
     return result
 
@@ -165,7 +164,7 @@ def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None
     with pytest.raises(
         CaptureError,
         match=r"^the script loops at .*/waits_for_ever\.py:6 on a device value that does not change: it read "
-        r"0\.5 \(item, number\) \d+ times in \d+ s, and nothing else came of it\. ",
+        r"0\.5 \(item, number\) \d+ times in \d+ s and did nothing else\. ",
     ):
         capture("waits_for_ever.py", values=("watchdog=1",))
 
