@@ -59,7 +59,7 @@ def simulate_job(
 def _once(program: JobProgram) -> JobProgram:
     """Without the columns of ranks that the program has as well: 64 of 300 bytes an op."""
     nothing = np.zeros(0, np.int64)
-    left_out = {name: nothing for name in OP_COLUMNS if name != "code"}  # timelines are made with that one
+    left_out: dict[str, Any] = {name: nothing for name in OP_COLUMNS if name != "code"}  # timelines need that one
     return dataclasses.replace(program, ranks=tuple(dataclasses.replace(rank, **left_out) for rank in program.ranks))
 
 

@@ -133,7 +133,7 @@ def request_for_space(
     checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
     whole = Space(chosen.varied, {**chosen.fixed, **space.plan, **said})
     words = rules.words_of(space, placed, {**{name: (value,) for name, value in chosen.fixed.items()}, **chosen.varied})
-    shape = {name: known[name] for name in ("nodes", "gpus_per_node", "world_size") if name in known}
+    shape: dict[str, Any] = {name: known[name] for name in ("nodes", "gpus_per_node", "world_size") if name in known}
     cluster = dataclasses.replace(options, **shape) if options.cluster is None else options
     graph = msgspec.msgpack.encode(open_graph(model, asked.dtype))
     return dataclasses.replace(

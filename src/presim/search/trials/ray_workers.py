@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,10 +23,8 @@ from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point
 from presim.search.trials.workers import Workers
 
-if TYPE_CHECKING:
-    import ray
-
 _ATTEMPTS = 2  # evaluations of a point whose actor dies
+_PATIENCE_S = 10.0  # until somebody answers at the cluster's address
 
 
 class Far:
@@ -145,7 +144,7 @@ class RayWorkers:
         return actor
 
 
-def _ray() -> ray:  # type: ignore[valid-type]
+def _ray() -> Any:
     import ray
 
     return ray
@@ -153,6 +152,13 @@ def _ray() -> ray:  # type: ignore[valid-type]
 
 def _last(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300]
+
+
+def _reach(address: str) -> None:
+    """Raise at once where nobody listens; Ray itself tries for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), _PATIENCE_S).close()
 
 
 def _connect(address: str) -> bool:
@@ -168,6 +174,7 @@ def _connect(address: str) -> bool:
     if ray.is_initialized():
         return False
     try:
+        _reach(address)
         ray.init(address=address, namespace="presim", log_to_driver=False, configure_logging=False)
     except Exception as error:  # of many kinds: connection, address, version of Ray
         raise InputError(

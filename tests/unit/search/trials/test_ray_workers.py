@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,7 +78,14 @@ def test_two_nodes_answer_as_a_local_process_does_though_workers_are_killed(
 
 
 @pytest.mark.needs("ray")
-def test_an_address_without_a_cluster_is_refused() -> None:
-    with pytest.raises(InputError) as error, RayWorkers(Job(), "ray://"):
-        pass
-    assert str(error.value).startswith("no Ray cluster at ray:// takes this search (")
+@pytest.mark.parametrize("protocol", ["", "ray://"])
+def test_an_address_where_nobody_listens_is_refused_at_once(protocol: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"{protocol}127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(InputError) as error, RayWorkers(Job(), address):
+            pass
+    assert str(error.value) == (
+        f"no Ray cluster at {address} takes this search ([Errno 111] Connection refused); start one with `ray start "
+        "--head`, or leave out --ray"
+    )
