@@ -50,7 +50,7 @@ $(TORCH): requirements/torch.txt $(PACKAGES)
 $(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES)
 	@echo "installing presim in place"
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
-		--editable '.[dev,docs,examples,ray,search,view]'
+		--editable '.[dev,docs,examples,search,view]'
 	@$(PIP) install --no-deps --no-build-isolation --editable ./validation
 	@touch $@
 

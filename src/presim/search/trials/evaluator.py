@@ -123,7 +123,8 @@ class Evaluator:
         from presim.plans import shorter
 
         micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        if "few_micro_batches" in self._job.prune and micros > 2 * few and not shorter(chosen, cluster):
+        is_long = chosen.virtual > 1 or not shorter(chosen, cluster)  # rounds of interleaved stages are, repeated too
+        if "few_micro_batches" in self._job.prune and micros > 2 * few and is_long:
             batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
             found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
             if found.fits is False:
