@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -13,8 +12,7 @@ import pytest
 
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
-from presim.verbs.run import run_and_evaluate
-from support.captured import EXAMPLES
+from support.captured import EXAMPLES, evaluated
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
@@ -28,7 +26,7 @@ def busy(processes: int) -> AbstractContextManager[None]:
 
 def capture(script: Path, world_size: int, *arguments: str) -> Evaluation:
     options = RunOptions(gpu="h100-sxm", world_size=world_size, rank=0, steps=0)
-    return run_and_evaluate([str(script), *arguments], options, stdout=subprocess.DEVNULL)
+    return evaluated(script, *arguments, options=options)
 
 
 def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
