@@ -31,7 +31,7 @@ _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_avai
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a call measured and what it did not."""
+    """Numbers of measured and omitted signatures of one call."""
 
     gpu: str
     path: Path

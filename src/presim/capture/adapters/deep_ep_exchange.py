@@ -127,7 +127,7 @@ class Routing:
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """The low-latency counterpart, as far as the host knows it; it waits for no counts."""
+    """The low-latency exchange for decoding, in which the host waits for no counts."""
 
     tokens: int
     chosen: int

@@ -64,7 +64,7 @@ class Keys:
             return True
 
     def rank_ended(self, rank: int) -> None:
-        """A rank has ended: nobody waits for its keys any more."""
+        """Record the end of a rank and wake requests that wait for its keys."""
         with self.changed:
             self.present_ranks.rank_ended(rank)
             self.changed.notify_all()
