@@ -26,18 +26,32 @@ _SUM = ("sum", 2)  # a sum reduction as text and as PyTorch's number
 
 
 def install(hook: Hook) -> None:
-    """Install for classes that the script defines or imports later."""
+    """Install for classes that exist (a rank may be a fork with imports) and those that the script defines later."""
     function = torch.autograd.Function
     define = function.__init_subclass__  # bound to the base class
 
     def defined(cls: type, **kwargs: Any) -> None:
         define(**kwargs)
-        forward = cls.__dict__.get("forward")
-        if _NAME.search(cls.__name__) and isinstance(forward, staticmethod):
-            cls.forward = staticmethod(_with_loss_policy(hook, forward.__func__))  # type: ignore[attr-defined]
+        _change_class(hook, cls)
 
+    for cls in _subclasses(function):
+        _change_class(hook, cls)
     function.__init_subclass__ = classmethod(defined)  # type: ignore[assignment,arg-type]
     when_imported("torch.distributed.tensor.parallel.loss", functools.partial(_change_split, hook))
+
+
+def _subclasses(cls: type) -> list[type]:
+    """All that are defined so far, once each."""
+    found: dict[type, None] = {}
+    for one in cls.__subclasses__():
+        found |= {one: None} | dict.fromkeys(_subclasses(one))
+    return list(found)
+
+
+def _change_class(hook: Hook, cls: type) -> None:
+    forward = cls.__dict__.get("forward")
+    if _NAME.search(cls.__name__) and isinstance(forward, staticmethod):
+        cls.forward = staticmethod(_with_loss_policy(hook, forward.__func__))  # type: ignore[attr-defined]
 
 
 def _change_split(hook: Hook, module: Any) -> None:
