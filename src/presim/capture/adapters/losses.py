@@ -43,7 +43,8 @@ def install(hook: Hook) -> None:
 def _subclasses(cls: type) -> list[type]:
     """All that are defined so far, once each."""
     found: dict[type, None] = {}
-    for one in cls.__subclasses__():
+    subclasses: list[type] = cls.__subclasses__()
+    for one in subclasses:
         found |= {one: None} | dict.fromkeys(_subclasses(one))
     return list(found)
 
