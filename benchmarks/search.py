@@ -1,6 +1,7 @@
 """CPU time and memory of `presim search` over the plans of a model; searched again, its study gives the same answer.
 
     python benchmarks/search.py               both spaces below, into results/search.md
+    python benchmarks/search.py --keep FOLDER --budget 200      in pieces: call it again until it is done
     python benchmarks/search.py MODEL [--nodes N] [--knobs KNOB=V,V…]…
 
 The first space is of Llama 3 70B on 512 H100. The second one has the seven knobs and 1,920 points of Maya's search (its
@@ -12,24 +13,30 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import datetime
 import json
 import os
 import resource
 import tempfile
+import threading
 import time
 from importlib import resources
 from pathlib import Path
 
+import msgspec
+
 from presim.cli.script import sentences
+from presim.errors import InputError
+from presim.files import make_folder
 from presim.options import RunOptions
 from presim.search.ask import Asked, request_for_model
 from presim.search.run import run
 from presim.search.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
-DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0"]
+DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0", "sp=false"]
 MAYA = [
     "tp=1,2,4,8",
     "pp=1,2,4,8",
@@ -43,9 +50,10 @@ GPT3_18B = {"n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 51200, "t
 HEAD = """# Searches
 
 Written by `benchmarks/search.py` on {date}, on {cpus} cores of a shared machine: wall time is an upper bound. "Again":
-the finished study is searched once more.
+the finished study is searched once more. Memory is of the search and its {cpus} workers together: the largest sum of
+their proportional set sizes (PSS: what processes share counts once), looked at four times a second.
 
-| space | search | again | largest process | points by fate | best |
+| space | search | again | memory | points by fate | best |
 |---|---|---|---|---|---|
 """
 
@@ -70,6 +78,7 @@ def main() -> None:
     parser.add_argument("--global-batch", type=int, default=1024)
     parser.add_argument("--budget", type=float)
     parser.add_argument("--knobs", nargs="*", default=DEFAULT)
+    parser.add_argument("--keep", type=Path, help="studies, and what their pieces took")
     given = parser.parse_args()
     os.environ["PRESIM_CACHE_MB"] = "0"
     if given.model:
@@ -81,45 +90,112 @@ def main() -> None:
             )
         )
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = str(given.keep or stack.enter_context(tempfile.TemporaryDirectory()))
+        make_folder(Path(folder))
         config = json.loads(resources.files("presim.graph").joinpath("models/gpt3-175b.json").read_text())
         Path(folder, "config.json").write_text(json.dumps(config | GPT3_18B))
         spaces = {
             "Llama 3 70B on 512 H100": Space("llama3-70b", 64, 4096, 1024, DEFAULT),
             "Maya's, GPT-3 18.4B on 64 H100": Space(folder, 8, 2048, 512, MAYA),
         }
-        rows = [row(name, space, given.budget) for name, space in spaces.items()]
+        rows = [row(name, space, given.budget, given.keep) for name, space in spaces.items()]
     date = datetime.datetime.now(tz=datetime.UTC).date()
     page = HEAD.format(date=date, cpus=len(os.sched_getaffinity(0))) + "\n".join(rows) + "\n"
     RESULT.write_text(page)
     print(page)
 
 
-def row(name: str, space: Space, budget: float | None) -> str:
-    """A space's row of the table."""
-    with tempfile.TemporaryDirectory() as folder:
-        asked = Asked(vary=space.knobs, study=os.path.join(folder, "study"), budget=budget)
+class Spent(msgspec.Struct):
+    """What the pieces of a search took."""
+
+    pieces: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    most_kib: int = 0
+    is_done: bool = False
+
+
+def row(name: str, space: Space, budget: float | None, keep: Path | None = None) -> str:
+    """A space's row of the table.
+
+    Raises:
+        InputError: there are further pieces.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        study, spent_file = folder / f"{space.nodes}.study", folder / f"{space.nodes}.json"
+        spent = msgspec.json.decode(spent_file.read_bytes(), type=Spent) if spent_file.exists() else Spent()
+        asked = Asked(vary=space.knobs, study=str(study), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
         request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
-        (first, took), (second, again) = timed(lambda: run(request)), timed(lambda: run(request))
+        with Memory() as memory:
+            first, wall, cpu = timed(lambda: run(request))
+        if not spent.is_done:
+            spent.pieces, spent.most_kib = spent.pieces + 1, max(spent.most_kib, memory.most_kib)
+            spent.wall_s, spent.cpu_s = spent.wall_s + wall, spent.cpu_s + cpu
+            spent.is_done = first.complete
+            spent_file.write_bytes(msgspec.json.encode(spent))
+        if keep and not spent.is_done:
+            left = sum(trial.fate == "open" for trial in first.trials)
+            raise InputError(f"{left:,} points of {name} are left: call it again")
+        second, wall, cpu = timed(lambda: run(request))
+        took, again = said_times(spent.wall_s, spent.cpu_s), said_times(wall, cpu)
+    took += f" in {spent.pieces} pieces" if spent.pieces > 1 else ""
     assert budget or first == second, "a study that is searched again gives another answer"
     fates = collections.Counter(trial.fate for trial in first.trials)
-    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     best = first.trial(first.best[0]) if first.best else None
     varied = {key: value for key, value in (first.best_point or {}).items() if key in first.varied}
     shown = ", ".join(f"{key} {value}" for key, value in varied.items())
     step = f": {best.figures.step_time_s:.3f} s" if best and best.figures else ""
     return (
-        f"| {name}, {len(first.trials):,} points | {took} | {again} | {largest >> 10} MiB | "
+        f"| {name}, {len(first.trials):,} points | {took} | {again} | {spent.most_kib >> 10} MiB | "
         f"{', '.join(f'{count:,} {fate}' for fate, count in fates.most_common())} | {shown}{step} |"
     )
 
 
-def timed(search: object) -> tuple[Answer, str]:
-    """An answer, and what it took."""
+class Memory:
+    """The most memory of this process and those that it started, while entered."""
+
+    def __init__(self) -> None:
+        self.most_kib = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ends.wait(0.25):
+            children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+            processes = [os.getpid(), *(int(child) for one in children for child in one.read_text().split())]
+            self.most_kib = max(self.most_kib, sum(map(pss_kib, processes)))
+
+
+def pss_kib(process: int) -> int:
+    """Proportional set size; 0 where the process has ended."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def timed(search: object) -> tuple[Answer, float, float]:
+    """An answer, and the seconds that it took, of wall and CPU time."""
     wall, before = time.monotonic(), cpu_s()
     answer: Answer = search()  # type: ignore[operator]
-    return answer, f"{time.monotonic() - wall:.1f} s, {cpu_s() - before:.1f} s of CPU"
+    return answer, time.monotonic() - wall, cpu_s() - before
+
+
+def said_times(wall_s: float, cpu_s: float) -> str:
+    """Both in words."""
+    return f"{wall_s:.1f} s, {cpu_s:.1f} s of CPU"
 
 
 def cpu_s() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import sys
 from typing import Any
 
 import hypothesis
@@ -18,7 +19,8 @@ MARKERS = {
     "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
     "slow": "takes more than ten seconds; left out by `make quick`",
 }
-TOO_LARGE = {"vllm": "make vllm"}  # to be asked of every machine
+RAY = "pip install --constraint requirements/constraints.txt ray"
+TOO_LARGE = {"vllm": "make vllm", "ray": RAY}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",
@@ -27,6 +29,10 @@ SHARE_CAPTURES = {  # files that ask for captures of the others run in the same 
     "tests/integration/test_out_of_memory.py": "tests/integration/test_llama.py",
     "tests/integration/test_vit.py": "tests/integration/test_llama.py",
 }
+
+# Without compiled modules on disk, each process that a test starts would compile presim's modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes is the machine's affair, which may be busy. `make test` tries the same ones every time.
 hypothesis.settings.register_profile(

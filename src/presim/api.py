@@ -117,6 +117,7 @@ class SearchKeywords(TypedDict, total=False):
     trials: int | None
     seed: int
     jobs: int | None
+    ray: str | None
     budget: float | None
     study: str | None
     prune: Sequence[str]

@@ -14,6 +14,8 @@ from presim.hardware.cluster import Cluster
 from presim.pipeline import Evaluation, NotRepeatedError, Repeats, evaluate
 
 _SWITCH = "PRESIM_REPEAT"
+_IN_ROUNDS = ("interleaved",)
+_ROUNDS = (5, 8)  # what is simulated: two of warm-up, and then few until nothing changes
 _WORTH = 0.7  # of the micro-batches: with more than that there is little to gain
 
 
@@ -42,7 +44,7 @@ def evaluate_plan(
         try:
             return _evaluated(job, cluster, options, repeats=found, **more)
         except NotRepeatedError:
-            continue
+            del job, found  # a pipeline's are hundreds of MB
     return _evaluated(compose(graph, plan, cluster), cluster, options, **more)
 
 
@@ -50,10 +52,18 @@ def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more:
     return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **more)
 
 
+def _rounds(ranks: int, micros: int) -> list[Lacks]:
+    """Of schedules that run micro-batches in rounds: as many together as there are ranks."""
+    rounds = micros // ranks
+    return [Lacks(ranks, rounds - few) for few in _ROUNDS if micros % ranks == 0 and few < _WORTH * rounds]
+
+
 def shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:
-    """What to try to leave out, most first; nothing of schedules whose last messages are as many as micro-batches."""
-    if plan.pipeline * plan.virtual > 1 and plan.order != "1f1b":
-        return []
+    """What to try to leave out, most first; nothing of GPipe, which has no state that lasts."""
     micros = plan.micro_batches(cluster.world_size)
+    if plan.pipeline > 1 and plan.order in _IN_ROUNDS:
+        return _rounds(plan.pipeline, micros)
+    if plan.pipeline > 1 and plan.order != "1f1b":
+        return []
     least = plan.pipeline + 4  # a warm-up, and then few until nothing changes
     return [Lacks(1, micros - few) for few in (least, least + 4) if few < _WORTH * micros]

@@ -1,4 +1,4 @@
-"""GPUs for whose very architecture PyTorch has no code of its own."""
+"""GPUs for whose exact architecture PyTorch contains no code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ table(rows).sum().backward()  # CUB sorts the rows, with a tuning it looks up by
 @pytest.mark.torch_cuda
 @pytest.mark.parametrize("gpu", ["l4", "b300"])
 def test_code_of_the_nearest_older_architecture_runs(gpu: str, tmp_path: Path) -> None:
-    """8.9 and 10.3 run what was compiled for 8.6 and 10.0."""
+    """8.9 and 10.3 run code compiled for 8.6 and 10.0."""
     script = tmp_path / "embedding.py"
     script.write_text(SCRIPT)
     result = presim.run(script, gpu=gpu, quiet=True)

@@ -1,4 +1,4 @@
-"""What cannot work is said in one sentence with what to do next, and nothing is lost or half written."""
+"""Failures are reported with one sentence and the next action; no result is lost or half written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(folder: Path, text: str, name: str = "script.py") -> Path:
 
 
 def sentence(stderr: str) -> str:
-    """The one line that presim itself says."""
+    """The single line written by presim itself."""
     lines = [line for line in stderr.splitlines() if line.startswith("presim: ")]
     assert len(lines) == 1, stderr
     return lines[0]
@@ -42,13 +42,13 @@ def sentence(stderr: str) -> str:
         ((), "no GPU is named: use --gpu"),
         (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
-        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose among 0 to 7"),
+        (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose from 0 to 7"),
         (("--gpu", "mi300x"), "mi300x cannot be emulated"),
         (("--gpu", "h100-sxm", "--json", "/nowhere/r.json"), "there is no such directory"),
         (("--gpu", "h100-sxm", "--save", "/etc/hostname/x"), "choose another directory"),
     ],
 )
-def test_what_is_wrong_with_the_options_is_said_before_the_script_runs(
+def test_invalid_options_are_reported_before_the_script_runs(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
     ended = presim("run", *options, write(tmp_path, "print('ran')\n"))
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_the_options_is_said_before_the_script_runs(
     ("options", "meant"),
     [(("--gpu", "h100-sxm", "--stepz", "3"), "--steps"), (("--gpus", "8", "train.py", "--set", "lr='1'"), "--gpu")],
 )
-def test_an_option_that_presim_lacks_is_named_whatever_follows(options: tuple[str, ...], meant: str) -> None:
+def test_an_unknown_option_is_named_whatever_follows(options: tuple[str, ...], meant: str) -> None:
     ended = presim("run", *options)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "No such option" in ended.stderr
@@ -76,7 +76,7 @@ def test_a_missing_script_or_module_is_named(tmp_path: Path) -> None:
 
 
 def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_path: Path) -> None:
-    """Nothing of ours in it."""
+    """The traceback has no frame of presim."""
     script = write(tmp_path, WORK + "def loss():\n    raise ValueError('not a number')\nloss()\n")
     ended = presim("run", *ONE, "--save", tmp_path / "t", "--json", tmp_path / "r.json", script)
     assert ended.returncode == ExitCode.SCRIPT_FAILED
@@ -96,7 +96,7 @@ def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_pa
         ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", "the script's process ended with SIGSEGV"),
     ],
 )
-def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str, error: str, tmp_path: Path) -> None:
+def test_the_trace_is_kept_however_a_script_ends(last: str, ending: str, error: str, tmp_path: Path) -> None:
     ended = presim("run", *ONE, "--json", "-", write(tmp_path, f"{WORK}{last}\n"))
     result = json.loads(ended.stdout)
     assert (ended.returncode, result["exit"], result["error"]) == (ExitCode.SCRIPT_FAILED, ending, error)
@@ -104,18 +104,18 @@ def test_however_a_script_ends_what_it_asked_for_is_kept(last: str, ending: str,
     assert error in sentence(ended.stderr)
 
 
-def test_a_script_that_only_allocates_is_told_what_there_is(tmp_path: Path) -> None:
+def test_a_script_that_only_allocates_gets_the_amount_in_the_message(tmp_path: Path) -> None:
     script = write(tmp_path, "import torch\nx = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n")
     ended = presim("run", *ONE, script)
     assert ended.returncode == ExitCode.UNUSABLE
     assert sentence(ended.stderr) == (
-        f"presim: {script} allocated 30.0 MiB on the GPU in 1 block and launched no work, so there is nothing to time: "
-        "does it call its model, and not only create it?"
+        f"presim: {script} allocated 30.0 MiB on the GPU in 1 block but launched no work, so there is no step "
+        "to time: check that it calls its model"
     )
 
 
-def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(tmp_path: Path) -> None:
-    """With a word on options of presim's that stand behind the script, where they are the script's."""
+def test_a_script_that_exits_at_once_gives_one_sentence_and_no_report(tmp_path: Path) -> None:
+    """It mentions presim's options after the script, which are passed to the script."""
     script = write(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()\n")
     ended = presim("run", *ONE, script, "--steps", "5")
     assert (ended.returncode, ended.stdout) == (ExitCode.SCRIPT_FAILED, "")
@@ -125,18 +125,18 @@ def test_a_script_that_leaves_before_it_begins_is_one_sentence_without_a_report(
     )
 
 
-def test_exit_codes_of_scripts_that_end_well_are_zero(tmp_path: Path) -> None:
+def test_a_successful_script_exits_with_zero(tmp_path: Path) -> None:
     for last in ("sys.exit()", "sys.exit(0)", "os._exit(0)"):
         assert presim("run", *ONE, "-q", write(tmp_path, f"{WORK}{last}\n")).returncode == 0
 
 
-def test_a_script_without_cuda_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_cuda_is_reported(tmp_path: Path) -> None:
     ended = presim("run", *ONE, write(tmp_path, "print('hello')\n"))
     assert (ended.returncode, ended.stdout) == (2, "hello\n")
-    assert "ended without asking anything of the GPU" in sentence(ended.stderr)
+    assert "ended without using the GPU" in sentence(ended.stderr)
 
 
-def test_a_script_that_never_steps_is_one_step(tmp_path: Path) -> None:
+def test_a_script_without_optimizer_steps_is_one_step(tmp_path: Path) -> None:
     ended = presim("run", *ONE, "--json", "-", write(tmp_path, WORK))
     result = json.loads(ended.stdout)
     assert ended.returncode == 0
@@ -144,8 +144,8 @@ def test_a_script_that_never_steps_is_one_step(tmp_path: Path) -> None:
     assert any("called no optimizer step" in note for note in result["notes"])
 
 
-def test_a_script_that_does_not_end_is_ended_with_its_line(tmp_path: Path) -> None:
-    """The limit that passed, the line it was at, and how to give it more; no process stays."""
+def test_a_script_beyond_the_limit_is_ended_with_its_line(tmp_path: Path) -> None:
+    """The message has the limit, the line and the option to raise it; no process is left."""
     script = write(tmp_path, "import torch\nx = torch.zeros(1, device='cuda')\nwhile x.item() < 1:\n    x += 1e-9\n")
     for limit in (6, 60):  # a machine that is busy imports PyTorch for longer than the first
         ended = presim("run", *ONE, "--limit", str(limit), script, TMPDIR=str(tmp_path))
@@ -167,8 +167,8 @@ def test_a_script_that_does_not_end_is_ended_with_its_line(tmp_path: Path) -> No
         ("__version__ = '2.9.1+cu130'\ncuda: Optional[str] = '13.0'\n", "outside the supported versions 2.12 to 2.15"),
     ],
 )
-def test_a_pytorch_that_cannot_be_captured_is_named_with_the_cure(version: str, says: str, tmp_path: Path) -> None:
-    """Looked at without importing it."""
+def test_an_unsupported_pytorch_is_named_with_the_fix(version: str, says: str, tmp_path: Path) -> None:
+    """Checked without importing it."""
     (tmp_path / "torch").mkdir()
     write(tmp_path / "torch", "raise AssertionError('imported')\n", "__init__.py")
     write(tmp_path / "torch", version, "version.py")
@@ -179,7 +179,7 @@ def test_a_pytorch_that_cannot_be_captured_is_named_with_the_cure(version: str, 
     assert "pip install --no-deps torch" in sentence(ended.stderr)
 
 
-def test_a_trace_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_trace_is_refused_with_one_sentence(tmp_path: Path) -> None:
     script = write(tmp_path, WORK)
     presim("run", *ONE, "-q", "--save", tmp_path / "t", script)
     (rank,) = (tmp_path / "t").glob("rank-*")
@@ -190,8 +190,8 @@ def test_a_trace_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         assert str(rank) in sentence(ended.stderr)
 
 
-def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path: Path) -> None:
-    """Where the log is written, and where the result is: no file may grow beyond the limit."""
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(tmp_path: Path) -> None:
+    """For the log and the result: a file size limit simulates the full disk."""
     script = write(tmp_path, WORK * 40)
     ended = presim("run", *ONE, "-q", "--save", tmp_path / "t", script, limit_kib=4)
     assert ended.returncode == 2
@@ -204,7 +204,7 @@ BLOCKED = WORK + "print('ready', flush=True)\nwhile True:\n    torch.cuda.synchr
 
 @pytest.mark.parametrize("how_often", [1, 2])
 def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
-    """Once or twice: no process, no folder of ours, no result; exit code 130."""
+    """Pressed once or twice: no process, temporary folder or result is left; exit code 130."""
     script = write(tmp_path, BLOCKED)
     (tmp_path / "tmp").mkdir()
     outputs = ("--json", tmp_path / "r.json", "--save", tmp_path / "t")
@@ -220,8 +220,8 @@ def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("presim-")]
 
 
-def test_a_killed_launcher_takes_its_script_along(tmp_path: Path) -> None:
-    """Whose standard output closes only when the last process that holds it has ended."""
+def test_a_killed_launcher_ends_its_script(tmp_path: Path) -> None:
+    """Its standard output closes only when the last process has ended."""
     running = start("run", *ONE, write(tmp_path, BLOCKED), cwd=tmp_path, TMPDIR=str(tmp_path))
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
@@ -239,8 +239,8 @@ def test_a_missing_package_ends_with_what_to_install(tmp_path: Path) -> None:
     assert "-m pip install no_such_framework`" in error
 
 
-def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it(tmp_path: Path) -> None:
-    """A framework of another version, and an extension with a CUDA runtime of its own linked in."""
+def test_untested_versions_and_unsupported_extensions_are_named_in_notes(tmp_path: Path) -> None:
+    """A framework of another version, and an extension that contains its own CUDA runtime."""
     compiler = find_compiler()
     assert compiler is not None
     (tmp_path / "peft.py").write_text("__version__ = '9.9.0'\n")
@@ -251,5 +251,5 @@ def test_what_was_never_tried_and_what_cannot_be_emulated_are_notes_that_name_it
     ended = presim("run", *ONE, "--json", tmp_path / "r.json", script)
     assert ended.returncode == 0, ended.stderr
     notes = json.loads((tmp_path / "r.json").read_text())["notes"]
-    assert [note for note in notes if note.startswith("peft 9.9.0 was never tried with presim (0.21 was)")]
-    assert [note for note in notes if note.startswith("Unsupported: fast.so has a CUDA runtime of its own linked in")]
+    assert [note for note in notes if note.startswith("peft 9.9.0 is not tested with presim (0.21 is)")]
+    assert [note for note in notes if note.startswith("Unsupported: fast.so contains its own CUDA runtime")]

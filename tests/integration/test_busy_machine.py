@@ -1,10 +1,9 @@
-"""Host time is CPU time without what other processes cost: what else a machine does makes little difference."""
+"""Host time is CPU time corrected for other processes, so the machine's load makes little difference."""
 
 from __future__ import annotations
 
 import os
 import runpy
-import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -13,8 +12,7 @@ import pytest
 
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
-from presim.verbs.run import run_and_evaluate
-from support.captured import EXAMPLES
+from support.captured import EXAMPLES, evaluated
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
@@ -22,13 +20,13 @@ NEIGHBOURS = runpy.run_path(str(EXAMPLES.parent / "validation" / "long_stretches
 
 
 def busy(processes: int) -> AbstractContextManager[None]:
-    """That many processes that use a core each."""
+    """A number of processes that each use a core."""
     return cast("AbstractContextManager[None]", NEIGHBOURS["beside"]([NEIGHBOURS["SPIN"]] * processes))
 
 
 def capture(script: Path, world_size: int, *arguments: str) -> Evaluation:
     options = RunOptions(gpu="h100-sxm", world_size=world_size, rank=0, steps=0)
-    return run_and_evaluate([str(script), *arguments], options, stdout=subprocess.DEVNULL)
+    return evaluated(script, *arguments, options=options)
 
 
 def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
@@ -49,7 +47,7 @@ def test_an_oversubscribed_machine_does_not_change_the_result() -> None:
 
 
 @pytest.mark.needs("megatron.core")
-def test_a_step_that_waits_for_its_host_takes_the_same_on_an_oversubscribed_machine() -> None:
+def test_a_launch_bound_step_takes_the_same_on_an_oversubscribed_machine() -> None:
     """A small GPT whose host work is known from other captures: by the clock it would be five times.
 
     Within a tenth was seen, on a machine of two cores beside other work (docs/decisions/host-time.md).

@@ -1,4 +1,4 @@
-"""torch.compile: generated kernels are known by name, module-free, and by the bytes of their tensors."""
+"""torch.compile: generated kernels are recorded with their names and the bytes of their tensors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = [
 TOKENS, WIDTH = 64, 512
 
 
-def test_generated_kernels_move_the_tensors_they_were_given() -> None:
-    """The forward kernel: the product's result and the norm's weights in; normalised rows and their statistics out."""
+def test_generated_kernels_move_their_argument_tensors() -> None:
+    """The forward kernel reads the product's result and the norm's weights, and writes rows and statistics."""
     job = run("compiled.py")
     forward = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Fused)]
     assert [one.name for one in forward] == ["triton_per_fused_gelu_native_layer_norm_0"]
@@ -50,7 +50,7 @@ def test_no_kernel_is_left_without_an_operator() -> None:
     assert all(job.operator(index) for index in job.work())
 
 
-def test_products_of_compiled_code_have_their_shapes() -> None:
+def test_products_in_compiled_code_have_shapes() -> None:
     """Two layers: forward, and backward without the gradient of the inputs."""
     job = run("compiled.py")
     layer = 2 * TOKENS * 256 * WIDTH
@@ -58,8 +58,8 @@ def test_products_of_compiled_code_have_their_shapes() -> None:
     assert job.gemm_flops(Phase.BACKWARD) == 3 * layer
 
 
-def test_what_comes_after_a_compiled_dropout_takes_its_time() -> None:
-    """What observing takes is taken off once: were it taken off twice, the host's clock would stand for a while."""
+def test_host_time_after_a_compiled_dropout_is_counted() -> None:
+    """presim's own time is subtracted only once; otherwise the host clock would stand still for a while."""
     trace = run("compiled_dropout.py").trace
     name = np.array([*trace.operators, ""])[trace.columns["operator"].astype(np.int64)]
     products = trace.mask(Kind.WORK, Kind.ALLOC) & (name == "aten::mm")
@@ -68,8 +68,8 @@ def test_what_comes_after_a_compiled_dropout_takes_its_time() -> None:
     assert np.median(blocks_ns) > 0
 
 
-def test_steps_that_replay_what_the_compiler_recorded_are_steady() -> None:
-    """CUDA graphs of forward and backward: recorded in the second step, and no part of a compilation."""
+def test_steps_that_replay_the_compiler_s_graphs_are_steady() -> None:
+    """CUDA graphs of forward and backward are recorded in the second step, and do not count as compilation."""
     job = run("compiled.py", "reduce-overhead", steps=5)
     assert job.result.steps.steady
     assert job.result.steps.steady_index >= 2
@@ -79,7 +79,7 @@ def test_steps_that_replay_what_the_compiler_recorded_are_steady() -> None:
 
 
 def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None:
-    """Autotuners see no times here; whatever they choose, the products stay products, with shapes and FLOPs."""
+    """Autotuners measure nothing here; whatever they choose, products keep their shapes and FLOPs."""
     job = run("autotuned.py")
     layer = 2 * 512 * 256 * 1024
     assert job.gemm_flops(Phase.FORWARD) == 2 * layer
@@ -90,8 +90,8 @@ def test_autotuned_code_keeps_its_products_and_names_its_fused_kernels() -> None
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
 
 
-def test_tuners_choose_alike_in_every_run_by_the_times_of_the_cluster(tmp_path: Path) -> None:
-    """Triton compiles one of its three choices; a tuner of the script's own sees what the products would take."""
+def test_tuners_make_the_same_choice_in_every_run(tmp_path: Path) -> None:
+    """Triton compiles one of three configurations; the script's own tuner sees the predicted times."""
     found = []
     for _ in range(2):
         ended = presim("run", "--quiet", "--gpu", "h100-sxm", "--steps", "0", SCRIPTS / "tuners.py", cwd=tmp_path)
@@ -105,21 +105,21 @@ def test_tuners_choose_alike_in_every_run_by_the_times_of_the_cluster(tmp_path: 
     assert at_peak < large < 2.5 * at_peak
 
 
-def test_a_model_that_is_traced_first_is_captured_as_any_other() -> None:
-    """Make_fx calls the modules with fake tensors, whose storage nobody may look at."""
+def test_a_model_that_is_traced_first_is_captured() -> None:
+    """make_fx calls the modules with fake tensors, whose storage cannot be accessed."""
     layer = 2 * 64 * 256 * 512
     assert run("traced.py").gemm_flops(Phase.FORWARD) == 2 * layer
 
 
-def test_lists_of_tensors_with_symbols_for_sizes_are_no_trouble(capfd: pytest.CaptureFixture[str]) -> None:
-    """An exception in the operator callback would leave the operator open; PyTorch prints it and goes on."""
+def test_lists_of_tensors_with_symbolic_sizes_are_handled(capfd: pytest.CaptureFixture[str]) -> None:
+    """An exception in the operator callback would leave the operator open; PyTorch prints it and continues."""
     job = run("dynamic_shapes.py")
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
     assert "RecordFunction" not in capfd.readouterr().err
 
 
-def test_attention_has_its_shapes_whatever_the_layout_of_what_it_is_given() -> None:
-    """Where the whole layer is compiled, the template gets queries as their product leaves them, as a matrix."""
+def test_attention_has_its_shapes_whatever_the_layout_of_its_inputs() -> None:
+    """In a compiled layer, the template gets queries as a matrix, the result of their product."""
     job = run("flex_layer.py")
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
     found = [one for one in job.signatures(job.work()) if isinstance(one, Attention)]

@@ -1,4 +1,4 @@
-"""What is composed from a model and a plan is what the program with that plan does, captured."""
+"""A step composed from a model and a plan equals the capture of a program with that plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
 
 
 def communication_and_products(evaluation: Evaluation) -> Counter[Hashable]:
-    """Of the last step: products and attention by all their price depends on, collectives by message and group."""
+    """The last step's products and attention by every property in their price, collectives by size and group."""
     trace = evaluation.priced.trace
     chosen = trace.columns["signature"][trace.steps()[-1]]
     found: Counter[Hashable] = Counter()
@@ -42,7 +42,7 @@ def communication_and_products(evaluation: Evaluation) -> Counter[Hashable]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_composed_is_captured(name: str) -> None:
+def test_the_composed_step_equals_the_capture(name: str) -> None:
     """The same products, attention and collectives; step time within 1 %, memory within 2 %."""
     (gpu, gpus), arguments, plan = CASES[name]
     captured = run("llama_fsdp2.py", *arguments, gpu=gpu, world_size=gpus).evaluation

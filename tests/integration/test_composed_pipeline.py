@@ -1,4 +1,4 @@
-"""A composed pipeline stage does what PyTorch's schedules do with FSDP2, captured."""
+"""A composed pipeline stage equals captures of PyTorch's schedules with FSDP2."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from presim.hardware.choose import choose_cluster
 from presim.options import RunOptions
 from presim.trace import store
 from presim.trace.schema import Kind, Trace
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS
+from support.captured import SCRIPTS, evaluated
 from support.models import llama
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
 
-def test_a_composed_stage_is_captured(tmp_path: Path) -> None:
+def test_a_composed_stage_equals_the_capture(tmp_path: Path) -> None:
     """The stages' products, attention and collectives are equal as multisets, their peak memory within 3 %."""
     words = "--stages 2 --schedule 1F1B --micro-batches 3"
     options = RunOptions(gpu="h100-sxm", world_size=4, steps=3, save=str(tmp_path / "job"))
-    run_and_evaluate([str(SCRIPTS / "llama_pipeline.py"), *words.split()], options, stdout=2)
+    evaluated(SCRIPTS / "llama_pipeline.py", *words.split(), options=options)
     captured = store.load(tmp_path / "job").traces
     plan = Plan(sequence=512, pipeline=2, global_batch=6, clip=False)
     composed = compose(llama(8), plan, choose_cluster(gpu="h100-sxm", world_size=4)).traces
@@ -37,7 +36,7 @@ def test_a_composed_stage_is_captured(tmp_path: Path) -> None:
 
 
 def peak(trace: Trace) -> int:
-    """The most that live blocks hold."""
+    """Peak bytes of live blocks."""
     kinds, values = trace.columns["kind"], trace.columns["value"]
     change = np.where(kinds == Kind.ALLOC, values, 0) - np.where(kinds == Kind.FREE, values, 0)
     return int(np.cumsum(change).max())

@@ -1,4 +1,4 @@
-"""CUDA graphs: a replay is the work that was captured, with the operators, modules and phases of its capture."""
+"""CUDA graphs: a replay has the captured work with its operators, modules and phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def job() -> Job:
 
 
 def work(job: Job, step: int) -> Counter[tuple[object, ...]]:
-    """What a step before the optimizer did: signature, operator, phase and module of each launch."""
+    """The work of a step before the optimizer: signature, operator, phase and module of each launch."""
     bounds = job.trace.steps()[step]
     columns = job.trace.columns
     chosen = np.arange(bounds.start, bounds.stop)
@@ -29,8 +29,8 @@ def work(job: Job, step: int) -> Counter[tuple[object, ...]]:
     return Counter(tuple(int(columns[name][index]) for name in names) for index in chosen)
 
 
-def test_a_replay_does_what_its_capture_was_asked_to(job: Job) -> None:
-    """Two replays are alike, and like the step that ran without a graph but for the gradients' first zeros."""
+def test_a_replay_repeats_its_capture(job: Job) -> None:
+    """Two replays are the same, and the same as the step without a graph except for zeroing gradients."""
     first, second, third = (work(job, step) for step in range(3))
     assert second == third
     assert sum((second & first).values()) >= 0.8 * sum(second.values())
@@ -41,7 +41,7 @@ def test_no_kernel_of_a_replay_is_known_by_name_only(job: Job) -> None:
 
 
 def test_phases_and_modules_of_a_replay_are_those_of_the_capture(job: Job) -> None:
-    """Two products forward; three backward, as nobody asks for the gradient of the batch."""
+    """Two products forward and three backward, because the batch needs no gradient."""
     product = 2 * 64 * 256 * 512
     assert job.gemm_flops(Phase.FORWARD) == 2 * product
     assert job.gemm_flops(Phase.BACKWARD) == 3 * product

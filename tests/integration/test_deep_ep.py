@@ -1,4 +1,4 @@
-"""Programs that exchange experts' tokens by DeepEP run without it."""
+"""Programs that use DeepEP run without the library."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import pytest
 from presim.options import RunOptions
 from presim.trace.routing import distinct
 from presim.trace.signatures import Collective
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS
+from support.captured import SCRIPTS, evaluated
 
 pytestmark = pytest.mark.torch_cuda
 
 
-def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
-    """The script checks the sizes it gets; the trace has two dispatches and two combines, and the result says so."""
-    evaluation = run_and_evaluate(
-        [str(SCRIPTS / "deep_ep_layer.py")], RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0"), stdout=2
+def test_an_exchange_is_a_collective_with_its_routing() -> None:
+    """The script checks the sizes; the trace has two dispatches and two combines, and the result has a note."""
+    evaluation = evaluated(
+        SCRIPTS / "deep_ep_layer.py", options=RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
     )
     assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
     trace = evaluation.priced.trace
@@ -32,13 +31,13 @@ def test_an_exchange_is_a_collective_with_what_it_carries() -> None:
     spread = {how.library: how.spread for _, how, _ in routed}
     assert spread["hybridep"] == ()
     assert spread["deepep"] == pytest.approx([distinct(places, 32, 4) for places in (8, 4, 2, 1)], rel=0.05)
-    assert any(note.startswith("DeepEP was stood in for") for note in evaluation.result.notes)
+    assert any(note.startswith("DeepEP was replaced") for note in evaluation.result.notes)
 
 
 def test_exchanges_of_decoding_send_a_token_to_each_of_its_experts() -> None:
-    """The script checks the sizes it gets; no host waits for counts."""
+    """The script checks the sizes; no host waits for counts."""
     options = RunOptions(gpu="h100-sxm", steps=0, world_size=8, ranks="0")
-    evaluation = run_and_evaluate([str(SCRIPTS / "deep_ep_decoding.py")], options, stdout=2)
+    evaluation = evaluated(SCRIPTS / "deep_ep_decoding.py", options=options)
     assert (evaluation.result.exit, evaluation.result.error) == ("ok", "")
     assert not evaluation.result.read_backs
     routed = [one for one in evaluation.priced.trace.signatures if isinstance(one, Collective) and one.routed]

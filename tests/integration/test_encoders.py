@@ -1,4 +1,4 @@
-"""The recipe of Megatron's encoders: BERT's two losses, with every word seeing every other."""
+"""The recipe of Megatron's encoders: BERT's two losses and bidirectional attention."""
 
 from __future__ import annotations
 

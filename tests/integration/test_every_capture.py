@@ -1,4 +1,4 @@
-"""What holds of every trace, whatever the script."""
+"""Properties of every trace, whatever the script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_peak_of_allocated_memory_is_pytorch_s_own(job: Job) -> None:
 
 
 def test_no_misuse_is_found(job: Job) -> None:
-    """In programs that run on GPUs."""
+    """The programs run correctly on GPUs."""
     assert job.result.misuse == []
 
 
@@ -52,7 +52,7 @@ def test_no_kernel_is_known_by_its_name_only(job: Job) -> None:
 
 
 def test_module_scopes_hold_nearly_all_forward_and_backward_work(job: Job) -> None:
-    """By time. What lies outside is the loss, what autograd adds between its nodes, and the hooks of DDP and FSDP."""
+    """By time. Outside are the loss, autograd's work between nodes, and the hooks of DDP and FSDP."""
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         indices = job.work(phase)
         timeline = job.evaluation.timeline
@@ -62,7 +62,7 @@ def test_module_scopes_hold_nearly_all_forward_and_backward_work(job: Job) -> No
 
 
 def test_steady_steps_are_alike(job: Job) -> None:
-    """The second and the third step ask the same work of the device, and differ only in the blocks they were given.
+    """The second and third step launch the same work and differ only in their memory blocks.
 
     DDP rebuilds its buckets in the second step, which costs copies of its own.
     """
@@ -98,8 +98,8 @@ def test_two_captures_give_the_same_trace() -> None:
     assert _by_first_use(first) == _by_first_use(second)
 
 
-def test_two_captures_of_collectives_ask_for_the_same_work() -> None:
-    """When the buffer of an asynchronous one comes back depends on PyTorch's watchdog thread; nothing else does."""
+def test_two_captures_of_collectives_have_the_same_work() -> None:
+    """Only the time when an asynchronous buffer is freed depends on PyTorch's watchdog thread."""
     first, second = run("gpt2_ddp.py", world_size=8), run.__wrapped__("gpt2_ddp.py", world_size=8)
     assert first.trace.signatures == second.trace.signatures
     for name in ("kind", "phase", "stream", "signature", "scope", "operator"):
@@ -118,7 +118,7 @@ def _by_first_use(job: Job) -> list[int]:
 
 
 def test_a_saved_trace_simulates_for_other_hardware(tmp_path: Path) -> None:
-    """Without another capture: the same again on its own, slower on older GPUs, more communication across nodes."""
+    """Without another capture: the same on its own GPU, slower on older ones, more communication across nodes."""
     job = run("gpt2_ddp.py", world_size=8)
     store.save([job.trace], tmp_path / "trace")
     captured, again = job.result, api.simulate(tmp_path / "trace")

@@ -1,4 +1,4 @@
-"""Ranks are forks of one process; a script must not be able to tell."""
+"""Ranks are forks of one process, which scripts must not notice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ sys.exit(3 if os.environ["RANK"] == "1" else 0)
 """
 
 
-def test_a_rank_is_a_process_like_any_other(tmp_path: Path) -> None:
+def test_a_forked_rank_looks_like_a_separate_process(tmp_path: Path) -> None:
     """What a fork inherits is not to be seen, and what one process draws another does not.
 
     A fork imports nothing again: pyarrow would have started a thread in it.
@@ -94,8 +94,8 @@ for _ in range(2):
 """
 
 
-def test_what_a_fork_asks_of_its_device_is_what_a_process_of_its_own_asks(tmp_path: Path) -> None:
-    """Rank 0 alone is a process of its own, beside rank 1 it is a fork. Frees may come at other moments."""
+def test_a_fork_has_the_same_trace_as_a_separate_process(tmp_path: Path) -> None:
+    """Rank 0 is a separate process by itself and a fork beside rank 1. The times of frees may differ."""
     script = tmp_path / "train.py"
     script.write_text(TRAINS)
     asked = []
@@ -118,8 +118,8 @@ signal.pause()
 """
 
 
-def test_a_killed_launcher_takes_all_forks_along(tmp_path: Path) -> None:
-    """By way of the process that they are forks of; the pipe closes when the last of them has ended."""
+def test_a_killed_launcher_ends_all_forks(tmp_path: Path) -> None:
+    """Through the zygote; the pipe closes when the last fork has ended."""
     script = tmp_path / "waits.py"
     script.write_text(WAITS)
     running = start("run", *WORLD, "--ranks", "all", script, cwd=tmp_path, TMPDIR=str(tmp_path))
@@ -162,7 +162,7 @@ if __name__ == "__main__":
 
 def captured(script: Path, kept: KeptForks | None) -> Trace:
     cluster = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1)
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     forks = kept.of(script, cluster) if kept else None
     (trace,) = capture(request, cluster, forks=forks).traces
     assert trace.manifest.error == ""
@@ -174,8 +174,8 @@ def asked(trace: Trace) -> list[str]:
     return [str(trace.signatures[at]) for at in trace.columns["signature"][mask]]
 
 
-def test_a_script_whose_imports_were_made_ahead_asks_for_the_same(tmp_path: Path) -> None:
-    """Its files run in the fork again, beside what they prepare for imports; the next capture is a fork of the same."""
+def test_preimported_scripts_have_the_same_trace(tmp_path: Path) -> None:
+    """Its files run again in the fork; the next capture is a fork of the same zygote."""
     (tmp_path / "preparation.py").write_text(PREPARES)
     plain, forked = tmp_path / "plain.py", tmp_path / "forked.py"
     plain.write_text(IMPORTS + ALONE.format("=="))
@@ -189,7 +189,7 @@ def test_a_script_whose_imports_were_made_ahead_asks_for_the_same(tmp_path: Path
     assert traces[0].manifest.allocator == traces[1].manifest.allocator == traces[2].manifest.allocator
 
 
-def test_a_script_that_uses_the_device_as_it_is_imported_is_run_as_ever(tmp_path: Path) -> None:
+def test_a_script_that_uses_the_device_during_import_runs_separately(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\ntorch.ones(3, device='cuda').sum()\n")
     kept = KeptForks()
@@ -200,15 +200,15 @@ def test_a_script_that_uses_the_device_as_it_is_imported_is_run_as_ever(tmp_path
 
 
 @pytest.mark.parametrize(("last", "shown"), [("", ""), ("raise SystemExit(3)", "rank 0:\na line\na warning\n")])
-def test_a_quiet_script_is_heard_where_it_fails(
+def test_hidden_output_is_shown_if_the_script_fails(
     last: str, shown: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What it prints, and what libraries warn of, stays out of a table's progress."""
+    """Otherwise its output and libraries' warnings stay hidden."""
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, torch\ntorch.ones(3, device='cuda')\nprint('a line', flush=True)\n"
         f"print('a warning', file=sys.stderr)\n{last}\n"
     )
-    request = Request(Launch(str(script), ()), Selection((0,)), is_quiet=True)
+    request = Request(Launch(str(script), ()), Selection((0,)), hides_output=True)
     capture(request, choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=1))
     assert capfd.readouterr() == ("", shown)

@@ -26,8 +26,8 @@ def test_the_model_is_the_published_one(job: Job) -> None:
     assert job.trace.manifest.batch == {"tokens": TOKENS, "samples": 12}
 
 
-def test_matrix_products_are_six_flops_a_parameter_and_token(job: Job) -> None:
-    """The output layer shares its matrix with the embedding: it multiplies, the embeddings do not."""
+def test_matrix_products_have_six_flops_per_parameter_and_token(job: Job) -> None:
+    """The output layer shares its matrix with the embedding and multiplies by it; embeddings do not multiply."""
     matrices = PARAMETERS - EMBEDDINGS - NORMS_AND_BIASES + 50257 * 768
     assert job.gemm_flops(Phase.FORWARD) == 2 * TOKENS * matrices
     assert job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * matrices
@@ -41,7 +41,7 @@ def test_attention_is_causal(job: Job) -> None:
 
 
 def test_ddp_reduces_every_gradient_once_in_buckets(job: Job) -> None:
-    """In fp32, over all 8 ranks, while backward runs; buckets hold at most 25 MiB or one large gradient."""
+    """In fp32, over all 8 ranks, during backward; buckets hold at most 25 MiB or one large gradient."""
     reduced = job.collectives(Phase.BACKWARD)
     assert {collective.kind for collective in reduced} == {"all_reduce"}
     assert sum(collective.bytes for collective in reduced) == 4 * PARAMETERS
@@ -54,16 +54,16 @@ def test_communication_hides_behind_backward(job: Job) -> None:
     assert 0 < time.exposed_communication_s < time.communication_s
 
 
-def test_the_trace_knows_nccl_s_environment_and_whose_host_time_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Captured anew: other tests share a capture that was made without the variable."""
+def test_the_trace_has_nccl_s_environment_and_the_cpu_of_its_host_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A separate capture, because the shared one was made without the variable."""
     monkeypatch.setenv("NCCL_MAX_NCHANNELS", "8")
     job = run.__wrapped__("gpt2_ddp.py", world_size=8, steps=1)
     assert job.trace.manifest.nccl["NCCL_MAX_NCHANNELS"] == "8"
     assert job.trace.manifest.reference_host
 
 
-def test_every_rank_holds_the_whole_model(job: Job) -> None:
-    """Parameters and two moments in fp32; gradients lie in DDP's buckets."""
+def test_every_rank_stores_the_whole_model(job: Job) -> None:
+    """Parameters and two moments in fp32; gradients are in DDP's buckets."""
     held = job.held_after_step()
     size = 4 * PARAMETERS
     assert held[Category.PARAMETER] == pytest.approx(size, rel=0.05)

@@ -1,4 +1,4 @@
-"""Experts as grouped products: how tokens are drawn for them, and that prices follow."""
+"""Experts as grouped products: drawn numbers of tokens, and their prices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.trace.signatures import GroupedGemm
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS
+from support.captured import SCRIPTS, evaluated
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -22,11 +21,11 @@ _LINE = re.compile(r"layer (\d+) (\d) ([\d ]+)$", re.MULTILINE)
 
 def captured(routing: str, *args: str, **more: Any) -> Evaluation:
     options = RunOptions(gpu="h100-sxm", values=(f"routing={routing}",), host_time=False, **more)
-    return run_and_evaluate([str(SCRIPTS / "grouped_experts.py"), *args], options, stdout=2)
+    return evaluated(SCRIPTS / "grouped_experts.py", *args, options=options)
 
 
 def counts(text: str) -> dict[tuple[int, int], list[list[int]]]:
-    """Tokens of each expert, by rank and layer, in each of its forwards."""
+    """Tokens per expert by rank and layer, in each forward."""
     found: dict[tuple[int, int], list[list[int]]] = {}
     for rank, layer, numbers in _LINE.findall(text):
         found.setdefault((int(rank), int(layer)), []).append([int(number) for number in numbers.split()])
@@ -38,7 +37,7 @@ def grouped(evaluation: Evaluation) -> list[GroupedGemm]:
 
 
 def test_each_layer_has_its_own_popular_experts(capfd: pytest.CaptureFixture[str]) -> None:
-    """And the same ones in every step."""
+    """They are the same in every step."""
     captured("zipf:1.0:5")
     drawn = counts(capfd.readouterr().err)
     assert len(drawn) == LAYERS
@@ -66,8 +65,8 @@ def test_ranks_have_tokens_of_their_own_and_the_same_popular_experts(capfd: pyte
     assert one == pytest.approx(other, abs=0.03 * TOKENS)
 
 
-def test_grouped_products_take_the_sizes_that_were_drawn(capfd: pytest.CaptureFixture[str]) -> None:
-    """Within the grid of sizes; all of a layer's products have the same groups."""
+def test_grouped_products_have_the_drawn_sizes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Up to the grid of sizes; all products of a layer have the same groups."""
     skewed = captured("zipf:1.0:5")
     drawn = counts(capfd.readouterr().err)
     exact = [sorted((size for size in each[0] if size), reverse=True) for each in drawn.values()]
@@ -79,7 +78,7 @@ def test_grouped_products_take_the_sizes_that_were_drawn(capfd: pytest.CaptureFi
 
 
 def test_draws_of_several_ranks_that_differ(capfd: pytest.CaptureFixture[str]) -> None:
-    """What ranks print is shown once, for the first draw."""
+    """The output of the ranks is shown once, for the first draw."""
     result = captured("zipf:1.0:5", draws=2, world_size=2).result
     assert result.draws is not None
     assert len(result.draws.step_times_s) == 2
@@ -87,8 +86,8 @@ def test_draws_of_several_ranks_that_differ(capfd: pytest.CaptureFixture[str]) -
     assert set(counts(capfd.readouterr().err)) == {(rank, layer) for rank in (0, 1) for layer in range(LAYERS)}
 
 
-def test_percentiles_of_the_step_over_draws() -> None:
-    """The first is the run without further draws; each seed gives other groups and another time."""
+def test_percentiles_of_the_step_time_over_draws() -> None:
+    """The first draw equals the run without further draws; each seed has different groups and times."""
     alone, several = captured("zipf:1.0:5").result, captured("zipf:1.0:5", draws=3).result
     assert alone.draws is None
     draws = several.draws

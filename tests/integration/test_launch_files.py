@@ -1,4 +1,4 @@
-"""Files that are written for a plan run as they are, and do the plan's work."""
+"""Launch files written for a plan run unchanged and produce the plan's work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from presim.compose.plan import Plan
 from presim.launch.job import Job as Launch
-from presim.launch.written import write_all
+from presim.launch.write_files import write_all
 from presim.options import EvaluationOptions
 from presim.trace.schema import Phase
 from presim.verbs.simulate import evaluate_saved

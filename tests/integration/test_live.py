@@ -1,4 +1,4 @@
-"""With a live clock a script's own log shows what the simulation says of the cluster."""
+"""With a live clock a script's own log shows the simulated times of the cluster."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ONE = ("--gpu", "h100-sxm", "--world-size", "1", "--steps", "0")
 
 
 def timed(tmp_path: Path, *options: str) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """What the training loop printed of each step, and the result of the same run."""
+    """The step times printed by the training loop, and the result of the same run."""
     ended = presim("run", *ONE, "--quiet", "--json", tmp_path / "r.json", *options, SCRIPTS / "timed_training.py")
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()], json.loads((tmp_path / "r.json").read_text())
 
 
-def test_a_loop_prints_the_step_time_that_the_result_has(tmp_path: Path) -> None:
-    """By the host's clock after a synchronisation, and by CUDA events."""
+def test_a_training_loop_prints_the_result_s_step_time(tmp_path: Path) -> None:
+    """Measured by the host's clock after a synchronisation and by CUDA events."""
     steps, result = timed(tmp_path, "--live")
     for step, expected in list(zip(steps, result["steps"]["times_s"]))[2:]:
         assert step["seconds"] == pytest.approx(expected, rel=0.01)
@@ -39,7 +39,7 @@ def test_a_loop_prints_the_step_time_that_the_result_has(tmp_path: Path) -> None
 
 
 def test_without_host_time_each_run_prints_the_same(tmp_path: Path) -> None:
-    """To the resolution of a float; and steps differ from each other by nothing but the first's set-up."""
+    """Equal to a float's resolution; only the first step differs, by its set-up."""
     first, result = timed(tmp_path, "--live", "--host-time", "0")
     second, _ = timed(tmp_path, "--live", "--host-time", "0")
     assert [step["events"] for step in first] == [step["events"] for step in second]
@@ -49,7 +49,7 @@ def test_without_host_time_each_run_prints_the_same(tmp_path: Path) -> None:
 
 
 def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path) -> None:
-    """What autotuners choose by: the device's time, whatever the host does meanwhile."""
+    """Autotuners compare these times: device time, independent of the host."""
     steps, result = timed(tmp_path)
     again, _ = timed(tmp_path)
     assert [step["events"] for step in steps] == [step["events"] for step in again]
@@ -59,7 +59,7 @@ def test_without_a_live_clock_events_are_simulated_and_repeatable(tmp_path: Path
 
 
 def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> None:
-    """Live, in the result of the same run, and in that of a run without a live clock: within 1 %."""
+    """The live time, its result's and that of a run without a live clock agree within 1 %."""
     options = ("--gpu", "h100-sxm", "--nodes", "16", "--steps", "0", "--live", "--quiet", "--json", tmp_path / "r.json")
     ended = presim("run", *options, EXAMPLES / "llama_fsdp2.py", "--log")
     printed = [float(seconds) for seconds in re.findall(r"step \d+: ([\d.]+) s", ended.stdout)]
@@ -75,8 +75,8 @@ def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.needs("torchtitan")
-def test_torchtitan_logs_the_throughput_that_its_result_has() -> None:
-    """Its own log line of each step, beside the simulation of a capture without a live clock: within 1 %."""
+def test_torchtitan_logs_its_result_s_throughput() -> None:
+    """Its log lines agree with the simulation of a capture without a live clock within 1 %."""
     each_step = ("--metrics.log_freq", "1")
     still = ("--host-time", "0")
     logged = train("llama3_debugmodel", *each_step, steps=5, ours=("--live", *still))
@@ -91,7 +91,7 @@ def test_torchtitan_logs_the_throughput_that_its_result_has() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("megatron.core")
-def test_megatron_logs_the_step_time_that_its_result_has(tmp_path: Path) -> None:
+def test_megatron_logs_its_result_s_step_time(tmp_path: Path) -> None:
     """By its own timers, on both stages, each of which waits for the other.
 
     With a live clock the allocator's waits depend on the machine's speed, so that alike ranks may be captured each.
@@ -111,7 +111,7 @@ def test_megatron_logs_the_step_time_that_its_result_has(tmp_path: Path) -> None
 
 
 def test_ranks_that_wait_for_each_other_share_one_clock(tmp_path: Path) -> None:
-    """Two stages, of which one always waits for the other: both see the whole step, as the result has it."""
+    """Of two stages, one always waits for the other: both measure the result's whole step."""
     ended = presim(
         "run", "--gpu", "h100-sxm", "--world-size", "2", "--ranks", "all", "--steps", "0", "--live", "--quiet",
         "--save", tmp_path / "job", SCRIPTS / "pipelined.py",

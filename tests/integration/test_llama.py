@@ -1,4 +1,4 @@
-"""Hugging Face's Llama with FSDP2 and tensor parallelism on 128 ranks, held against what theory says of it."""
+"""Hugging Face's Llama with FSDP2 and tensor parallelism on 128 ranks, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def outside_layers(name: str) -> int:
 
 
 def layer_products(name: str) -> int:
-    """Parameters of the layers' matrices: without the two norms of each."""
+    """Parameters of the layers' matrices, without each layer's two norms."""
     return PARAMETERS[name] - outside_layers(name) - 2 * HIDDEN[name] * LAYERS[name]
 
 
@@ -41,8 +41,8 @@ def test_the_parameters_are_the_published_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_matrix_products_are_two_flops_a_parameter_and_token(name: str) -> None:
-    """Backward twice as many; recomputation one forward of the layers, up to the last product, which nobody needs."""
+def test_matrix_products_have_two_flops_per_parameter_and_token(name: str) -> None:
+    """Backward has twice as many; recomputation repeats the layers' forward except for the unused last product."""
     job = llama(name)
     output, layers = VOCABULARY * HIDDEN[name], layer_products(name)
     unneeded = HIDDEN[name] * FEED_FORWARD[name] * LAYERS[name]
@@ -53,7 +53,7 @@ def test_matrix_products_are_two_flops_a_parameter_and_token(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_attention_is_causal_and_grouped(name: str) -> None:
-    """One of each kind in a layer: forward, recomputed, backward; keys and values keep their 8 heads."""
+    """Each layer has a forward, a recomputed and a backward kernel; keys and values keep their 8 heads."""
     job = llama(name)
     found = [signature for signature in job.signatures(job.work()) if isinstance(signature, Attention)]
     assert Counter(signature.direction for signature in found) == {
@@ -66,7 +66,7 @@ def test_attention_is_causal_and_grouped(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(name: str) -> None:
-    """In bf16 and fp32; what lies outside the layers stays whole between forward and backward."""
+    """In bf16 and fp32; parameters outside the layers stay gathered between forward and backward."""
     job = llama(name)
     parameters, root = PARAMETERS[name], outside_layers(name)
     assert job.collective_bytes("all_gather", Phase.FORWARD) == 2 * parameters
@@ -78,8 +78,8 @@ def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(name: str) ->
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(name: str) -> None:
-    """In fp32, where a step ends. The allocator gives up to 1 MiB more to the last block of each of its segments."""
+def test_each_rank_stores_its_shard_of_parameters_gradients_and_moments(name: str) -> None:
+    """In fp32, at the end of a step. The allocator adds up to 1 MiB to the last block of each segment."""
     held = llama(name).held_after_step()
     shard = 4 * PARAMETERS[name] / WORLD
     assert shard <= held[Category.PARAMETER] < 1.04 * shard
@@ -88,7 +88,7 @@ def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(name: str
 
 
 def test_fused_adamw_reads_four_and_writes_three_numbers_for_each_parameter() -> None:
-    """Parameters, gradients and both moments in, all but the gradients out; bytes of fp32 shards."""
+    """It reads parameters, gradients and both moments, and writes all but the gradients; fp32 shards."""
     job = llama("8b")
     fused = [
         signature
@@ -101,7 +101,7 @@ def test_fused_adamw_reads_four_and_writes_three_numbers_for_each_parameter() ->
 
 
 def test_a_layer_takes_twice_as_long_backward_as_forward() -> None:
-    """And its recomputation about as long as its forward; every layer has its own scope in all three."""
+    """Its recomputation takes about as long as its forward; every layer has its own scope in all three."""
     job = llama("8b")
     for layer in (0, 15, 31):
         forward, backward, again = (
@@ -120,8 +120,8 @@ def test_the_job_fits_and_computes_for_most_of_its_step(name: str) -> None:
     assert result.time.compute_s < result.step_time_s < 1.5 * result.time.compute_s
 
 
-def test_tensor_parallelism_splits_the_layers_and_not_the_output() -> None:
-    """Each rank of eight does an eighth of the layers' products and all of the output layer's."""
+def test_tensor_parallelism_splits_the_layers_but_not_the_output() -> None:
+    """Each of eight ranks has an eighth of the layers' products and all of the output layer's."""
     job = llama("70b", "--tensor-parallel", "8")
     output, layers = VOCABULARY * HIDDEN["70b"], layer_products("70b") // 8
     assert job.gemm_flops(Phase.FORWARD) == 2 * TOKENS * (layers + output)
@@ -129,7 +129,7 @@ def test_tensor_parallelism_splits_the_layers_and_not_the_output() -> None:
 
 
 def test_tensor_parallelism_reduces_activations_within_a_node() -> None:
-    """A layer's output of attention and of MLP forward, and the gradient of each column-parallel input backward."""
+    """Forward the outputs of attention and MLP, backward the gradients of column-parallel inputs."""
     job = llama("70b", "--tensor-parallel", "8")
     activation = 2 * TOKENS * HIDDEN["70b"]
     calls: Counter[tuple[Phase, int]] = Counter()
@@ -143,7 +143,7 @@ def test_tensor_parallelism_reduces_activations_within_a_node() -> None:
 
 
 def test_with_tensor_parallelism_fsdp_spans_the_nodes() -> None:
-    """The 16 ranks of one place in their node: 0, 8, 16 …; they share an eighth of each layer."""
+    """The 16 ranks with the same local rank (0, 8, 16 …) shard an eighth of each layer."""
     job = llama("70b", "--tensor-parallel", "8")
     gathers = [collective for collective in job.collectives() if collective.kind == "all_gather"]
     groups = {job.trace.manifest.groups[collective.group].ranks for collective in gathers}

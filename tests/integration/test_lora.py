@@ -1,4 +1,4 @@
-"""LoRA on frozen and on quantised weights: who has gradients, who has optimizer states, how many bits are held."""
+"""LoRA on frozen and on quantised weights: gradients, optimizer states and bits per weight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lora(quantize: str = "") -> Job:
 
 
 def base_flops(job: Job, *phases: Phase) -> int:
-    """Of products that no adapter has a side in."""
+    """FLOPs of products without an adapter's operand."""
     products = [one for one in job.signatures(job.work(*phases)) if isinstance(one, Gemm)]
     return sum(one.flops for one in products if RANK not in (one.m, one.n, one.k))
 
@@ -33,7 +33,7 @@ def test_parameters_are_counted_in_weights_and_not_in_bytes(quantize: str) -> No
 
 
 def test_frozen_weights_have_no_gradient() -> None:
-    """Backward is as long as forward, less what leads to the tokens, which need no gradient either."""
+    """Backward has as many FLOPs as forward, except for the gradients of the tokens."""
     job = lora()
     forward = base_flops(job, Phase.FORWARD)
     assert forward == 2 * TOKENS * (MATRICES + VOCABULARY * HIDDEN)
@@ -49,15 +49,15 @@ def test_the_optimizer_has_the_adapters_only(quantize: str) -> None:
     assert held[Category.OPTIMIZER_STATE] == pytest.approx(2 * 4 * ADAPTERS, rel=0.01)
 
 
-def test_four_bits_hold_half_a_byte_a_weight() -> None:
-    """And a byte of scale for 64 of them; what is not quantised (embeddings, norms) becomes float32."""
+def test_4_bit_weights_take_half_a_byte_each() -> None:
+    """Also a byte of scale per 64 weights; embeddings and norms are not quantised but float32."""
     held = lora("4bit").held_after_step()[Category.PARAMETER]
     plain = 4 * (2 * VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN + ADAPTERS)
     assert held == pytest.approx(plain + MATRICES / 2, rel=0.02)
 
 
-def test_unpacking_writes_each_weight_and_is_no_product() -> None:
-    """Once forward, once for the recomputation, and once backward; the products are as without it."""
+def test_dequantisation_writes_each_weight_and_is_not_a_product() -> None:
+    """Once each in forward, recomputation and backward; the products are unchanged."""
     job = lora("4bit")
     unpacked = [
         one

@@ -1,4 +1,4 @@
-"""Megatron-core, with its own layers and with Transformer Engine's: each parallelism against its closed form."""
+"""Megatron-core with its own and Transformer Engine's layers: each parallelism compared with its closed form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_data_parallel_step_has_the_model_s_products_and_gradients() -> None:
 
 
 def test_tensor_parallelism_shares_products_and_sums_activations() -> None:
-    """Megatron's two all-reduces a layer, forward and backward; and those of embedding and output layer."""
+    """Two all-reduces per layer, forward and backward, and those of the embedding and output layer."""
     job = gpt("--tensor-parallel", "2")
     assert job.gemm_flops(Phase.FORWARD) == (2 * TOKENS * (MATRICES + OUTPUT) + SCORES) // 2
     for phase in (Phase.FORWARD, Phase.BACKWARD):
@@ -63,7 +63,7 @@ def test_selective_recomputation_repeats_attention_s_scores_alone() -> None:
     assert job.gemm_flops(Phase.BACKWARD) == 2 * job.gemm_flops(Phase.FORWARD)
 
 
-def test_layers_that_are_cuda_graphs_do_the_same_and_ask_the_host_less() -> None:
+def test_layers_as_cuda_graphs_do_the_same_work_with_less_host_time() -> None:
     """After the first step each layer's forward and backward are graphs; the step has all its products."""
     plain, graphed = gpt(), gpt("--cuda-graphs")
     assert graphed.gemm_flops() == plain.gemm_flops()
@@ -74,7 +74,7 @@ def test_layers_that_are_cuda_graphs_do_the_same_and_ask_the_host_less() -> None
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_pipeline_stage_has_its_half_of_the_layers(rank: int) -> None:
-    """Stages of an interleaved schedule hand an activation on per chunk and micro-batch; each has half the layers."""
+    """Interleaved stages send an activation per chunk and micro-batch; each has half of the layers."""
     micro_batches, chunks = 4, 2
     job = gpt("--pipeline-parallel", "2", "--virtual-pipeline", "2", "--micro-batches", str(micro_batches), rank=rank)
     output = OUTPUT if rank else 0  # the last stage's
@@ -112,8 +112,8 @@ def test_sequence_parallelism_gathers_and_scatters_where_tensor_parallelism_sums
 
 
 @with_transformer_engine
-def test_context_parallelism_sends_keys_and_values_round() -> None:
-    """Two ranks: the own part is causal, of the other's part half the queries see all, or all see half."""
+def test_context_parallelism_passes_keys_and_values_in_a_ring() -> None:
+    """Two ranks: the own part is causal; of the other part, half of the queries see all or all see half."""
     job = gpt("--transformer-engine", "--context-parallel", "2")
     shapes = Counter(
         (one.q_len, one.kv_len, one.causal)

@@ -1,4 +1,4 @@
-"""The recipe of Megatron-LM's own tests: in each step the host waits for all that is checked and logged."""
+"""The recipe of Megatron-LM's own tests: in each step the host waits for every checked or logged value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = (
 
 
 def reads(*own: str) -> int:
-    """How often the host reads of the device in the second step."""
+    """Number of reads from the device in the second step."""
     job = run(str(RECIPE), *own, *SMALL, world_size=2, steps=STEPS)
     return int((job.trace.columns["kind"][job.trace.steps()[1]] == Kind.STREAM_SYNC).sum())
 
@@ -32,7 +32,7 @@ def test_hosts_fetch_each_parameter_that_they_hash() -> None:
     assert reads("--hash-weights") - reads() >= 2 * 12  # each layer's
 
 
-def test_the_host_waits_for_every_loss_and_for_what_a_step_logs() -> None:
+def test_the_host_waits_for_every_loss_and_logged_value() -> None:
     job = run(str(RECIPE), *SMALL, world_size=2, steps=STEPS)
     read = Counter[str]()
     for each in job.trace.manifest.read_backs:

@@ -38,7 +38,7 @@ COUNTED = ("resnet50", "vit", "t5", "bert", "unet")
 
 
 def zoo(model: str, *args: str) -> Job:
-    """A model's second step; of some the first is counted by PyTorch as well."""
+    """A model's second step; PyTorch also counts the first step of some models."""
     if model in COUNTED and not args:
         return run("count_flops.py", model, "4", str(counts(model)), steps=2)
     return run("model_zoo.py", model, "--batch", "4", *args, steps=2)
@@ -46,12 +46,12 @@ def zoo(model: str, *args: str) -> Job:
 
 @functools.cache
 def counts(model: str) -> Path:
-    """Where PyTorch's counts of a model's first step are, once it has run."""
+    """The file with PyTorch's counts of a model's first step."""
     return Path(tempfile.mkdtemp(prefix="presim-flops-")) / model
 
 
 @pytest.mark.parametrize("model", PARAMETERS)
-def test_a_model_has_the_parameters_that_it_was_published_with(model: str) -> None:
+def test_a_model_has_its_published_number_of_parameters(model: str) -> None:
     assert zoo(model).trace.manifest.model["parameters"] == PARAMETERS[model]
 
 
@@ -63,8 +63,8 @@ def test_no_kernel_is_known_by_its_name_only(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", COUNTED)
-def test_flops_are_those_that_pytorch_counts(model: str) -> None:
-    """To the last one, in each of the three kinds."""
+def test_flops_equal_pytorch_s_counts(model: str) -> None:
+    """Exactly, in each of the three kinds."""
     job = zoo(model)
     expected = _by_kind(json.loads(counts(model).read_text()))
     found: Counter[str] = Counter()
@@ -82,8 +82,8 @@ def _by_kind(counts: dict[str, int]) -> Counter[str]:
     return total
 
 
-def test_convolutions_of_a_resnet_have_their_three_directions() -> None:
-    """Every one has a weight gradient, all but the first a data gradient, and all three are equal in FLOPs."""
+def test_convolutions_of_a_resnet_have_three_directions() -> None:
+    """Each has a weight gradient, all but the first a data gradient, with equal FLOPs in all three."""
     job = zoo("resnet50")
     flops, calls = Counter[str](), Counter[str]()
     for one in job.signatures(job.work()):
@@ -110,7 +110,7 @@ def _resnet_products(blocks: tuple[int, ...]) -> int:
     return total
 
 
-def test_convolutions_by_channel_count_no_products_between_channels() -> None:
+def test_depthwise_convolutions_count_no_products_between_channels() -> None:
     """ConvNeXt-base: 7 x 7 filters in 3, 3, 27 and 3 blocks (Liu et al. 2022, section 2.7)."""
     job = zoo("convnext")
     convolutions = [one for one in job.signatures(job.work()) if isinstance(one, Convolution)]
@@ -123,7 +123,7 @@ def test_convolutions_by_channel_count_no_products_between_channels() -> None:
 
 @pytest.mark.parametrize("layout", [(), ("--channels-last",)])
 def test_batch_norm_reads_its_input_twice_forward_and_both_tensors_twice_backward(layout: tuple[str, ...]) -> None:
-    """In units of all normalised activations, which are bf16: statistics, then the result; sums, then the gradient."""
+    """In multiples of all normalised bf16 activations: statistics, result; sums, gradient."""
     job = zoo("resnet50", *layout)
     activations = 2 * 4 * _resnet_activations()
     for phase, reads in ((Phase.FORWARD, 2), (Phase.BACKWARD, 4)):
@@ -133,7 +133,7 @@ def test_batch_norm_reads_its_input_twice_forward_and_both_tensors_twice_backwar
 
 
 def _resnet_activations() -> int:
-    """Numbers that the convolutions of a ResNet-50 give for one image, each of which is normalised."""
+    """Number of outputs of a ResNet-50's convolutions for one image, all of which are normalised."""
     total, before = 112**2 * 64, 56
     for stage, count in enumerate((3, 4, 6, 3)):
         width, size = 64 * 2**stage, 56 // 2**stage
@@ -143,7 +143,7 @@ def _resnet_activations() -> int:
 
 
 def test_a_graph_attention_network_gathers_and_scatters_its_edges() -> None:
-    """Messages of the last layer: a gather of one row an edge and head, and their sum by node, forward and backward."""
+    """The last layer gathers a row per edge and head and sums them by node, forward and backward."""
     nodes, edges, heads, classes = 10_000, 80_000, 4, 40
     job = run("graph_attention.py", "--nodes", str(nodes), "--edges", str(edges), steps=2)
     assert job.trace.manifest.batch == {"samples": nodes}
@@ -155,7 +155,7 @@ def test_a_graph_attention_network_gathers_and_scatters_its_edges() -> None:
 
 
 def test_a_recommender_looks_up_exchanges_and_scatters_its_bags() -> None:
-    """Rows of the tables once each; one all-to-all of all vectors there, one back for their gradients."""
+    """Each table row once; one all-to-all for all vectors, one for their gradients."""
     ranks, tables, dimension, bag, batch = 8, 32, 128, 20, 512
     job = run("recommender.py", "--batch", str(batch), "--rows", "100000", world_size=ranks, steps=2)
     row, own = 4 * dimension, tables // ranks

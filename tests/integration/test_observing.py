@@ -1,4 +1,4 @@
-"""What observing takes is no host time."""
+"""presim's own time is not host time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.captured import SCRIPTS, run
 pytestmark = pytest.mark.torch_cuda
 
 
-def test_naming_a_model_of_many_parameters_is_no_host_time(capfd: pytest.CaptureFixture[str]) -> None:
-    """2,001 parameters are named in each forward, which takes presim milliseconds; the script only looks tokens up.
+def test_categorising_many_parameters_is_not_host_time(capfd: pytest.CaptureFixture[str]) -> None:
+    """2,001 parameters are categorised in each forward pass, which takes milliseconds; the script only embeds tokens.
 
     A tenth of it was seen to be left: what the script does itself, in caches that the naming has used.
     """

@@ -1,4 +1,4 @@
-"""What each optimizer moves, holds, and launches."""
+"""Traffic, memory and launches of each optimizer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch_cuda
 
 
 def moved(job: Job) -> tuple[float, float]:
-    """What the optimizer's kernels read and write, in sizes of the model."""
+    """Bytes read and written by the optimizer's kernels, relative to the model's size."""
     work = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, MemoryBound)]
     return sum(one.bytes_read for one in work) / SIZE, sum(one.bytes_written for one in work) / SIZE
 
@@ -31,7 +31,7 @@ def moved(job: Job) -> tuple[float, float]:
         (("SGD", "foreach"), 5, 3),  # momentum: mul 1, add 2; parameters: add 2
     ],
 )
-def test_a_step_moves_what_its_kernels_need(arguments: tuple[str, ...], reads: int, writes: int) -> None:
+def test_a_step_has_the_traffic_of_its_kernels(arguments: tuple[str, ...], reads: int, writes: int) -> None:
     assert moved(run("optimizers.py", *arguments)) == (
         pytest.approx(reads, rel=0.01),
         pytest.approx(writes, rel=0.01),
@@ -39,14 +39,14 @@ def test_a_step_moves_what_its_kernels_need(arguments: tuple[str, ...], reads: i
 
 
 def test_capturable_moves_a_little_more_than_foreach() -> None:
-    """It has steps on the device and divides where foreach multiplies by a number of the host."""
+    """Its step counts are on the device, and it divides where foreach multiplies by a host scalar."""
     foreach, capturable = (sum(moved(run("optimizers.py", "Adam", flag))) for flag in ("foreach", "capturable"))
     assert foreach <= capturable < 1.6 * foreach
 
 
 @pytest.mark.parametrize("arguments", [("Adam", "fused"), ("Adam", "foreach"), ("Adam", "capturable"), ("SGD",)])
-def test_states_are_held_by_name(arguments: tuple[str, ...]) -> None:
-    """Two moments of Adam, one momentum of SGD; parameters and gradients as they are."""
+def test_states_have_their_memory_category(arguments: tuple[str, ...]) -> None:
+    """Two moments for Adam, one momentum for SGD; parameters and gradients unchanged."""
     held = run("optimizers.py", *arguments).held_after_step()
     moments = 1 if arguments[0] == "SGD" else 2
     assert held[Category.PARAMETER] == pytest.approx(SIZE, rel=0.05)
@@ -55,6 +55,6 @@ def test_states_are_held_by_name(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_fused_step_is_the_fastest() -> None:
-    """It reads its state once; foreach once for each operation."""
+    """It reads its state once; foreach reads it once per operation."""
     fused, foreach = (run("optimizers.py", "Adam", flag).seconds(Phase.OPTIMIZER) for flag in ("fused", "foreach"))
     assert fused < foreach

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch_cuda
 
 
 def test_on_40_gb_pytorch_itself_raises() -> None:
-    """Its own error text with its own numbers; the result is there all the same, and says what held the memory."""
+    """Its own error text with its own numbers; the result still shows what held the memory."""
     result = run("out_of_memory.py", gpu="a100-40gb-sxm").result
     assert result.exit == "out_of_memory"
     assert result.memory.fits is False
@@ -27,8 +27,8 @@ def test_on_40_gb_pytorch_itself_raises() -> None:
     assert held["parameter"] == 12 * 16384 * 16384 * 2
 
 
-def test_the_command_line_says_whether_the_prediction_stands(tmp_path: Path) -> None:
-    """Also of a saved job, and for another GPU."""
+def test_the_command_line_reports_whether_the_job_fits(tmp_path: Path) -> None:
+    """Also for a saved job and another GPU."""
     script, job = EXAMPLES / "out_of_memory.py", tmp_path / "job"
     assert presim("run", "--gpu", "a100-40gb-sxm", "-q", script).returncode == ExitCode.DOES_NOT_FIT
     assert presim("run", "--gpu", "a100-80gb-sxm", "-q", "--save", job, script).returncode == ExitCode.STANDS
@@ -44,8 +44,8 @@ def test_on_80_gb_it_fits() -> None:
     assert 40 * GiB < result.memory.peak_allocated_bytes < 80 * GiB
 
 
-def test_moments_that_the_failing_step_had_made_are_the_optimizer_s(tmp_path: Path) -> None:
-    """Parameters, gradients and one moment of 16 GiB each leave no room for the second moment's."""
+def test_moments_created_by_the_failing_step_are_optimizer_state(tmp_path: Path) -> None:
+    """Parameters, gradients and one moment of 16 GiB each leave no room for the second moment."""
     script = tmp_path / "script.py"
     script.write_text(
         "import torch\n"

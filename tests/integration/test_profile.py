@@ -1,4 +1,4 @@
-"""What `presim profile` runs for a signature is just that work, as a capture on the emulated GPU shows."""
+"""`presim profile` runs exactly a signature's work, as captures on the emulated GPU show."""
 
 from __future__ import annotations
 
@@ -79,25 +79,25 @@ LARGEST = 1 << 24  # elements that a host computes in little time
 ROUNDED = 16  # bytes that such shares may differ by
 
 
-def test_each_signature_is_run_as_it_says(tmp_path: Path) -> None:
+def test_each_signature_is_run_exactly(tmp_path: Path) -> None:
     assert set(plan(WORK, (), hardware.gpu("h100-sxm")).work) == set(WORK)
     check(WORK, tmp_path)
 
 
 def test_every_operator_that_is_set_up_is_captured_by_its_name(tmp_path: Path) -> None:
-    """With one operand and more, of each type, and in every way in which operands may lie."""
+    """With one and more operands, of each type, in every layout."""
     work = [each for kind, operator in operators() for each in samples(kind, operator)]
     assert {(type(each), each.operator) for each in work} == set(operators())
     check(work, tmp_path)
 
 
-def test_the_standard_sweep_is_run_as_it_says(tmp_path: Path) -> None:
-    """Names, types and bytes are as captures have them, so that its rows are found."""
+def test_the_standard_sweep_is_run_exactly(tmp_path: Path) -> None:
+    """Names, types and bytes match captures, so that its rows are found."""
     check(smallest_of_the_sweep(), tmp_path)
 
 
-def test_what_is_run_can_be_computed(tmp_path: Path) -> None:
-    """By PyTorch's kernels for the host, which look at each index, where it has such: an error would cost the card."""
+def test_calls_are_valid_on_the_cpu(tmp_path: Path) -> None:
+    """PyTorch's CPU kernels check each index; on a GPU an error would leave it unusable."""
     work = [*WORK, *smallest_of_the_sweep(), *(each for kind, name in operators() for each in samples(kind, name))]
     work = [each for each in work if getattr(each, "elements", 0) <= LARGEST and has_kernel_for_hosts(each)]
     (tmp_path / "work").write_bytes(msgspec.json.encode(work))
@@ -110,7 +110,7 @@ def test_what_is_run_can_be_computed(tmp_path: Path) -> None:
 
 
 def has_kernel_for_hosts(signature: Signature) -> bool:
-    """PyTorch has no other attention there, no products with results in a wider type and no such gradients of norms."""
+    """PyTorch has no other CPU attention, wider product results or such norm gradients."""
     if isinstance(signature, Attention):
         return signature.backend == "flash"
     if isinstance(signature, Gemm):
@@ -129,7 +129,7 @@ def smallest_of_the_sweep() -> list[Signature]:
 
 
 def samples(kind: type[MemoryBound], operator: str) -> Iterator[MemoryBound]:
-    """Two signatures of an operator, by trying what its operands and results may come to."""
+    """Two signatures of an operator, found by trying sizes of operands and results."""
     count, row, found = 1 << 16, 256, 0
     lists = 4 if operator in ("aten::cat", "aten::_chunk_cat") or kind is Optimizer else 1
     rows = {"row": 0 if "nll" in operator else row} if kind in (Normalization, Softmax) else {}
@@ -149,7 +149,7 @@ def samples(kind: type[MemoryBound], operator: str) -> Iterator[MemoryBound]:
 
 
 def check(work: Sequence[Signature], folder: Path) -> None:
-    """Every run launches what its signature says, beside what else an operator takes (a memset, pointers of groups)."""
+    """Every run launches its signature's work, besides an operator's other work (a memset, group pointers)."""
     (folder / "work.json").write_bytes(msgspec.json.encode(list(work)))
     captured = run("measured_kernels.py", str(folder / "work.json"), steps=0)
     launched = [captured.trace.signatures[index] for index in captured.trace.column("signature") if index >= 0]
@@ -158,7 +158,7 @@ def check(work: Sequence[Signature], folder: Path) -> None:
 
 
 def runs(launched: Sequence[Signature], work: Sequence[Signature]) -> Iterator[tuple[Signature, list[Signature]]]:
-    """What was asked for and what ran between the script's two marks."""
+    """The requested signatures and the work between the script's marks."""
     asked, found, seen = None, [], set()
     for one in launched:
         if isinstance(one, Elementwise) and one.dtype == "int8" and 999 <= one.elements < 1000 + len(work):
@@ -172,7 +172,7 @@ def runs(launched: Sequence[Signature], work: Sequence[Signature]) -> Iterator[t
 
 
 def meets(one: Signature, asked: Signature) -> bool:
-    """Equal, but for the rounding of shares, and for gradients of weights that another kernel of a norm writes."""
+    """Equal up to rounded shares and the weight gradients written by a norm's other kernel."""
     if isinstance(asked, Optimizer) and isinstance(one, Optimizer):
         names = ("bytes_read", "bytes_written")
         near = all(abs(getattr(one, name) - getattr(asked, name)) <= ROUNDED for name in names)
@@ -184,8 +184,8 @@ def meets(one: Signature, asked: Signature) -> bool:
     return one == asked
 
 
-def test_the_measuring_process_times_what_it_can_and_says_what_it_cannot(tmp_path: Path) -> None:
-    """Its whole loop, with the emulated device's clock for the card's: cold cache, medians, one line each."""
+def test_the_measuring_process_reports_times_and_errors(tmp_path: Path) -> None:
+    """Its whole loop on the emulated device's clock: cold cache, medians, one line per signature."""
     spread = Elementwise(2 * MIB + 2048, 2 * MIB, MIB, "bfloat16", operator="aten::mul")  # over rows or over columns
     work = [WORK[0], Attention("backward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash"), spread]
     (tmp_path / "work").write_bytes(msgspec.json.encode([*work, Sort(1, 1, 1, "int8")]))
@@ -201,8 +201,8 @@ def test_the_measuring_process_times_what_it_can_and_says_what_it_cannot(tmp_pat
     assert lines[2]["samples"] >= 14
 
 
-def test_the_measuring_process_ends_where_the_card_answers_no_more(tmp_path: Path) -> None:
-    """What it could not set up has its line; what follows has none, so that another process begins there."""
+def test_the_measuring_process_ends_when_the_gpu_fails(tmp_path: Path) -> None:
+    """The failed signature has a line; later ones have none, so that another process continues there."""
     (tmp_path / "work").write_bytes(msgspec.json.encode([WORK[0], Sort(1, 1, 1, "int8"), WORK[1]]))
     script = (SCRIPTS / "lost_card.py", tmp_path / "work", tmp_path / "results", "30")
     ended = presim("run", "--gpu", "h100-sxm", "--steps", "0", "--quiet", *script)

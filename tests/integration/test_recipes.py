@@ -1,4 +1,4 @@
-"""Recipes of published runs that are more than a framework's own example: what a lone rank of each does."""
+"""Recipes of published runs with own code: the work of a single rank of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECIPES = ROOT / "validation" / "recipes"
 
 
 @pytest.mark.needs("torchtitan")
-def test_a_lone_stage_of_torchtitan_s_trainer_hands_on_what_its_neighbour_takes() -> None:
+def test_a_single_stage_of_torchtitan_s_trainer_sends_what_the_next_stage_receives() -> None:
     """The last of two stages of its smallest Llama, with half of the tensors and half of the data."""
     layers, hidden, ffn, vocabulary, length, samples, micro, split = 3, 256, 768, 2048, 1024, 4, 2, 2
     job = run(
@@ -35,8 +35,8 @@ def test_a_lone_stage_of_torchtitan_s_trainer_hands_on_what_its_neighbour_takes(
 
 
 @pytest.mark.needs("torchtitan")
-def test_of_adapters_alone_torchtitan_s_trainer_keeps_moments() -> None:
-    """Two of each adapter's numbers in bf16, beside attention's fused input, its output and three products."""
+def test_torchtitan_s_trainer_keeps_moments_of_adapters_only() -> None:
+    """Two bf16 moments per adapter parameter; adapters of attention's fused input, its output and three products."""
     layers, hidden, ffn, heads, kv_heads, rank = 2, 256, 512, 4, 2, 64
     job = run(
         *(str(RECIPES / "torchtitan_trainer.py"), "--family", "llama3", "--dtype", "bfloat16", "--lora", str(rank)),
@@ -50,7 +50,7 @@ def test_of_adapters_alone_torchtitan_s_trainer_keeps_moments() -> None:
 
 @pytest.mark.needs("torchao")
 def test_earlier_torchtitan_gathers_activations_in_8_bits_and_attends_without_cudnn() -> None:
-    """What goes into attention and into the FFN of each layer, forward; on an H100."""
+    """The forward inputs of each layer's attention and FFN; on an H100."""
     layers, hidden, length = 2, 256, 256
     job = run(
         *(str(RECIPES / "llama_torchtitan.py"), "--layers", str(layers), "--hidden", str(hidden), "--ffn", "1024"),
@@ -76,7 +76,7 @@ def megatron(recipe: str, *own: str) -> Job:
 
 
 @pytest.mark.needs("megatron.core")
-def test_muon_keeps_one_momentum_of_a_matrix_and_makes_it_orthogonal_by_fifteen_products() -> None:
+def test_muon_keeps_one_momentum_per_matrix_and_orthogonalises_it_by_fifteen_products() -> None:
     """Five iterations of three products; Adam keeps two moments. Embeddings and vectors stay with Adam."""
     adam, muon = megatron("megatron_gpt.py"), megatron("megatron_variants.py", "--muon", "whole")
     matrices = 2 * 12 * 256**2
@@ -96,8 +96,8 @@ WEIGHTS = 2 * (4 * 1024**2 + 3 * 1024 * 4096)  # in layers, of which FP8 takes a
 
 
 @pytest.mark.needs("transformer_engine")
-def test_frozen_weights_in_fp8_are_kept_one_way_only() -> None:
-    """Their transposes are as large; each is made anew for the gradient of its layer's input."""
+def test_frozen_weights_in_fp8_are_kept_in_one_layout() -> None:
+    """Their transposes, of equal size, are created again for the gradient of the layer's input."""
     both, one_way = (
         run(str(RECIPES / recipe), *FP8, "--lora", "16", world_size=2, steps=2)
         for recipe in ("megatron_gpt.py", "megatron_untransposed.py")
@@ -107,8 +107,8 @@ def test_frozen_weights_in_fp8_are_kept_one_way_only() -> None:
 
 
 @pytest.mark.needs("transformer_engine")
-def test_a_model_that_begins_without_memory_is_split_as_one_that_has_it() -> None:
-    """FSDP gives each module its memory when its turn comes; what a rank of eight holds after a step is as much."""
+def test_a_model_created_on_the_meta_device_is_sharded_like_any_other() -> None:
+    """FSDP materialises modules one by one; each of eight ranks stores the same bytes after a step."""
     split = ("--fsdp", "--overlap", "--gradients", "model")
     whole, deferred = (
         run(str(RECIPES / recipe), *FP8, *split, world_size=8, steps=2)
@@ -119,8 +119,8 @@ def test_a_model_that_begins_without_memory_is_split_as_one_that_has_it() -> Non
 
 
 @pytest.mark.needs("megatron.core")
-def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_that_torch_compile_did_not_make() -> None:
-    """Two layers; bias and GELU read and write the FFN's activation, and the gradient of it backward."""
+def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_without_torch_compile() -> None:
+    """Two layers; bias and GELU read and write the FFN's activation, and backward its gradient."""
     compiled, scripted = (
         megatron(recipe, "--attention", "unfused", "--precision", "fp16")
         for recipe in ("megatron_gpt.py", "megatron_scripted.py")
@@ -138,7 +138,7 @@ def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_that_torch_com
 
 
 @pytest.mark.needs("peft")
-def test_adapters_of_a_decoder_are_all_that_is_updated_and_layers_are_computed_again() -> None:
+def test_only_a_decoder_s_adapters_are_updated_and_layers_are_recomputed() -> None:
     """Queries and values of two layers, two micro-batches a step; moments in fp32, as PEFT makes adapters."""
     layers, hidden, ffn, words, rank, tokens = 2, 256, 512, 1024, 8, 128
     job = run(
@@ -181,8 +181,8 @@ def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -
 
 
 @pytest.mark.needs("deepspeed", "peft")
-def test_of_adapters_deepspeed_reduces_and_updates_no_other_weights() -> None:
-    """ZeRO-2 on two ranks; the engine keeps adapters in bf16, as all weights."""
+def test_deepspeed_reduces_and_updates_adapters_only() -> None:
+    """ZeRO-2 on two ranks; the engine keeps adapters in bf16, like all weights."""
     layers, hidden, rank, ranks = 2, 256, 8, 2
     job = run(
         *(str(RECIPES / "deepspeed_gpt.py"), "--model", "llama", "--batch", "1", "--sequence", "128", "--zero", "2"),
@@ -198,8 +198,8 @@ def test_of_adapters_deepspeed_reduces_and_updates_no_other_weights() -> None:
 
 
 @pytest.mark.needs("nemo_automodel", "transformer_engine")
-def test_automodel_s_experts_get_tokens_in_turn() -> None:
-    """Two layers on four ranks with four experts each, of which a token has three next to each other."""
+def test_automodel_s_experts_get_tokens_round_robin() -> None:
+    """Two layers on four ranks with four experts each; each token goes to three consecutive ones."""
     tokens, hidden, ffn, layers, experts, top, ranks = 2 * 128, 256, 128, 2, 16, 3, 4
     sizes = {
         "num_hidden_layers": layers,

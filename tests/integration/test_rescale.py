@@ -1,4 +1,4 @@
-"""A re-scaled capture against one that was made at that size."""
+"""A re-scaled capture compared with a capture of that size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch_cuda
 
 
 def from_first_forward(trace: Trace, name: str) -> NDArray[np.generic]:
-    """A column of device work and steps, without set-up, in which DistributedDataParallel has a tensor for each rank.
+    """A column of device work and steps without set-up, where DistributedDataParallel has a tensor per rank.
 
     Blocks of memory are left out: when Python's garbage collection frees them is not the same in every run.
     """
@@ -31,8 +31,8 @@ def asked(trace: Trace) -> list[object]:
     ]
 
 
-def test_gpt2_with_ddp_on_8_gpus_tells_what_it_does_on_32() -> None:
-    """All that the device is asked for is the same, and so is the step time without the host's."""
+def test_gpt2_with_ddp_on_8_gpus_is_rescaled_to_32() -> None:
+    """Device work and the step time without host time are the same."""
     small, large = run("gpt2_ddp.py", world_size=8).trace, run("gpt2_ddp.py", world_size=32).trace
     (scaled,), speak, _ = at_world_size([small], {0: range(1, 8)}, 32)
     assert speak == {0: list(range(1, 32))}

@@ -1,4 +1,4 @@
-"""`presim run` as it is used: ranks, modules, arguments, where output goes."""
+"""Uses of `presim run`: ranks, modules, arguments, output."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.torch_cuda
 ONE = ("--gpu", "h100-sxm", "--world-size", "1")
 
 
-def test_json_on_standard_output_is_nothing_but_json(tmp_path: Path) -> None:
-    """What the script prints goes to standard error; the file that was asked for beside it is written, too."""
+def test_json_on_standard_output_is_only_json(tmp_path: Path) -> None:
+    """The script's output goes to standard error; another requested file is written too."""
     ended = presim("run", *ONE, "--json", "-", "--perfetto", tmp_path / "t.json", SCRIPTS / "optimizers.py", "SGD")
     assert ended.returncode == 0
     assert json.loads(ended.stdout)["exit"] == "stopped"
@@ -24,8 +24,8 @@ def test_json_on_standard_output_is_nothing_but_json(tmp_path: Path) -> None:
     assert (tmp_path / "t.json").stat().st_size > 0
 
 
-def test_the_script_prints_where_it_would_by_itself() -> None:
-    """Its own output, then the report; quiet drops the report only."""
+def test_the_script_s_output_goes_where_it_would_without_presim() -> None:
+    """Its own output, then the report; quiet drops only the report."""
     ended = presim("run", *ONE, "--steps", "0", SCRIPTS / "optimizers.py", "SGD")
     assert ended.stdout.startswith("the optimizer is SGD\n")
     assert "step time" in ended.stdout
@@ -40,7 +40,7 @@ def test_steps_end_a_script_early(tmp_path: Path) -> None:
 
 
 def test_a_module_runs_with_its_arguments_from_the_working_directory(tmp_path: Path) -> None:
-    """Options behind the script's name are the script's."""
+    """Options after the script's name belong to the script."""
     package = tmp_path / "training"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -65,8 +65,8 @@ print(dist.get_rank(), dist.get_world_size(), torch.cuda.current_device(), os.en
 
 
 @pytest.mark.parametrize(("rank", "world"), [(5, 16), (1023, 1024), (9999, 16384)])
-def test_one_process_is_any_rank_of_any_world(rank: int, world: int, tmp_path: Path) -> None:
-    """It meets nobody, and its groups have the members and its collectives the sizes that they would have."""
+def test_one_process_can_be_any_rank_of_any_world(rank: int, world: int, tmp_path: Path) -> None:
+    """It runs alone, but its groups and collectives have the sizes of the world."""
     (tmp_path / "rank.py").write_text(RANK)
     options = ("--gpu", "h100-sxm", "--world-size", str(world), "--rank", str(rank), "--save", tmp_path / "t")
     ended = presim("run", *options, "-q", tmp_path / "rank.py")
@@ -96,8 +96,8 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_and_subprocesses_of_a_script_run_and_leave_the_trace_alone(tmp_path: Path) -> None:
-    """Four batches are four steps, with the copies of their pinned inputs."""
+def test_workers_and_subprocesses_run_without_affecting_the_trace(tmp_path: Path) -> None:
+    """Four batches give four steps with copies of pinned inputs."""
     (tmp_path / "workers.py").write_text(WORKERS)
     ended = presim("run", *ONE, "--steps", "0", "--json", tmp_path / "r.json", "-q", tmp_path / "workers.py")
     assert (ended.returncode, ended.stdout.split("\n")) == (0, ["subprocess", "child 0", "end", ""]), ended.stderr
@@ -116,8 +116,8 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), "env", os.environ.ge
 
 
 @pytest.mark.parametrize("how", ["tcp://node0:29500", "file:///nowhere/at/all", "env://"])
-def test_a_slurm_script_meets_its_ranks_wherever_it_would(tmp_path: Path, how: str) -> None:
-    """The launcher's store answers at any address; the script's rank is the one that Slurm's variables say."""
+def test_a_slurm_script_can_use_its_own_rendezvous_address(tmp_path: Path, how: str) -> None:
+    """The launcher's store replaces any address; the script's rank comes from Slurm's variables."""
     script = tmp_path / "meets.py"
     script.write_text(MEETS)
     command = ("srun", "-N", "2", "--ntasks-per-node", "8", "python", script, how)

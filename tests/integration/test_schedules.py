@@ -1,4 +1,4 @@
-"""PyTorch's pipeline schedules on four ranks that all run, held against what their stages' own work allows."""
+"""PyTorch's pipeline schedules on four running ranks, compared with closed forms of their stages' times."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def by_rank(schedule: str, host_time: bool = True) -> dict[int, Rank]:
     return {rank.rank: rank for rank in result.ranks}
 
 
-def test_a_pipeline_takes_its_slowest_stages_work_and_one_way_through_the_others() -> None:
-    """1F1B: equal stages would wait (p - 1) / (m + p - 1); the last has the loss, the first no input gradient."""
+def test_a_pipeline_takes_its_slowest_stage_s_work_and_one_pass_through_the_others() -> None:
+    """1F1B: equal stages would idle (p - 1) / (m + p - 1); the last has the loss, the first no input gradient."""
     ranks = by_rank("1F1B")
     work = {number: rank.compute_s for number, rank in ranks.items()}
     expected = work[3] + sum(work[number] for number in (0, 1, 2)) / MICRO_BATCHES
@@ -36,16 +36,16 @@ def test_a_pipeline_takes_its_slowest_stages_work_and_one_way_through_the_others
     assert equal < ranks[1].bubble_s / ranks[1].step_time_s < equal + 0.08
 
 
-def test_a_schedule_without_bubbles_has_few() -> None:
-    """ZBV fills the waits with weight gradients: less than half of what interleaved 1F1B would wait."""
+def test_a_zero_bubble_schedule_has_few_bubbles() -> None:
+    """ZBV fills bubbles with weight gradients: it idles less than half as long as interleaved 1F1B."""
     ranks = by_rank("ZBVZeroBubble")
     interleaved = (STAGES - 1) / (2 * MICRO_BATCHES + STAGES - 1)  # of 1F1B with two stages a rank
     assert max(rank.bubble_s / rank.step_time_s for rank in ranks.values()) < interleaved / 2
 
 
 @pytest.mark.parametrize("schedule", ["InterleavedZeroBubble", "DualPipeV"])
-def test_others_wait_less_than_1f1b_with_two_stages_a_rank(schedule: str) -> None:
-    """As the closed form of interleaved 1F1B has it, on hosts that take no time."""
+def test_other_schedules_idle_less_than_1f1b_with_two_stages_per_rank(schedule: str) -> None:
+    """Compared with the closed form of interleaved 1F1B, without host time."""
     ranks = by_rank(schedule, host_time=False)
     interleaved = (STAGES - 1) / (2 * MICRO_BATCHES + STAGES - 1)
     assert sorted(ranks) == list(range(STAGES))

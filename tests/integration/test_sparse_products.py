@@ -1,4 +1,4 @@
-"""Products with sparse operands carry their sizes and non-zeros, and their prices follow them."""
+"""Products with sparse operands have sizes and non-zeros, and prices follow from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def captured(*arguments: str) -> Job:
 
 
 def test_products_of_cusparse_have_their_sizes_and_nonzeros() -> None:
-    """None of it is a kernel known by name only."""
+    """No kernel is known by name only."""
     found = [one for one in captured().trace.signatures if isinstance(one, SparseProduct)]
     assert [(one.operation, one.m, one.n, one.k, one.nnz) for one in found] == [
         ("spmm", ROWS, 64, ROWS, NONZEROS),
@@ -28,8 +28,8 @@ def test_products_of_cusparse_have_their_sizes_and_nonzeros() -> None:
     assert [one.name for one in captured().trace.signatures if isinstance(one, Kernel)] == []
 
 
-def test_the_size_of_a_sparse_result_is_answered_and_named() -> None:
-    """16 * 16 pairs a row on 4096 places: 248 of them are different, and the program reads that many."""
+def test_the_size_of_a_sparse_result_comes_from_a_policy_with_a_note() -> None:
+    """16 * 16 pairs per row on 4096 places: 248 are distinct, which the program reads."""
     notes = [note for note in captured().result.notes if "has as many non-zeros" in note]
     (product,) = (one for one in captured().trace.signatures if getattr(one, "operation", "") == "spgemm")
     assert product.result_nnz == 1_016_480  # type: ignore[union-attr]
@@ -39,8 +39,8 @@ def test_the_size_of_a_sparse_result_is_answered_and_named() -> None:
 
 
 @pytest.mark.parametrize("backend", ["cutlass", "cusparselt"])
-def test_a_layer_with_2_4_weights_is_such_a_product(backend: str) -> None:
-    """CUTLASS gets the weights on the left, cuSPARSELt's product is told in rows: its weights are on the right."""
+def test_a_layer_with_2_4_weights_is_a_structured_sparse_product(backend: str) -> None:
+    """CUTLASS has the weights on the left; cuSPARSELt's row-major product has them on the right."""
     (layer,) = (one for one in captured(backend).trace.signatures if isinstance(one, Gemm))
     cutlass = backend == "cutlass"
     assert (layer.m, layer.n, layer.k) == ((2048, 512, 1024) if cutlass else (512, 2048, 1024))

@@ -33,7 +33,7 @@ if __name__ == "__main__":
 """
 
 
-def test_what_would_be_spawned_runs_in_the_rank_s_own_process(tmp_path: Path) -> None:
+def test_spawned_functions_run_in_the_rank_s_process(tmp_path: Path) -> None:
     script, report = tmp_path / "spawns.py", tmp_path / "r.json"
     script.write_text(SPAWNS)
     ended = presim("run", "--gpu", "h100-sxm", "--nodes", "1", "--steps", "0", "-q", "--json", report, script, "8")
@@ -44,12 +44,12 @@ def test_what_would_be_spawned_runs_in_the_rank_s_own_process(tmp_path: Path) ->
     assert result["steps"]["count"] == 3
 
 
-def test_another_number_of_processes_than_presim_was_told_of_is_refused(tmp_path: Path) -> None:
+def test_a_different_number_of_processes_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "spawns.py"
     script.write_text(SPAWNS)
     ended = presim("run", "--gpu", "h100-sxm", "-q", script, "8")
     assert ended.returncode == 2
     assert ended.stderr.endswith(
-        "the script starts 8 processes on each machine by itself (torch.multiprocessing), and presim was told of 1: "
-        "say --nodes N --gpus-per-node 8\n"
+        "the script starts 8 processes on each machine itself (torch.multiprocessing), but presim runs 1 on each node: "
+        "use --nodes N --gpus-per-node 8\n"
     )

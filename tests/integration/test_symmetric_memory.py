@@ -1,4 +1,4 @@
-"""Programs that ask for memory which GPUs share run as far as they can without it, and are told where they cannot."""
+"""Programs with shared GPU memory run as far as possible without it; other uses are refused."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import pytest
 
 from presim.options import RunOptions
 from presim.trace.signatures import Copy, Gemm, Kernel
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS, Job
+from support.captured import SCRIPTS, Job, evaluated
 
 pytestmark = pytest.mark.torch_cuda
 
 RANKS = 4
 
 
-def test_fused_operators_pass_pieces_beside_partial_products(capfd: pytest.CaptureFixture[str]) -> None:
-    """Each rank's rows come by a copy of their own, and are multiplied on the stream that they came by."""
+def test_fused_operators_exchange_pieces_during_partial_products(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each rank's rows arrive by a separate copy and are multiplied on its stream."""
     options = RunOptions(gpu="h100-sxm", steps=0, world_size=RANKS, ranks="0")
-    job = Job(run_and_evaluate([str(SCRIPTS / "async_tp.py")], options, stdout=2))
+    job = Job(evaluated(SCRIPTS / "async_tp.py", options=options))
     assert (job.result.exit, job.result.error) == ("ok", "")
     work = job.work()
     said = list(zip(job.signatures(work), job.trace.columns["stream"][work].tolist(), strict=True))
@@ -32,5 +31,5 @@ def test_fused_operators_pass_pieces_beside_partial_products(capfd: pytest.Captu
     assert {one.bytes for one, _ in said if isinstance(one, Copy) and one.direction == "peer"} == {512 * 1024 * 2}
     assert [one.name for one, _ in said if isinstance(one, Kernel)] != []  # PyTorch's pause, which moves nothing
     assert job.collectives() == []
-    assert any(note.startswith("Asynchronous tensor parallelism passed its pieces") for note in job.result.notes)
-    assert "presim does not emulate memory that GPUs share" in capfd.readouterr().err
+    assert any(note.startswith("Asynchronous tensor parallelism exchanged its pieces") for note in job.result.notes)
+    assert "presim does not emulate shared GPU memory" in capfd.readouterr().err

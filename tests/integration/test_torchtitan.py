@@ -1,4 +1,4 @@
-"""torchtitan's own trainer, held against closed forms and its own log."""
+"""torchtitan's own trainer, compared with closed forms and its own log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_model_is_the_one_that_the_log_names(llama: Training) -> None:
     assert llama.job.trace.manifest.batch == {"tokens": TOKENS, "samples": 1}
 
 
-def test_the_log_s_memory_is_what_the_trace_reserved(llama: Training) -> None:
+def test_the_logged_memory_equals_the_trace_s_reserved_memory(llama: Training) -> None:
     """At the end of the first step, when it was printed."""
     trace = llama.job.trace
     first = trace.steps()[0].stop
@@ -41,7 +41,7 @@ def test_the_log_s_memory_is_what_the_trace_reserved(llama: Training) -> None:
 
 
 def test_a_replayed_step_has_the_model_s_products(llama: Training) -> None:
-    """Selective checkpointing recomputes every second product of a layer: what follows attention, and half the FFN."""
+    """Selective checkpointing recomputes every second product: attention's output and half of the FFN."""
     assert llama.job.gemm_flops(Phase.FORWARD) == 2 * TOKENS * PRODUCTS
     assert llama.job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * PRODUCTS
     assert llama.job.gemm_flops(Phase.RECOMPUTE) == 2 * TOKENS * LAYERS * HIDDEN * (HIDDEN + 14336)
@@ -55,7 +55,7 @@ def test_flex_attention_is_causal_attention(llama: Training) -> None:
 
 
 def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(llama: Training) -> None:
-    """In bf16 and fp32. Output layer and last norm once more, for the loss that is computed in chunks afterwards."""
+    """In bf16 and fp32. The output layer and last norm once more, for the chunked loss."""
     job = llama.job
     assert job.collective_bytes("all_gather") == 2 * (2 * PARAMETERS + OUTPUT + HIDDEN)
     assert job.collective_bytes("reduce_scatter") == 4 * PARAMETERS
@@ -66,12 +66,12 @@ def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(llama: Traini
     assert 2 * shard <= held[Category.OPTIMIZER_STATE] < 2.08 * shard
 
 
-def test_every_kernel_is_known_by_more_than_its_name(llama: Training) -> None:
+def test_no_kernel_is_known_by_its_name_only(llama: Training) -> None:
     assert not [one for one in llama.job.signatures(llama.job.work()) if isinstance(one, Kernel)]
 
 
-def test_experts_exchange_every_token_thrice_and_are_grouped_products() -> None:
-    """DeepSeek's small model: five layers of eight experts, three of which see each token, shared by four ranks."""
+def test_experts_exchange_every_token_three_times_and_are_grouped_products() -> None:
+    """DeepSeek's small model: five layers of eight experts on four ranks, three experts per token."""
     tokens, top, width, layers = 8 * 2048, 3, 256, 5
     options = ("--training.disable_cuda_graphs", "--validator.freq", "1000")
     job = train(

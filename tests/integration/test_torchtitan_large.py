@@ -1,4 +1,4 @@
-"""Llama-3 70B and 405B as torchtitan configures them, on 256 and 512 GPUs, held against closed forms.
+"""Llama-3 70B and 405B with torchtitan's configurations on 256 and 512 GPUs, compared with closed forms.
 
 What the host spends does not count here, so that the figures are those of the device and its network.
 """
@@ -22,12 +22,12 @@ PARAMETERS_405B, LAYERS_405B, HIDDEN_405B = 405_853_388_800, 126, 16_384
 
 
 def matrices(parameters: int, layers: int, hidden: int) -> int:
-    """Elements of all that is multiplied: not the embedding, not the norms."""
+    """Elements of all multiplied matrices: neither the embedding nor the norms."""
     return parameters - VOCABULARY * hidden - (2 * layers + 1) * hidden
 
 
 def counted(job: Job, group: str, *phases: Phase) -> Counter[tuple[str, int]]:
-    """How often a group of a name does a collective of a kind and size."""
+    """Number of collectives of a kind and size on the groups of a name."""
     groups = job.trace.manifest.groups
     found = [one for one in job.collectives(*phases) if groups[one.group].name == group]
     return Counter((one.kind, one.bytes) for one in found)
@@ -40,7 +40,7 @@ def moved(job: Job, group: str, kind: str, *phases: Phase) -> int:
 
 @pytest.fixture(scope="module")
 def llama_70b() -> Training:
-    """As its configuration has it: tensor parallelism of 8, FSDP over 32, everything recomputed."""
+    """With its own configuration: tensor parallelism of 8, FSDP over 32, full recomputation."""
     return train("llama3_70b", gpus=256, steps=1, ours=("--host-time", "0"))
 
 
@@ -59,7 +59,7 @@ def test_70b_has_its_size_and_its_products(llama_70b: Training) -> None:
 
 
 def test_70b_shards_over_two_groups(llama_70b: Training) -> None:
-    """Activations within a node; parameters, less the norms that tensor parallelism does not split, between nodes."""
+    """Activations within a node; parameters, except for the unsplit norms, between nodes."""
     job, samples, shards = llama_70b.job, 8, 32
     norms = (2 * LAYERS_70B + 1) * HIDDEN_70B
     local = (PARAMETERS_70B - norms) // TENSOR + norms
@@ -77,8 +77,8 @@ def test_70b_shards_over_two_groups(llama_70b: Training) -> None:
     assert 2 * shard <= held[Category.OPTIMIZER_STATE] < 2.08 * shard
 
 
-def test_70b_needs_its_shards_its_checkpoints_and_a_layer_at_work(llama_70b: Training) -> None:
-    """One activation a layer, split over the tensor parallel ranks, is what full recomputation keeps.
+def test_70b_stores_its_shards_its_checkpoints_and_one_active_layer(llama_70b: Training) -> None:
+    """Full recomputation keeps one activation per layer, split over the tensor-parallel ranks.
 
     Beside it a layer's parameters and gradients as a whole, and the activations of one layer: gathered inputs and
     the three of its FFN (28,672 wide), forward and backward.
@@ -95,7 +95,7 @@ def test_70b_needs_its_shards_its_checkpoints_and_a_layer_at_work(llama_70b: Tra
 
 @pytest.fixture(scope="module")
 def llama_405b() -> Training:
-    """Its configuration with two stages and context parallelism of 2 beside its tensor parallelism and 8-bit products.
+    """Its configuration with two stages, context parallelism of 2, tensor parallelism and 8-bit products.
 
     In micro-batches a stage's gradients stay whole until the last one: of half the model they fit on a B200, not on an
     H100. Compiling its kernels takes another 40 s of CPU and is left to two layers of the same shapes (below).
@@ -117,7 +117,7 @@ def stages(llama_405b: Training) -> tuple[Job, Job]:
 
 
 def test_405b_shares_its_products_between_stages(llama_405b: Training, stages: tuple[Job, Job]) -> None:
-    """Both run each of two micro-batches, and in the first step one more through all modules for its shapes."""
+    """Both run two micro-batches and, in the first step, a third one through all modules for shape inference."""
     assert llama_405b.parameters == PARAMETERS_405B
     assert sum(stage.trace.manifest.model["parameters"] for stage in stages) == PARAMETERS_405B
     output = VOCABULARY * HIDDEN_405B
@@ -138,7 +138,7 @@ def test_405b_shares_its_products_between_stages(llama_405b: Training, stages: t
 
 
 def test_405b_uses_every_parallel_group(stages: tuple[Job, Job]) -> None:
-    """Stages hand on what context and tensor parallel ranks share out; keys and values are gathered."""
+    """Stages send activations split by context and tensor parallelism; keys and values are gathered."""
     layers, shards = LAYERS_405B // 2, 32
     activation = 2 * SEQUENCE // 2 * HIDDEN_405B
     heads, kv_heads, dim = 128, 8, 128
@@ -158,8 +158,8 @@ def test_405b_uses_every_parallel_group(stages: tuple[Job, Job]) -> None:
         assert sum(handed[kind, activation // TENSOR] for kind in ("send", "recv", "send_recv")) == 3
 
 
-def test_405b_holds_half_a_model_s_shards_and_whole_gradients(stages: tuple[Job, Job]) -> None:
-    """Weights (2 bytes) and gradients (4) of half the model, split by tensor parallelism only, while it runs."""
+def test_405b_stores_half_a_model_s_shards_and_whole_gradients(stages: tuple[Job, Job]) -> None:
+    """While it runs: weights (2 bytes) and gradients (4) of half the model, split by tensor parallelism only."""
     shard = 4 * PARAMETERS_405B / 512
     whole = PARAMETERS_405B // 2 // TENSOR
     for job in stages:
@@ -172,13 +172,13 @@ def test_405b_holds_half_a_model_s_shards_and_whole_gradients(stages: tuple[Job,
 
 @pytest.fixture(scope="module")
 def compiled() -> Training:
-    """Two layers of the 405B, compiled as it is there, on as many GPUs; products in 16 bits have fewer kernels."""
+    """Two compiled layers of the 405B on as many GPUs; 16-bit products have fewer kernels."""
     options, ours = ("--training.disable_cuda_graphs",), ("--host-time", "0", "--gpu", "b200-sxm")
     return train("llama3_405b_of_two_layers", *options, module="cut_llama", gpus=512, steps=1, ours=ours)
 
 
 def test_compiled_layers_have_the_405b_s_products(compiled: Training) -> None:
-    """All but one of a layer's products run again in its backward: what the down projection gives nobody needs."""
+    """Backward recomputes all of a layer's products except for the down projection, whose result is unused."""
     layers, wide, kv = 2, 53_248, 8 * 128
     layer = HIDDEN_405B * (2 * HIDDEN_405B + 2 * kv + 3 * wide)
     parameters = layers * layer + 2 * VOCABULARY * HIDDEN_405B + (2 * layers + 1) * HIDDEN_405B
@@ -192,8 +192,8 @@ def test_compiled_layers_have_the_405b_s_products(compiled: Training) -> None:
     assert {(one.heads, one.kv_heads, one.q_len, one.kv_len) for one in attention} == {(16, 1, SEQUENCE, SEQUENCE)}
 
 
-def test_compiled_layers_pass_activations_beside_their_products(compiled: Training) -> None:
-    """Asynchronous tensor parallelism: of a layer's gathers none is left alone, and its products run in pieces."""
+def test_compiled_layers_exchange_activations_during_their_products(compiled: Training) -> None:
+    """Asynchronous tensor parallelism: every gather overlaps with a product, which runs in pieces."""
     layers, job = 2, compiled.job
     gathered = counted(job, "mesh_tp", Phase.FORWARD)["all_gather", 2 * 2 * SEQUENCE * HIDDEN_405B]
     assert gathered < 2 * layers

@@ -1,4 +1,4 @@
-"""torchtitan's small models in each parallelism, launched as they are: which ranks run, and what they do."""
+"""torchtitan's small models with each parallelism, launched unchanged: captured ranks and their work."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def small(*options: str, gpus: int, config: str = "llama3_debugmodel", module: s
 
 
 def captured(training: Training) -> list[tuple[int, int]]:
-    """Captured ranks, and how many each stands for."""
+    """Captured ranks, and the number of ranks that each represents."""
     return [(rank.rank, rank.represented) for rank in training.job.result.ranks]
 
 
 def sizes(training: Training, kind: str, group: str, *phases: Phase) -> list[int]:
-    """Bytes of each collective of a kind on the groups of a name."""
+    """Bytes of the collectives of a kind on the groups of a name."""
     groups = training.job.trace.manifest.groups
     found = training.job.collectives(*phases)
     return [one.bytes for one in found if one.kind == kind and groups[one.group].name == group]
 
 
 def test_tensor_parallelism_gathers_and_scatters_activations() -> None:
-    """With sequence parallelism: before and after attention, before and after the FFN, and at the model's two ends."""
+    """With sequence parallelism: before and after attention and FFN, and at both ends of the model."""
     training = small("--parallelism.tensor_parallel_degree", "2", gpus=4)
     assert captured(training) == [(0, 4)]
     assert training.job.result.coverage.compared == 3
@@ -49,7 +49,7 @@ def test_tensor_parallelism_gathers_and_scatters_activations() -> None:
 
 
 def test_context_parallelism_gathers_keys_and_values() -> None:
-    """Two ranks: half the queries each, from the beginning and the end, that see half of the keys on average."""
+    """Each of two ranks has half of the queries, from both ends, which see half of the keys on average."""
     training = small("--parallelism.context_parallel_degree", "2", gpus=4)
     assert captured(training) == [(0, 2), (1, 2)]  # the mask of the second half adds an offset
     assert sizes(training, "all_gather", "mesh_cp", Phase.FORWARD) == [ACTIVATION] * (2 * LAYERS)
@@ -68,8 +68,8 @@ def test_float8_products_are_those_of_the_model() -> None:
     assert training.job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * PRODUCTS
 
 
-def test_experts_of_two_ranks_exchange_every_token_thrice() -> None:
-    """Five layers of eight experts, three of which see each token; FSDP shards a rank's experts with the other pair."""
+def test_experts_of_two_ranks_exchange_every_token_three_times() -> None:
+    """Five layers of eight experts, three per token; FSDP shards a rank's experts with the other pair."""
     layers, experts, top = 5, 8, 3
     training = small(
         "--parallelism.expert_parallel_degree", "2", gpus=4, module="deepseek_v3", config="deepseek_v3_debugmodel"
@@ -83,8 +83,8 @@ def test_experts_of_two_ranks_exchange_every_token_thrice() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("1F1B", 1), ("Interleaved1F1B", 2)])
-def test_stages_share_the_products_and_hand_activations_on(schedule: str, chunks: int) -> None:
-    """Two stages; every micro-batch of one sample crosses each boundary between chunks forward and backward."""
+def test_stages_split_the_products_and_send_activations(schedule: str, chunks: int) -> None:
+    """Two stages; every micro-batch crosses each boundary between chunks, forward and backward."""
     training = small(
         *("--parallelism.pipeline_parallel_degree", "2", "--parallelism.pipeline_parallel_schedule", schedule), gpus=2
     )

@@ -1,4 +1,4 @@
-"""Lightning's and Hugging Face's trainers: phases, what is counted, what is sent."""
+"""Lightning's and Hugging Face's trainers: phases, steps and communication."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_lightning_s_model_is_counted_whole(strategy: str) -> None:
 
 @pytest.mark.needs("lightning")
 def test_lightning_s_ddp_reduces_gradients_and_its_fsdp_gathers_blocks_twice() -> None:
-    """Gradients in float32 with DDP, all in bf16 with FSDP, which keeps the outermost unit gathered over backward."""
+    """float32 gradients with DDP; bf16 with FSDP, which keeps the outermost unit gathered until backward."""
     assert lightning("ddp").collective_bytes("all_reduce") == 4 * GPT2
     sharded = lightning("fsdp")
     assert sharded.collective_bytes("reduce_scatter") == pytest.approx(2 * GPT2, rel=0.001)

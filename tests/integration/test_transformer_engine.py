@@ -1,4 +1,4 @@
-"""Transformer Engine: products, attention and its own kernels with their true shapes, in bf16 and in 8 bits."""
+"""Transformer Engine: products, attention and its own kernels with exact shapes, in bf16 and FP8."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def layer(recipe: str = "") -> Job:
 
 @pytest.mark.parametrize("recipe", ["", "delayed", "current", "block"])
 def test_products_of_a_layer_have_the_model_s_shapes(recipe: str) -> None:
-    """Two FLOPs a parameter and token forward, four backward: cuBLASLt's products, whatever their type."""
+    """Two FLOPs per parameter and token forward, four backward, whatever the type of the products."""
     job = layer(recipe)
     assert job.gemm_flops(Phase.FORWARD) == 2 * TOKENS * MATRICES
     assert job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * MATRICES
 
 
 def test_a_recipe_decides_the_type_of_products() -> None:
-    """Delayed scaling multiplies gradients in e5m2 by weights in e4m3; without a recipe all is bf16."""
+    """Delayed scaling multiplies e5m2 gradients by e4m3 weights; without a recipe everything is bf16."""
 
     def types(job: Job) -> set[tuple[str, str]]:
         return {(one.dtype, one.b_dtype) for one in job.signatures(job.work()) if isinstance(one, Gemm)}
@@ -62,7 +62,7 @@ def test_norms_read_and_write_their_rows_once() -> None:
 
 
 def test_its_adam_updates_every_parameter() -> None:
-    """bf16 parameters and gradients, moments in fp32: 12 bytes read of each parameter, 10 written."""
+    """bf16 parameters and gradients, fp32 moments: 12 bytes read and 10 written per parameter."""
     job = layer()
     found = [one for one in job.signatures(job.work(Phase.OPTIMIZER)) if isinstance(one, Optimizer)]
     assert [one.operator for one in found] == ["te::multi_tensor_adam"]

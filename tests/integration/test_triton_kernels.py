@@ -1,4 +1,4 @@
-"""Hand-written Triton kernels are priced by what their code does, as the library's kernels of the same work are."""
+"""Hand-written Triton kernels are priced by their code, like library kernels with the same work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCT = 2 * 8192**3
 
 
 def priced(kind: type[Signature], name: str = "") -> list[tuple[Signature, int]]:
-    """Work of a class with its price in ns, in the order of the script."""
+    """The work of one signature class with prices in ns, in script order."""
     found = run("triton_kernels.py", steps=0).evaluation.priced
     of_name = (one for one in zip(found.trace.signatures, (price.duration_ns for price in found.prices)))
     return [(one, ns) for one, ns in of_name if isinstance(one, kind) and getattr(one, "name", "") == name]
@@ -36,7 +36,7 @@ def priced(kind: type[Signature], name: str = "") -> list[tuple[Signature, int]]
     ],
 )
 def test_products_take_about_as_long_as_the_library_s(kernel: str, library: type[Signature], flops: list[int]) -> None:
-    """Within a quarter of each other; before, a product was priced by its bytes, at five times the GPU's peak."""
+    """Within a quarter of each other; priced by bytes, a product would reach five times the GPU's peak."""
     mine, theirs = priced(Fused, kernel), priced(library)
     assert len(mine) == len(theirs) == len(flops)
     for (one, ns), (_, library_ns), expected in zip(mine, theirs, flops):
@@ -57,7 +57,7 @@ def test_fp8_products_run_on_fp8_units() -> None:
     ("kernel", "library"), [("softmax_rows", Softmax), ("layer_norm_rows", Normalization), ("quantise_groups", None)]
 )
 def test_rows_move_their_tensors_once(kernel: str, library: type[Signature] | None) -> None:
-    """Though the norm reads its input three times, which the caches serve."""
+    """The norm reads its input three times, but caches serve the repetitions."""
     ((one, ns),) = priced(Fused, kernel)
     assert isinstance(one, Fused)
     written = 8192**2 * (1 + 4 / 128) if library is None else 2 * 8192**2
@@ -67,7 +67,7 @@ def test_rows_move_their_tensors_once(kernel: str, library: type[Signature] | No
         assert 0.5 < ns / library_ns < 2
 
 
-def test_nothing_is_faster_than_the_datasheet_allows() -> None:
+def test_no_kernel_exceeds_the_datasheet_s_peaks() -> None:
     gpu = catalogue.gpu("h100-sxm")
     found = run("triton_kernels.py", steps=0).evaluation.priced
     for signature, price in zip(found.trace.signatures, found.prices):

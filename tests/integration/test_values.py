@@ -1,4 +1,4 @@
-"""What scripts read from the emulated device, and that the device is asked for the same with values and without."""
+"""Values that scripts read from the emulated device; traces are the same with and without values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from presim.errors import CaptureError
 from presim.options import RunOptions
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
-from presim.verbs.run import run_and_evaluate
-from support.captured import SCRIPTS, run
+from support.captured import SCRIPTS, evaluated, run
 
 pytestmark = pytest.mark.torch_cuda
 
 
 def capture(script: str, *args: str, values: tuple[str, ...] = (), **more: Any) -> Trace:
-    """A script of the tests, run to its end under other policies than the usual ones."""
+    """A test script, run to its end with non-default policies."""
     options = RunOptions(gpu="h100-sxm", values=values, **more)
-    return run_and_evaluate([str(SCRIPTS / script), *args], options, stdout=2).priced.trace
+    return evaluated(SCRIPTS / script, *args, options=options).priced.trace
 
 
 def entries(trace: Trace) -> list[tuple[Any, ...]]:
-    """All that was asked of the device in order, but for host time and where memory lies.
+    """The device work in order, without host times and addresses.
 
     Frees that follow each other are sorted: autocast drops its cache in the order of addresses on the heap. Which
     entry stands for the launch of a graph goes by the host's clock (`Kind`), and is left out, too. Blocks and segments
@@ -63,7 +62,7 @@ def entries(trace: Trace) -> list[tuple[Any, ...]]:
 
 
 def test_small_tensors_are_computed_for_real() -> None:
-    """The script checks itself: factories, indexing, in place, out=, foreach, random, backward, graph replay."""
+    """The script checks factories, indexing, in place, out=, foreach, random, backward, graph replay."""
     job = run("small_values.py")
     assert (job.trace.manifest.exit, job.trace.manifest.error) == ("ok", "")
 
@@ -75,15 +74,15 @@ def test_small_layers_of_libraries_are_computed_for_real() -> None:
 
 
 def result_of(script: str, *args: str, values: tuple[str, ...] = (), **options: Any) -> Result:
-    """The result of a script that checks itself, and came to its end."""
+    """The result of a script that checks itself and ended normally."""
     wanted = RunOptions(gpu="h100-sxm", values=values, steps=0, **options)
-    result = run_and_evaluate([str(SCRIPTS / script), *args], wanted, stdout=2).result
+    result = evaluated(SCRIPTS / script, *args, options=wanted).result
     assert (result.exit, result.error) == ("ok", "")
     return result
 
 
-def test_scaling_clipping_overflow_checks_and_early_stopping_go_by_their_policies() -> None:
-    """The script stops after the third loss; the result lists what it read, where, and who answered.
+def test_scaling_clipping_overflow_checks_and_early_stopping_follow_their_policies() -> None:
+    """The script stops after the third loss; the result lists each read with its line and policy.
 
     Between its steps it evaluates, which is no part of their batch.
     """
@@ -103,7 +102,7 @@ def test_scaling_clipping_overflow_checks_and_early_stopping_go_by_their_policie
 
 
 def test_a_loss_of_many_operators_is_a_loss() -> None:
-    """By the name of its autograd function, summed or not, in a CUDA graph; PyTorch's own for split vocabularies."""
+    """By its autograd function's name, summed or not, in a CUDA graph; and PyTorch's for split vocabularies."""
     result = result_of("split_loss.py", world_size=2, ranks="0")
     answers = Counter(read.answer for read in result.read_backs)
     assert answers["loss"] == 4
@@ -111,7 +110,7 @@ def test_a_loss_of_many_operators_is_a_loss() -> None:
 
 
 def test_skewed_routing_takes_longer_than_balanced() -> None:
-    """Rank 0 has the popular experts: more tokens arrive, and its products grow."""
+    """Rank 0 has the popular experts, so it gets more tokens and larger products."""
     balanced = result_of("experts.py", world_size=8, host_time=False)
     skewed = result_of("experts.py", world_size=8, host_time=False, values=("routing=zipf:1.2",))
     assert balanced.step_time_s is not None
@@ -135,7 +134,7 @@ def test_skewed_routing_takes_longer_than_balanced() -> None:
         ("file:LOADS", (0.6, 0.0, 0.1, 0.3)),
     ],
 )
-def test_routing_has_the_loads_of_its_policy(
+def test_routing_follows_the_loads_of_its_policy(
     routing: str, shares: tuple[float, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """8192 tokens, each to one of four experts; three standard deviations are 0.015."""
@@ -149,7 +148,7 @@ def test_routing_has_the_loads_of_its_policy(
     assert [count == 0 for count in counts] == [share == 0 for share in shares]
 
 
-def test_loads_for_another_number_of_experts_are_told(tmp_path: Path) -> None:
+def test_loads_for_another_number_of_experts_are_reported(tmp_path: Path) -> None:
     (tmp_path / "loads").write_text("1 2 3")
     result = result_of("routed.py", values=(f"routing=file:{tmp_path / 'loads'}",))
     expected = "Routing over 4 experts is balanced: the file of --values routing has 3 loads."
@@ -164,8 +163,8 @@ def test_generation_stops_at_the_end_token_or_at_its_length(way: str, values: tu
 def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None:
     with pytest.raises(
         CaptureError,
-        match=r"^the script loops at .*/waits_for_ever\.py:6 on a value of the device that does not change: it read "
-        r"0\.5 \(item, number\) \d+ times in \d+ s, and nothing else came of it\. ",
+        match=r"^the script loops at .*/waits_for_ever\.py:6 on a device value that does not change: it read "
+        r"0\.5 \(item, number\) \d+ times in \d+ s and did nothing else\. ",
     ):
         capture("waits_for_ever.py", values=("watchdog=1",))
 
@@ -174,7 +173,7 @@ def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None
     ("script", "options"),
     [("without_values.py", {}), ("compiled.py", {}), ("sharded.py", {"world_size": 4, "ranks": "0"})],
 )
-def test_the_device_is_asked_for_the_same_with_and_without_values(script: str, options: dict[str, Any]) -> None:
+def test_the_device_work_is_the_same_with_and_without_values(script: str, options: dict[str, Any]) -> None:
     """Kernels, copies, collectives, streams, synchronisations and memory, in the same order."""
     if script == "compiled.py":
         run(script)  # what torch.compile keeps is there from here on
@@ -185,14 +184,14 @@ def test_the_device_is_asked_for_the_same_with_and_without_values(script: str, o
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the script has Triton kernels")
 def test_a_triton_kernel_in_the_table_is_emulated_and_a_compiled_loss_is_one() -> None:
-    """The script checks the kernel's counts; of the compiled loss torch.compile's name for its kernel tells."""
+    """The script checks the kernel's counts; the compiled loss is recognised by its kernel's name."""
     result = result_of("triton_values.py", values=("loss=2.25",))
     answers = {read.answer for read in result.read_backs}
     assert answers == {"computed", "zero", "number", "loss"}
 
 
-def test_memory_that_values_were_written_to_is_taken_back_in_none_of_the_host_s_time() -> None:
-    """24 MiB each time, for which the kernel may take milliseconds."""
+def test_releasing_memory_with_values_is_not_host_time() -> None:
+    """24 MiB each time, which may take the operating system milliseconds."""
     trace = capture("counted.py")
     widened = np.flatnonzero(trace.mask(Kind.ALLOC) & (trace.columns["value"].astype(np.int64) > 20 << 20))
     assert len(widened) == 24

@@ -1,4 +1,4 @@
-"""ViT-Huge on one GPU: precisions and activation checkpointing against each other."""
+"""ViT-Huge on one GPU: precisions and activation checkpointing compared."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def vit(precision: str, *args: str) -> Job:
 
 
 def activations(job: Job) -> int:
-    """Bytes that forward left for backward, where they were most."""
+    """Peak bytes of activations kept for backward."""
     return next(held.bytes for held in job.result.memory.by_category if held.name == "activation")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_products_are_in_the_type_that_was_asked_for(precision: str) -> None:
+def test_products_have_the_requested_type(precision: str) -> None:
     """The layers' products in fp32 or in bf16; their FLOPs are the same in all three."""
     job = vit(precision)
     products = [one for one in job.signatures(job.work(Phase.FORWARD)) if isinstance(one, Gemm) and one.m == ROWS]
@@ -35,7 +35,7 @@ def test_products_are_in_the_type_that_was_asked_for(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_checkpointing_recomputes_the_layers_once_and_frees_most_activations(precision: str) -> None:
-    """One more forward of the layers, up to each one's last product; the rest of the step is the same."""
+    """It repeats each layer's forward except for the last product; the rest of the step is the same."""
     plain, checkpointed = vit(precision), vit(precision, "--checkpoint")
     layers = 2 * ROWS * LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * FEED_FORWARD)
     last = 2 * ROWS * LAYERS * HIDDEN * FEED_FORWARD
@@ -63,8 +63,8 @@ def test_parameters_gradients_and_moments_are_in_the_model_s_type(precision: str
     assert held[Category.OPTIMIZER_STATE] == pytest.approx(2 * model, rel=0.03)
 
 
-def test_patches_are_a_convolution_with_its_weight_gradient() -> None:
-    """Images need no gradient: forward and the filter's gradient, equal in FLOPs."""
+def test_patches_are_a_convolution_with_a_weight_gradient() -> None:
+    """Images need no gradient: forward and the filter's gradient have equal FLOPs."""
     job = vit("bf16")
     found = [one for one in job.signatures(job.work()) if isinstance(one, Convolution)]
     assert [one.direction for one in found] == ["forward", "backward_weight"]

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slo
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["first runner", "second runner"])
 def job(request: pytest.FixtureRequest) -> Job:
-    """With either of vLLM's model runners; the second one counts on the device, in Triton kernels."""
+    """With both of vLLM's model runners; the second keeps its counters on the device, in Triton kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_USE_V2_MODEL_RUNNER", request.param)
         sizes = {"layers": LAYERS, "prompts": PROMPTS, "input": INPUT, "output": OUTPUT}
@@ -38,7 +38,7 @@ def attention(job: Job) -> list[Attention]:
 
 
 def test_the_batch_is_served_to_its_end(job: Job) -> None:
-    """All prompts at once, then a token of each at a time, over keys that grow by one."""
+    """All prompts at once, then one token per request, with keys growing by one."""
     assert job.trace.manifest.exit == "ok"
     served = Counter((one.q_len, one.kv_len) for one in attention(job) if one.batch == PROMPTS)
     assert served[INPUT, INPUT] == LAYERS
@@ -46,8 +46,8 @@ def test_the_batch_is_served_to_its_end(job: Job) -> None:
         assert served[1, INPUT + token] == LAYERS
 
 
-def test_the_cache_takes_the_memory_that_vllm_was_allowed(job: Job) -> None:
-    """vLLM fills 92 % of the memory it sees with weights, the activations it measured, and the cache."""
+def test_the_cache_uses_vllm_s_memory_share(job: Job) -> None:
+    """vLLM fills 92 % of the memory with weights, measured activations and the cache."""
     kinds, values = job.trace.column("kind"), job.trace.column("value")
     cache = int(values[kinds == Kind.ALLOC].max())
     assert cache % (LAYERS * 2 * BLOCK * KV_HEADS * HEAD * 2) == 0  # keys and values of whole blocks
@@ -75,7 +75,7 @@ def _is_decoding(job: Job, length: int) -> np.ndarray:
 
 
 def test_no_kernel_of_vllm_s_own_library_is_known_by_its_name_only(job: Job) -> None:
-    """Those that are were written in Triton, for sampling and bookkeeping."""
+    """The remaining ones are Triton kernels for sampling and bookkeeping."""
     unknown = [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
     assert all(one.operator.startswith("triton::") for one in unknown)
     assert not job.trace.manifest.unmodelled_calls

@@ -1,4 +1,4 @@
-"""The fast simulator schedules as vLLM's own scheduler does: the same requests, tokens and blocks in every step."""
+"""The fast simulator schedules like vLLM's own scheduler: equal requests, tokens and blocks in every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "vllm_schedules.py"
 
 
 def test_every_step_of_random_workloads_is_the_same() -> None:
-    """In a process of its own: vLLM needs PyTorch, whose libraries stand in from the start."""
+    """In a separate process, because vLLM needs PyTorch with the emulated libraries from the start."""
     libraries = f"{SHIM_DIRECTORY / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     paths = f"{ROOT / 'src'}:{ROOT / 'tests'}"
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": paths, "VLLM_NO_USAGE_STATS": "1"}

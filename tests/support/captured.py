@@ -26,27 +26,34 @@ from presim.verbs.run import run_and_evaluate
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = ROOT / "tests" / "integration" / "scripts"
+NO_IMPORTS = ROOT / "tests" / "support" / "__init__.py"
 
 
 @functools.cache
 def run(script: str, *args: str, gpu: str = "h100-sxm", world_size: int = 1, rank: int = 0, steps: int = 3) -> Job:
-    """An example or a script of the tests, by name; the same call gives the same capture again."""
+    """Capture an example or test script by name; an equal call returns the same capture."""
     path = EXAMPLES / script if (EXAMPLES / script).exists() else SCRIPTS / script
-    options = RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)
+    return Job(evaluated(path, *args, options=RunOptions(gpu=gpu, world_size=world_size, rank=rank, steps=steps)))
+
+
+def evaluated(script: Path, *args: str, options: RunOptions) -> Evaluation:
+    """A capture whose ranks are forks of a process that is kept for other captures."""
     with mock.patch.dict(os.environ):
         os.environ.pop("PYTEST_CURRENT_TEST", None)  # ranks are forks of one process only where variables are the same
-        return Job(run_and_evaluate([str(path), *args], options, stdout=2, forks=_forks(path, options)))
+        return run_and_evaluate([str(script), *args], options, stdout=2, forks=_forks(script, options))
 
 
-def _forks(script: Path, options: RunOptions) -> Forks | None:
-    """What ranks are forks of, with the imports of a script that can be imported: captures share them."""
+def _forks(script: Path, options: RunOptions) -> Forks:
+    """What ranks are forks of: with the imports of a script that can be imported, else with those of PyTorch."""
+    cluster = choose_cluster(gpu=options.gpu, world_size=options.world_size)
     if "__main__" not in script.read_text():
-        return None
-    return _KEPT.of(script, choose_cluster(gpu=options.gpu, world_size=options.world_size))
+        return _PYTORCH.of(NO_IMPORTS, cluster)
+    return _KEPT.of(script, cluster)
 
 
-_KEPT = KeptForks()
+_KEPT, _PYTORCH = KeptForks(), KeptForks()
 atexit.register(_KEPT.close)
+atexit.register(_PYTORCH.close)
 
 
 @dataclasses.dataclass(frozen=True)

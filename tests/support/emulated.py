@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.reading.log import Log, read_log
-from presim.capture.rendezvous.payload_mail import together, write_ranks
+from presim.capture.rendezvous.payload_mail import exchange_variables, write_ranks
 from presim.capture.setup.environment import find_torch, torch_problem
 from presim.capture.setup.shim import shim_libraries
 
@@ -88,13 +88,13 @@ def run(code: str, directory: Path, *, compute: tuple[int, int] = (9, 0), **vari
 def run_ranks(
     code: str, directory: Path, ranks: Mapping[int, Sequence[int]], *, world_size: int, **variables: str
 ) -> dict[int, Captured]:
-    """`run` as several ranks at once, which exchange small payloads; ``ranks``: each with those it stands for."""
+    """`run` several ranks at once, which exchange small payloads; ``ranks``: each with those it represents."""
     shared = directory / "ranks"
     shared.mkdir()
     write_ranks(shared, ranks)
     places = {rank: directory / f"rank{rank}" for rank in ranks}
     started = {
-        rank: _start(code, place, (9, 0), variables | together(shared, rank, world_size))
+        rank: _start(code, place, (9, 0), variables | exchange_variables(shared, rank, world_size))
         for rank, place in places.items()
     }
     try:

@@ -69,7 +69,7 @@ def train(
     steps: int = 3,
     ours: tuple[str, ...] = (),
 ) -> Training:
-    """``torchrun -m torchtitan.train`` under presim (``ours``: its options); the same call gives the same capture."""
+    """`torchrun -m torchtitan.train` under presim (``ours``: its options); an equal call returns the same capture."""
     saved = Path(tempfile.mkdtemp(dir=folder()))
     done = presim(
         *("run", "--quiet", "--gpu", "h100-sxm", "--ranks", ranks, "--steps", str(steps), "--save", saved / "job"),

@@ -190,6 +190,8 @@ def test_third_party_imports_are_those_declared() -> None:
     declared = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project["dependencies"]}
     optional = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["fit"]}
     optional |= {"optuna"}  # the extra search; it imports cmaes itself
+    optional |= {"ray"}  # the extra ray
+    optional |= {"scipy"}  # the extra search; budgets of activations are solved with it
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
     optional |= {"vllm"}  # in the process that runs its scheduler
     optional |= {"starlette", "uvicorn"}  # the extra view

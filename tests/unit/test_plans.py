@@ -22,6 +22,7 @@ PLANS = st.fixed_dictionaries(
         "sequence": st.sampled_from([256, 2048]),
         "tensor": st.sampled_from([1, 2]),
         "pipeline": st.sampled_from([1, 2, 4]),
+        "virtual": st.sampled_from([1, 1, 2]),
         "data_style": st.sampled_from(["fsdp2", "zero1", "ddp"]),
         "recompute": st.sampled_from(["none", "full"]),
         "overlap": st.booleans(),
@@ -66,12 +67,23 @@ def test_the_result_is_that_of_all_micro_batches(said: dict[str, Any], rounds: i
 
 
 @pytest.mark.torch_cuda
-@pytest.mark.parametrize("said", [{}, {"pipeline": 2, "data_style": "zero1"}, {"data_style": "ddp"}], ids=str)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"pipeline": 2, "data_style": "zero1"},
+        {"data_style": "ddp"},
+        {"pipeline": 2, "virtual": 2},
+        {"pipeline": 2, "virtual": 2, "data_style": "zero1"},
+    ],
+    ids=str,
+)
 def test_few_of_many_micro_batches_are_simulated(said: dict[str, Any]) -> None:
     chosen = plan(48, sequence=2048, micro_batch=16, **said)
     few, every = (evaluate_plan(llama(), chosen, CLUSTER, repeat=repeat) for repeat in (True, False))
     assert len(few.priced.trace) < len(every.priced.trace) / 2
     assert few.result.step_time_s == every.result.step_time_s
+    assert agree(figures(few.result), figures(every.result))
 
 
 @pytest.mark.parametrize(("micros", "left_out"), [(4, []), (64, [59, 55]), (9, [4])])
@@ -79,6 +91,12 @@ def test_as_much_is_left_out_as_may_repeat(micros: int, left_out: list[int]) -> 
     assert [lacks.micros for lacks in shorter(plan(micros, sequence=256), CLUSTER)] == left_out
 
 
-@pytest.mark.parametrize("said", [{"schedule": "gpipe"}, {"schedule": "zero-bubble"}, {"virtual": 2}], ids=str)
-def test_other_schedules_than_one_forward_one_backward_are_simulated_whole(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("micros", "left_out"), [(64, [27, 24]), (16, [3]), (7, [])])
+def test_of_interleaved_stages_whole_rounds_are_left_out(micros: int, left_out: list[int]) -> None:
+    found = shorter(plan(micros, sequence=256, pipeline=2, virtual=2), CLUSTER)
+    assert [(lacks.period, lacks.times) for lacks in found] == [(2, times) for times in left_out]
+
+
+@pytest.mark.parametrize("said", [{"schedule": "gpipe"}, {"schedule": "zero-bubble"}], ids=str)
+def test_other_schedules_are_simulated_whole(said: dict[str, Any]) -> None:
     assert shorter(plan(64, sequence=256, pipeline=2, **said), CLUSTER) == []

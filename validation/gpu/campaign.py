@@ -17,7 +17,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
-from presim.profile.job import here, profile
+from presim.profile.job import local_gpu, profile
 from presim.profile.sweep import standard_sweep
 
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ MARGIN_S = 20.0  # left for writing and leaving
 
 def operators(out: Path, ends: float) -> str:
     """The standard sweep, as far as the time goes."""
-    made = profile(standard_sweep(), out, max(ends - time.monotonic() - MARGIN_S, 1), here(), print)
+    made = profile(standard_sweep(), out, max(ends - time.monotonic() - MARGIN_S, 1), local_gpu(), print)
     return f"operators: {made.measured} measured, {made.known} known before, {made.left} left"
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         raise InputError(f"--parts {options.parts}: there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     check_folder(options.out)
     ends = time.monotonic() + options.seconds
-    here()  # a step that found no GPU would stand for one that fails on it
+    local_gpu()  # a step that found no GPU would stand for one that fails on it
     make_folder(options.out)
     for name in parts:
         print(PARTS[name](options.out, ends), flush=True)

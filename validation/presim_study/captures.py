@@ -65,7 +65,7 @@ class Captures:
         if (kept / store.JOB_FILE).exists():
             return store.load(kept).traces[rank]
         program, cluster = Launch(str(script), plan.args), emulated(plan.cluster)
-        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, is_quiet=True)
+        request = Request(program, Selection((rank,)), plan.steps, self.limit_s, hides_output=True)
         forks = self._forks.of(script, cluster)
         (trace,) = capture(request, cluster, forks=forks).traces
         if trace.manifest.exit in _KEPT:

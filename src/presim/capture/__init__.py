@@ -1,7 +1,11 @@
-"""Capture: run a real PyTorch program on the emulated device and keep what it asked for.
+"""Capture: run an unmodified PyTorch program on the emulated device and record its work as traces.
 
-`run` is the launching side and never imports torch; `runner` is its other end, inside the script's own process. A run
-goes through the packages in this order: `setup` finds PyTorch and the emulated libraries, `launchers` reads the launch
-command, `ranks` starts processes, `script`, `distributed`, `device_values` and `adapters` observe the script from
-inside, and `reading` makes a trace of what they logged.
+`run` is the launcher's side and never imports torch; `runner` runs inside the script's own process. A capture passes
+through the packages in this order:
+
+* `setup` finds PyTorch and the emulated libraries.
+* `launchers` parses the launch command.
+* `ranks` and `processes` choose the ranks to run and start them.
+* `script`, `distributed`, `device_values` and `adapters` observe the script from inside.
+* `reading` turns their logs into traces.
 """

@@ -1,4 +1,4 @@
-"""Defers Ctrl-C while a process has started but is not registered yet."""
+"""Defer or ignore Ctrl-C while processes are started and ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def delayed() -> Iterator[None]:
-    """Ctrl-C counts once the block has ended; in other threads than the main one it never comes."""
+    """Deliver a Ctrl-C only when the block has ended. No effect outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -27,7 +27,7 @@ def delayed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    """Ctrl-C does not count."""
+    """Ignore Ctrl-C within the block. No effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

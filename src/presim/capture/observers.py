@@ -1,6 +1,6 @@
-"""Imports torch and everything that observes a script, before the script runs.
+"""Import torch and install everything that observes a script, before the script runs.
 
-What is imported here is the same in every rank's process; what is installed belongs to one (`presim.capture.zygote`).
+The imports are the same in every rank's process; the installed observers belong to one (`presim.capture.zygote`).
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from presim.trace import spans
 from presim.trace.representatives import Representatives
 
 
-class Ends(Protocol):
-    """How an observer ends the process: `presim.capture.runner.Runner`."""
+class ProcessExits(Protocol):
+    """The ways in which an observer can end the process, implemented by `presim.capture.runner.Runner`."""
 
     def stop(self) -> NoReturn:
-        """After the last step that was asked for."""
+        """End after the last requested step."""
         ...
 
-    def lack(self, peers: tuple[int, ...]) -> NoReturn:
-        """For want of ranks."""
+    def stop_for_peers(self, peers: tuple[int, ...]) -> NoReturn:
+        """End because these ranks, with which this one exchanges messages, do not run."""
         ...
 
     def end_loop(self, sentence: str) -> NoReturn:
-        """A loop waits for a value that never comes."""
+        """End because a loop waits for a value that never changes."""
         ...
 
     def refuse(self, sentence: str) -> NoReturn:
-        """The script does what cannot be followed."""
+        """End because the script uses something unsupported."""
         ...
 
 
-class AtImport:
-    """Those that have to be there before a framework is imported: it takes what they change by names of its own."""
+class ImportObservers:
+    """Observers that must be installed before a framework is imported, because it copies the names they replace."""
 
     def __init__(self, hook: Path) -> None:
         self.hook = Hook(hook)
@@ -75,31 +75,31 @@ class AtImport:
 
 
 def _all_run(control: Control) -> int:
-    """How many ranks the world has, where all of them run together; else 0."""
+    """The world size if all of its ranks run together, else 0."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     return world_size if len(control.present) == world_size else 0
 
 
 class Observers:
-    """Those that are asked at the end what they saw.
+    """Everything that observes the script, and what it recorded.
 
-    ``there``: those that were installed already, where frameworks are imported already.
+    ``installed``: observers that were installed before frameworks were imported.
     """
 
-    def __init__(self, control: Control, ends: Ends, there: AtImport | None = None) -> None:
-        there = there or AtImport(Path(control.hook))
-        hook = there.hook
+    def __init__(self, control: Control, exits: ProcessExits, installed: ImportObservers | None = None) -> None:
+        installed = installed or ImportObservers(Path(control.hook))
+        hook = installed.hook
         self.scopes = ModuleScopes(hook)
-        self.steps = OptimizerSteps(self.scopes, control.steps, ends.stop)
+        self.steps = OptimizerSteps(self.scopes, control.steps, exits.stop)
         self.cpu_weights = CpuWeights()
-        self.symmetric_memory, self.deep_ep = SymmetricMemory(), there.deep_ep
-        self.read_backs: ReadBacks | None = None  # where values are computed
+        self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
+        self.read_backs: ReadBacks | None = None  # only if values are computed
         self.rank_reads = RankReads()
         self.misuse = Misuse()
         self.misuse.install(hook)
-        self._join_world(control, ends)
+        self._join_world(control, exits)
         process_groups.install(hook, SharedTokens(control.rank, _all_run(control), hook.route_as))
-        spawn.install(ends.refuse)
+        spawn.install(exits.refuse)
         self.cpu_weights.install()
         autotuning.install()
         compilation.install(hook)
@@ -107,7 +107,7 @@ class Observers:
         fsdp_shards.install()
         self.symmetric_memory.install()
         vllm_kernels.install()
-        vllm_workers.install(ends.refuse)
+        vllm_workers.install(exits.refuse)
         self.triton = TritonKernels(hook, values=control.values is not None)
         self.triton.install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
@@ -116,36 +116,36 @@ class Observers:
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
-        hook.ask_call_sites(current_line.calling_line)
+        hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:
-            self.read_backs = ReadBacks(control.values, ends.end_loop)
+            self.read_backs = ReadBacks(control.values, exits.end_loop)
             self.read_backs.install(hook)
             losses.install(hook)
         torch.cuda._lazy_call(hook.track_memory)
         if control.sanitize:
             sanitizer.install()
 
-    def _join_world(self, control: Control, ends: Ends) -> None:
+    def _join_world(self, control: Control, exits: ProcessExits) -> None:
         stands_for = {rank: spans.from_text(text) for rank, text in control.present.items()}
         representatives = Representatives(list(stands_for), stands_for)
         world.install(control.store, control.rank, representatives)
-        self.unheard = objects.install(control.rank, representatives, Path(control.outcome).parent)
-        if any(control.present.values()):  # there are absent ranks
+        self.unknown_objects = objects.install(control.rank, representatives, Path(control.outcome).parent)
+        if any(control.present.values()):  # some ranks are absent
             checkpoints.install()
         if control.is_scout:
-            Peers(control.rank, stands_for, ends.lack).install()
+            Peers(control.rank, stands_for, exits.stop_for_peers).install()
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what the script used."""
+        """Sentences about what the script used, for the result."""
         return (
             *self.triton.work.guesses,
             *self.symmetric_memory.notes(),
             *self.deep_ep.notes(),
-            *objects.notes(self.unheard),
+            *objects.notes(self.unknown_objects),
         )
 
     def facts(self) -> dict[str, int]:
-        """What the launcher wants to know of the script's model and input."""
+        """Counts of the script's model and input, for the manifest."""
         return {
             "tokens": self.scopes.batch.tokens,
             "samples": self.scopes.batch.samples,

@@ -1,4 +1,4 @@
-"""Capture a job: from a request to the traces of the ranks that differ."""
+"""Capture a job: turn a request into the traces of its distinct ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
-from presim.capture.processes.blocked import Blocked
+from presim.capture.processes.blocked import BlockedRanks
 from presim.capture.processes.captured import STOPPED, read_trace
 from presim.capture.processes.forks import Forks
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
@@ -28,7 +28,7 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib
 
-OLDEST_CAPABILITY = (7, 5)  # that PyTorch's builds for CUDA 13 hold code for
+OLDEST_CAPABILITY = (7, 5)  # compute capability; PyTorch's CUDA 13 builds have no code for older GPUs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Request:
 
     program: Launch
     selection: Selection
-    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
-    limit_s: float = 600.0  # end a script that takes longer
-    script_stdout: int | None = None  # file descriptor for what the script prints; None: ours
-    values: tuple[str, ...] = ()  # policies, as --values takes them
-    sanitize: bool = False  # check that streams wait for each other before they use a tensor
-    is_quiet: bool = False  # what the script prints, warnings too, is kept back unless it fails
+    steps: int = 3  # stop after this many optimizer steps; 0: run to the end
+    limit_s: float = 600.0  # end a script that runs longer
+    script_stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
+    values: tuple[str, ...] = ()  # device value policies, as in --values
+    sanitize: bool = False  # check that streams synchronise before they use a tensor
+    hides_output: bool = False  # show the script's output, warnings included, only if it fails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Capture:
     """The traces of a job's captured ranks."""
 
     traces: tuple[Trace, ...]  # ascending by rank
-    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> ranks like it
     coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks ran and were compared
     notes: tuple[str, ...] = ()
 
     @property
     def reported(self) -> int:
-        """The rank that the figures are of: the first that failed by itself, else the lowest."""
+        """The rank whose figures are reported: the first that failed by itself, else the lowest."""
         ends = [trace.manifest for trace in self.traces]
         failed = [end.rank for end in ends if end.exit in FAILED and end.error != STOPPED]
         return failed[0] if failed else ends[0].rank
@@ -66,18 +66,18 @@ def capture(
     request: Request,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
-    simulator: Callable[[Blocked], AbstractContextManager[Simulator]] | None = None,
+    simulator: Callable[[BlockedRanks], AbstractContextManager[Simulator]] | None = None,
     forks: Forks | None = None,
 ) -> Capture:
-    """Run the script on the emulated cluster and return what its ranks asked for.
+    """Run the script on the emulated cluster and return the traces of its ranks.
 
-    ``simulator`` makes one for each set of ranks that run together; without, the script sees this machine's clock, and
-    durations between events are none of the device's. A script that raises or runs out of memory gives traces too:
-    `Manifest.exit` says how each ended. ``forks`` starts its ranks and stays with the caller.
+    ``simulator`` creates a clock simulator for each set of ranks that run together. Without it, the script sees this
+    machine's clock, and durations between events say nothing about the device. A script that raises or runs out of
+    memory gives traces too: `Manifest.exit` has the outcome. ``forks`` starts the ranks; the caller closes it.
 
     Raises:
-        InputError: no such script, or no such rank.
-        CaptureError: it cannot be run here, took too long, or never used CUDA.
+        InputError: the script or the rank does not exist, or PyTorch does not support the GPU.
+        CaptureError: the script cannot be run here, took too long, or launched no device work.
     """
     _check(request, cluster)
     values = parse(request.values)
@@ -88,7 +88,7 @@ def capture(
     imports = ("module" if request.program.module else "script", request.program.script)
     with contextlib.nullcontext(forks) if forks else Forks(imports) as forks:
         setting = LaunchConfig(
-            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.is_quiet,
+            request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.hides_output,
             sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
         )  # fmt: skip
         found = (
@@ -97,22 +97,22 @@ def capture(
             else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
     if not any(_used_device(trace) for trace in found.traces):
-        raise CaptureError(_nothing_to_time(request.program.script, found.traces[0]))
+        raise CaptureError(_no_work_message(request.program.script, found.traces[0]))
     return found
 
 
-def _nothing_to_time(script: str, trace: Trace) -> str:
-    """Of a script that launched nothing: what it did of the GPU, and what to do."""
+def _no_work_message(script: str, trace: Trace) -> str:
+    """The error for a script that launched no device work."""
     sizes = trace.columns["value"][trace.mask(Kind.ALLOC)].astype(int)
     if not len(sizes):
         return (
-            f"{script} ended without asking anything of the GPU: does it move its model to 'cuda', in this process and "
-            "not in one that it starts?"
+            f"{script} ended without using the GPU: check that it moves its model to 'cuda', and does so in this "
+            "process rather than in one that it starts"
         )
     blocks = f"{len(sizes)} block{'s' if len(sizes) > 1 else ''}"
     return (
-        f"{script} allocated {gib(int(sizes.sum()))} on the GPU in {blocks} and launched no work, so there is nothing "
-        "to time: does it call its model, and not only create it?"
+        f"{script} allocated {gib(int(sizes.sum()))} on the GPU in {blocks} but launched no work, so there is no step "
+        "to time: check that it calls its model"
     )
 
 
@@ -125,14 +125,17 @@ def _capture_ranks(
     ranks: tuple[int, ...], steps: int, setting: LaunchConfig, progress: Callable[[str], None]
 ) -> tuple[Trace, ...]:
     doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks"
-    wave = Wave(ranks, steps, stands_for=_neighbours(ranks, setting.cluster.world_size), are_alike=False)
+    wave = Wave(ranks, steps, stands_for=_exchange_representatives(ranks, setting.cluster.world_size), are_alike=False)
     with run_wave(wave, setting, lambda: progress(doing)) as captured:
-        progress("reading what they asked for" if len(ranks) > 1 else "reading what it asked for")
+        progress("reading the ranks' logs" if len(ranks) > 1 else "reading the log")
         return tuple(read_trace(item, setting) for item in captured)
 
 
-def _neighbours(ranks: tuple[int, ...], world_size: int) -> dict[int, list[int]]:
-    """Absent ranks are heard through the next lower one that runs; it is not said that they do as it does."""
+def _exchange_representatives(ranks: tuple[int, ...], world_size: int) -> dict[int, list[int]]:
+    """Map each captured rank to the absent ranks up to the next captured one.
+
+    Absent ranks exchange through the next lower captured rank. They are not assumed to do the same work.
+    """
     ends = (*ranks[1:], world_size)
     found = {rank: [*range(rank + 1, end)] for rank, end in zip(ranks, ends)}
     found[ranks[0]] = [*range(ranks[0]), *found[ranks[0]]]

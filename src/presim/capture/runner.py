@@ -1,6 +1,6 @@
-"""The script's own process: hooks first, then the script, then one file that says how it ended.
+"""Run the script in its own process: install the observers, run the script, write its outcome to a file.
 
-Started by the launcher as ``python -m presim.capture.runner CONTROL``.
+The launcher starts this as ``python -m presim.capture.runner CONTROL``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from presim.capture.script.background_load import BackgroundLoad
 from presim.capture.script.control import Control, Outcome
 
 if TYPE_CHECKING:
-    from presim.capture.observers import AtImport, Observers
+    from presim.capture.observers import ImportObservers, Observers
 
-_ERROR_CHARACTERS = 1000  # of an exception's text, in the result; the whole of it is in the script's own output
+_ERROR_CHARACTERS = 1000  # limit for an exception's text in the result; the script's own output has all of it
 
 
 class Runner:
@@ -39,14 +39,14 @@ class Runner:
         self.observers: Observers | None = None
         self.background = BackgroundLoad()
 
-    def prepare(self, there: AtImport | None = None) -> None:
-        """Imports torch and installs what observes it, but for what is ``there``."""
+    def prepare(self, installed: ImportObservers | None = None) -> None:
+        """Import torch and install the observers except those in ``installed``."""
         from presim.capture.observers import Observers
 
-        self.observers = Observers(self.control, self, there)
+        self.observers = Observers(self.control, self, installed)
 
     def run_script(self) -> None:
-        """Runs the script as ``python script`` or ``python -m module`` would; notes how it ended."""
+        """Run the script as ``python script`` or ``python -m module`` would, and record how it ended."""
         import torch
 
         try:
@@ -96,41 +96,41 @@ class Runner:
         self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, own))
 
     def stop(self) -> NoReturn:
-        """After the last step that was asked for."""
+        """End after the last requested step."""
         self.outcome.exit = "stopped"
         self.finish()
 
-    def lack(self, peers: tuple[int, ...]) -> NoReturn:
-        """A scout has met ranks that it cannot do without."""
+    def stop_for_peers(self, peers: tuple[int, ...]) -> NoReturn:
+        """End because a scout exchanges messages with ranks that do not run."""
         self.outcome.exit, self.outcome.peers = "peers", peers
         self.finish()
 
     def end_loop(self, sentence: str) -> NoReturn:
-        """A loop waits for a value that never comes."""
+        """End because a loop waits for a value that never changes."""
         self.outcome.exit = "endless"
         self.outcome.error = sentence
         self.outcome.code = 1
         self.finish()
 
     def refuse(self, sentence: str) -> NoReturn:
-        """The script does what cannot be followed."""
+        """End because the script uses something unsupported."""
         self.outcome.exit, self.outcome.error, self.outcome.code = "unsupported", sentence, 1
         self.finish()
 
     def finish(self) -> NoReturn:
-        """Write the outcome and end the process without unwinding what the script still holds.
+        """Write the outcome and end the process without Python's finalisation.
 
-        Python's finalisation is left out: threads of PyTorch that take the interpreter's lock while it shuts down
-        abort the process now and then, after all output. Exit handlers of a script that came to its end do run.
+        PyTorch threads that take the interpreter lock during finalisation sometimes abort the process, after all
+        output. Exit handlers still run if the script reached its end.
         """
         if self.outcome.exit in ("ok", "exited"):
-            threading._shutdown()  # type: ignore[attr-defined]  # joins the script's own threads, as at any exit
+            threading._shutdown()  # type: ignore[attr-defined]  # joins the script's threads, as at any exit
             atexit._run_exitfuncs()
-        _leave_the_others()
+        _finish_exchanges()
         self._collect()
         path = Path(self.control.outcome)
         temporary = path.with_suffix(".tmp")
-        with contextlib.suppress(OSError):  # the disk is full, which the launcher sees and says
+        with contextlib.suppress(OSError):  # the disk is full, which the launcher reports
             temporary.write_bytes(msgspec.json.encode(self.outcome))
             temporary.rename(path)
         sys.stdout.flush()
@@ -142,7 +142,7 @@ class Runner:
 
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
-        observers.steps.name_unfinished()
+        observers.steps.categorise_unfinished()
         outcome.steps = observers.steps.count
         outcome.neighbours = self.background.share()
         outcome.versions = {
@@ -154,10 +154,10 @@ class Runner:
         own = extensions.own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = tuple(observers.rank_reads.places)
-        outcome.notes = (*versions.untried(outcome.versions), *extensions.notes(own), *observers.notes())
+        outcome.notes = (*versions.untested(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
-            outcome.read_backs = observers.read_backs.listed()
+            outcome.read_backs = observers.read_backs.records()
         outcome.used_cuda = torch.cuda.is_initialized()
         if outcome.used_cuda:
             stats = torch.cuda.memory_stats()
@@ -168,7 +168,7 @@ class Runner:
 
 
 def _print_own_traceback(error: BaseException, heading: str) -> None:
-    """The traceback as the script's author would see it, without the runner's frames; in one piece, as ranks print."""
+    """Print the traceback without the runner's frames, in one write because ranks print concurrently."""
     frame = error.__traceback__
     own = (__file__, runpy.__file__, "<frozen runpy>")
     while frame is not None and frame.tb_frame.f_code.co_filename in own:
@@ -176,25 +176,25 @@ def _print_own_traceback(error: BaseException, heading: str) -> None:
     sys.stderr.write(heading + "".join(traceback.format_exception(type(error), error, frame)))
 
 
-def _leave_the_others() -> None:
-    """Ranks that run beside this one get what it owes them, and wait for nothing more."""
-    with contextlib.suppress(OSError, AttributeError):  # no NCCL of ours here
+def _finish_exchanges() -> None:
+    """Post what other ranks still expect from this one, and stop waiting for them."""
+    with contextlib.suppress(OSError, AttributeError):  # our NCCL is not loaded
         ctypes.CDLL("libnccl.so.2").presim_ranks_end()
 
 
 def leave_package_path() -> None:
-    """`python -m presim…` put the working directory into sys.path; the script gets its own first entry."""
+    """Remove the working directory, which `python -m presim…` put first in sys.path; the script adds its own entry."""
     if sys.path and importlib.util.find_spec("presim") and sys.path[0] in ("", os.getcwd()):
         sys.path.pop(0)
 
 
-def run(path: Path, there: AtImport | None = None) -> NoReturn:
-    """Be one rank: what its control file says. ``there``: observers that this process has installed already."""
-    current_line.answer(path.parent)
+def run(path: Path, installed: ImportObservers | None = None) -> NoReturn:
+    """Run one rank as its control file describes. ``installed``: observers that this process has installed already."""
+    current_line.enable_stack_dumps(path.parent)
     control = msgspec.json.decode(path.read_bytes(), type=Control)
     sys.argv = [control.script]
     runner = Runner(control)
-    runner.prepare(there)
+    runner.prepare(installed)
     runner.run_script()
     raise AssertionError("run_script does not return")
 

@@ -1,21 +1,21 @@
-"""A process that has imported what every rank's process imports, and becomes ranks: a fork for each that is asked for.
+"""A process that has imported what every rank imports, and forks one child for each requested rank.
 
-Most of what a rank holds is what it imports; forks share those pages until they write to them, and are there at once.
-Started by `presim.capture.processes.forks` as ``python -m presim.capture.zygote FD [WHAT SCRIPT OWN]``. FD is its end
+Most of a rank's memory is imported modules. Forks share those pages until they write to them, and start at once.
+`presim.capture.processes.forks` starts this as ``python -m presim.capture.zygote FD [WHAT SCRIPT OWN]``. FD is one end
 of a socket pair:
 
-    zygote   -> launcher   "ready", once, when all is imported
+    zygote   -> launcher   "ready", once, after all imports
     launcher -> zygote     a `Request` with three descriptors: a pipe to the launcher, the rank's stdout and stderr
     rank     -> pipe       its process id, as a line
     zygote   -> pipe       its exit code, as a line, when it has ended
 
-Torch is imported before the script in any case (`runner`). Nothing of the script is run here. Where SCRIPT is given,
-packages that it imports are there, too (`presim.capture.script.preimport`): WHAT is ``script`` or ``module`` for the
-imports at its beginning, ``recipe`` for those of its whole top level. OWN has the names of a rank's own variables.
+Torch is always imported before the script (`runner`), and torch._dynamo, which every optimizer imports. Nothing of the
+script runs here. With SCRIPT, the packages that it imports are imported too (`presim.capture.script.preimport`). WHAT
+is ``script`` or ``module`` for the imports at its beginning, or ``recipe`` for those of its whole top level. OWN lists
+the environment variables that differ per rank.
 
-What is different for each rank (variables, log, seeds) begins in the fork. Where something has started a thread
-already, which no fork would have, or has asked something of the device, the process ends without a word and ranks
-start by themselves.
+Whatever differs per rank (variables, log, seeds) is set in the fork. If an import has started a thread, which a fork
+would lack, or has used the device, this process exits silently and the launcher starts ranks as separate processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook
 
 if TYPE_CHECKING:
-    from presim.capture.observers import AtImport
+    from presim.capture.observers import ImportObservers
 
 _READY = b"ready"
 _REQUEST_BYTES = 1 << 17
@@ -49,39 +49,42 @@ _ARROW_ALLOCATOR = "JE_ARROW_MALLOC_CONF"  # read when pyarrow is imported
 
 
 class _Children:
-    """The ranks that live: by pidfd, their process and the pipe to the launcher."""
+    """The live ranks: pidfd -> process id and pipe to the launcher."""
 
     def __init__(self) -> None:
         self.alive: dict[int, tuple[int, int]] = {}
 
     def add(self, process: int, pipe: int) -> int:
-        """Returns what can be waited on."""
+        """Add a rank; returns a descriptor that becomes readable when it ends."""
         file = os.pidfd_open(process)
         self.alive[file] = process, pipe
         return file
 
     def reap(self, file: int) -> None:
-        """It has ended: say how."""
+        """Send the exit code of a rank that has ended to the launcher."""
         process, pipe = self.alive.pop(file)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         os.write(pipe, b"%d\n" % code)
         os.close(pipe)
         os.close(file)
 
-    def forget(self) -> None:
-        """In a child: they are its siblings."""
+    def close_siblings(self) -> None:
+        """Close the siblings' descriptors in a child."""
         for file, (_, pipe) in self.alive.items():
             os.close(pipe)
             os.close(file)
 
 
-def _is_fit() -> bool:
+def _can_fork() -> bool:
     alone = len(os.listdir("/proc/self/task")) == 1
-    return alone and bool(_shim().presim_is_unused()) and _fork_may_use_device()
+    return alone and bool(_shim().presim_is_unused()) and _can_fork_use_cuda()
 
 
-def _fork_may_use_device() -> bool:
-    """PyTorch forbids it to forks of a process that has asked it for devices, and says so in the fork only."""
+def _can_fork_use_cuda() -> bool:
+    """Whether a fork can initialise CUDA.
+
+    PyTorch forbids it to forks of a process that has queried devices, and shows that only in the fork.
+    """
     process = os.fork()
     if process == 0:
         os._exit(sys.modules["torch"]._C._cuda_isInBadFork())
@@ -92,8 +95,8 @@ def _shim() -> Any:
     return ctypes.CDLL("libpresim_shim.so")
 
 
-def serve(channel: socket.socket, there: AtImport | None = None) -> NoReturn:
-    """Fork for each request, until nobody asks any more."""
+def serve(channel: socket.socket, installed: ImportObservers | None = None) -> NoReturn:
+    """Fork for each request until the launcher closes the channel."""
     zygote, children = os.getpid(), _Children()
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -109,9 +112,9 @@ def serve(channel: socket.socket, there: AtImport | None = None) -> NoReturn:
             pipe, *output = files
             process = _fork()
             if process == 0:
-                children.forget()
+                children.close_siblings()
                 channel.close()
-                _be_rank(zygote, msgspec.json.decode(message, type=Request), (pipe, *output), there)
+                _run_rank(zygote, msgspec.json.decode(message, type=Request), (pipe, *output), installed)
             for one in output:
                 os.close(one)
             if process is None:
@@ -121,15 +124,15 @@ def serve(channel: socket.socket, there: AtImport | None = None) -> NoReturn:
 
 
 def _fork() -> int | None:
-    """None: the system has no room for another process, which the launcher will find out and say."""
+    """Fork; None if the system cannot create another process, which the launcher detects and reports."""
     try:
         return os.fork()
     except OSError:
         return None
 
 
-def _be_rank(zygote: int, request: Request, files: tuple[int, ...], there: AtImport | None) -> NoReturn:
-    """In the fork."""
+def _run_rank(zygote: int, request: Request, files: tuple[int, ...], installed: ImportObservers | None) -> NoReturn:
+    """Run one rank in the fork."""
     pipe, stdout, stderr = files
     try:
         os.setsid()
@@ -142,47 +145,41 @@ def _be_rank(zygote: int, request: Request, files: tuple[int, ...], there: AtImp
         os.environ.update(request.variables)
         _shim().presim_rank_begins()
         ctypes.CDLL("libnccl.so.2").presim_ranks_begin()
-        _differ()
-        runner.run(Path(request.control), there)
-    except BaseException:  # noqa: BLE001 - a fork must not go on as the zygote
+        _reset_process_state()
+        runner.run(Path(request.control), installed)
+    except BaseException:  # noqa: BLE001 - a fork must never continue as the zygote
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _differ() -> None:
-    """What processes that start by themselves do not have in common."""
+def _reset_process_state() -> None:
+    """Reset state that separately started processes would not share: stream buffering and random seeds."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
-        numbers.seed()  # else all ranks would draw the same ones; Python's own seeds itself anew in a fork
+        numbers.seed()  # otherwise all ranks draw the same numbers; Python's own generator reseeds itself in a fork
     sys.modules["torch"].default_generator.seed()
 
 
-def _import_for(what: str, script: str, own: str) -> AtImport:
-    """What the script imports, with observers in place that have to be there first."""
-    from presim.capture.observers import AtImport
-
-    there = AtImport(ensure_hook(require_torch()))
-    with _without_arrow_thread():
-        _import(what, script, own)
-    return there
-
-
-def _import(what: str, script: str, own: str) -> None:
+def _import_for_script(what: str, script: str, own: str) -> ImportObservers:
+    """Import what the script imports, after installing the observers that must come first."""
+    from presim.capture.observers import ImportObservers
     from presim.capture.script.preimport import import_leading, preimport
 
+    installed = ImportObservers(ensure_hook(require_torch()))
     if what == "recipe":
         preimport(Path(script))
     else:
         import_leading(script, own.split(","), is_module=what == "module")
+    return installed
 
 
 @contextlib.contextmanager
 def _without_arrow_thread() -> Iterator[None]:
-    """pyarrow's allocator starts a thread that returns memory, unless this says no; forks could not have it."""
+    """Keep pyarrow's allocator from starting a thread that returns memory, which forks would lack."""
     if _ARROW_ALLOCATOR in os.environ:
         yield
         return
@@ -194,18 +191,21 @@ def _without_arrow_thread() -> Iterator[None]:
 
 
 def main() -> NoReturn:
-    """Entry point; the arguments are the number of the socket's descriptor and, where there is one, what to import."""
+    """Entry point. Arguments: the socket's descriptor and, optionally, what to import."""
     runner.leave_package_path()
     channel = socket.socket(fileno=int(sys.argv[1]))
-    import presim.capture.observers  # noqa: F401 - for the forks
+    import presim.capture.observers  # noqa: F401 - imported for the forks
+    from presim.capture.script.preimport import import_dynamo
 
-    there = _import_for(*sys.argv[2:5]) if len(sys.argv) > 2 else None
-    if not _is_fit():
+    with _without_arrow_thread():
+        installed = _import_for_script(*sys.argv[2:5]) if len(sys.argv) > 2 else None
+        import_dynamo()
+    if not _can_fork():
         os._exit(0)
     gc.collect()
-    gc.freeze()  # collections pass over it, and so leave its pages shared
+    gc.freeze()  # keeps garbage collection from writing to these pages, so that they stay shared
     channel.send(_READY)
-    serve(channel, there)
+    serve(channel, installed)
 
 
 if __name__ == "__main__":

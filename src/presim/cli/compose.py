@@ -54,6 +54,12 @@ _PLAN = (  # option, field, type, help
     ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
     (
+        "--activation-budget",
+        "activation_budget",
+        click.FloatRange(0, 1),
+        "Part of a block's activations that is kept; the cheapest to compute again are not.",
+    ),
+    (
         "--optimizer",
         "optimizer",
         click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
@@ -162,7 +168,7 @@ def _write(model: str, plan: Any, options: Any, folder: str) -> None:
     """The launch files, and a line on standard error for each framework."""
     from pathlib import Path
 
-    from presim.launch.written import write_for_model
+    from presim.launch.write_files import write_for_model
 
     names = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
     cluster = {name: getattr(options, name) for name in names}

@@ -21,9 +21,9 @@ def command(as_json: bool, deep: bool) -> int:
     The exit code is 0 if `presim run` would work here, 1 if not.
     """
     from presim.capture.setup.doctor import State, examine, examine_deeply
-    from presim.capture.setup.machine import look
+    from presim.capture.setup.machine import inspect_machine
 
-    checks = list(examine(look()))
+    checks = list(examine(inspect_machine()))
     works = all(check.state is not State.MISSING for check in checks)
     if deep and works:
         checks.append(examine_deeply())

@@ -47,7 +47,7 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 
 def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.profile.job import here, profile
+    from presim.profile.job import local_gpu, profile
     from presim.profile.sweep import standard_sweep
     from presim.trace import store
 
@@ -55,7 +55,7 @@ def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> lis
     if trace is not None:
         wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
     with progress(quiet) as say:
-        made = profile(wanted, out, seconds, here(), say)
+        made = profile(wanted, out, seconds, local_gpu(), say)
     said = [f"{made.path}: {made.measured} measured, {made.known} known before, {made.left} left for the next call"]
     return said + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
 

@@ -75,7 +75,10 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Points that a sampler proposes.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU.")
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU (of the Ray cluster)."
+)
+@click.option("--ray", metavar="ADDRESS", help="Evaluate on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--budget", callback=_duration, metavar="TIME", help="Stop after this time with the best plan so far.")
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
@@ -187,12 +190,14 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
 def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
     """Sizes of a model, and what options say, are facts of the space's constraints."""
     from presim.errors import InputError
-    from presim.search.ask import facts_of, request_for_command
+    from presim.search.ask import facts_of, request_for_command, request_for_space
 
     if len(models) > 1:
         raise InputError(
             f"there are {len(models)} models, {' and '.join(models)}: name the one that the command trains"
         )
+    if asked.confirm and models:
+        return request_for_space(models[0], command, asked, options, said)
     facts = {**(facts_of(models[0]) if models else {}), **said}
     return request_for_command(command, asked, options, facts)
 

@@ -70,6 +70,20 @@ ENGINE = (
         help="Probability that a drafted token is accepted; default: mtp 0.85, eagle and draft 0.7, ngram 0.3.",
     ),
     click.option("--draft-model", metavar="MODEL", help="Draft model for --speculative draft."),
+    click.option("--kv-host", type=click.FloatRange(0), default=0.0, help="GiB of host memory for cached KV blocks."),
+    click.option("--kv-disk", type=click.FloatRange(0), default=0.0, help="GiB of disk for cached KV blocks."),
+    click.option(
+        "--kv-host-bandwidth",
+        type=click.FloatRange(0, min_open=True),
+        help="GB/s from host memory to one GPU; default: 0.8 of its PCIe or C2C link.",
+    ),
+    click.option(
+        "--kv-disk-bandwidth",
+        type=click.FloatRange(0, min_open=True),
+        default=6.0,
+        show_default=True,
+        help="GB/s from a node's disks.",
+    ),
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
 )
 _LOAD = (
@@ -337,14 +351,19 @@ def plan_of(options: dict[str, Any]) -> Plan:
 
     from presim.serving.drafting import drafting_of
     from presim.serving.model import find
-    from presim.serving.plan import Plan
+    from presim.serving.plan import Offload, Plan
 
     fields = {field.name for field in dataclasses.fields(Plan)}
     said = {name: options.pop(name) for name in list(options) if name in fields}
     method, tokens, likely, name = (
         options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
     )
-    return Plan(**said, drafting=drafting_of(method, tokens, likely, find(name) if name else None))
+    host, disk, link, disks = (
+        options.pop(key) for key in ("kv_host", "kv_disk", "kv_host_bandwidth", "kv_disk_bandwidth")
+    )
+    offload = Offload(host, disk, link, disks) if host or disk else None
+    drafting = drafting_of(method, tokens, likely, find(name) if name else None)
+    return Plan(**said, drafting=drafting, offload=offload)
 
 
 def _workload(options: dict[str, Any]) -> Workload:

@@ -72,5 +72,6 @@ def _repeated(columns: Columns, begins: NDArray[np.int64], names: Names, lacks: 
     found = {name: column[order] for name, column in columns.items()}
     slot = found["slot"]
     moves = (slot >= 0) & (slot < names.storages) & (slot % names.micros > 0)  # the first one's gradients may stay
+    moves &= ~found["of_all"]
     found["slot"] = np.where(moves, slot + later, slot).astype(slot.dtype)
     return found

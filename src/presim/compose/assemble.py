@@ -17,6 +17,8 @@ from presim.compose.rows import COLUMNS as ROW_COLUMNS
 from presim.compose.rows import NO_SLOT, Tables
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
+FLAGS = ("begins", "of_all")  # of entries, while they are laid out: see `Placed`
+
 
 @dataclasses.dataclass(frozen=True)
 class Assembled:
@@ -67,7 +69,8 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     """The templates' columns end to end; scopes and slots count within the trace."""
     templates = placed.templates
     if not templates:
-        return {"begins": np.empty(0, np.bool_)} | {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
+        flags = {name: np.empty(0, np.bool_) for name in FLAGS}
+        return flags | {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
     columns = {name: np.concatenate([one.columns[name] for one in templates]) for name in ROW_COLUMNS}
     lengths = np.array([len(one) for one in templates], np.int64)
     slots = np.array([len(one.slots) for one in templates], np.int64)
@@ -87,6 +90,9 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     columns["scope"] = whole[first + columns["scope"]]  # -1 is the place's own
     columns["begins"] = np.zeros(len(columns["kind"]), np.bool_)
     columns["begins"][list(placed.begins)] = True
+    of_all = np.zeros(len(templates), np.bool_)
+    of_all[list(placed.of_all)] = True
+    columns["of_all"] = np.repeat(of_all, lengths)
     return columns
 
 
@@ -127,7 +133,7 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         ("value", [size for _, _, size in segments]),
         ("host_ns", 0),
         ("slot", -1),
-        ("begins", False),
+        *((name, False) for name in FLAGS),
     ):
         grown[name][at] = values
     return grown

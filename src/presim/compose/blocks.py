@@ -30,12 +30,13 @@ class Placed:
     prefixes: Sequence[str]  # of each: module path that relative scopes are appended to
     names: Ints  # of the slots of all templates, laid end to end
     begins: Sequence[int] = ()  # entries at which the forward passes of micro-batches begin
+    of_all: Sequence[int] = ()  # templates whose micro-batches are counted among all, where a step lacks some
 
     def cut(self, place: int) -> tuple[Placed, Placed]:
         """The first so many templates, and the others."""
         slots = sum(len(template.slots) for template in self.templates[:place])
         return (
-            Placed(self.templates[:place], self.prefixes[:place], self.names[:slots], self.begins),
+            Placed(self.templates[:place], self.prefixes[:place], self.names[:slots], self.begins, self.of_all),
             Placed(self.templates[place:], self.prefixes[place:], self.names[slots:]),
         )
 
@@ -107,7 +108,8 @@ class Blocks:
         meant = np.append(numbers, -1)[places]
         own = np.flatnonzero(places < 0)  # what a block names for itself alone
         meant[own] = names.new(len(own))
-        return Placed(templates, prefixes, meant, self._begins(schedule, templates))
+        of_all = [place for place, action in enumerate(schedule) if isinstance(action, Do) and action.of_all]
+        return Placed(templates, prefixes, meant, self._begins(schedule, templates), of_all)
 
     def _begins(self, schedule: Schedule, templates: Sequence[Template]) -> list[int]:
         """The first entry of each micro-batch that this rank's first chunk runs forward."""

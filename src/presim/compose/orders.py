@@ -40,19 +40,24 @@ class Step:
     stage: int = 0
     micro: int = 0
     messages: tuple[Message, ...] = ()
+    freed: Message | None = None  # what a wait gives back: a message of all micro-batches, where some are left out
 
 
-@functools.lru_cache(maxsize=256)
-def orders(schedule: str, ranks: int, chunks: int, micros: int) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each rank."""
+@functools.lru_cache(maxsize=16)  # an order of 16 ranks and 1,024 passes is 30 MB
+def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0) -> tuple[tuple[Step, ...], ...]:
+    """The steps of each rank; so many micro-batches have been ``left_out``, whose messages a step ends with as well."""
     if ranks == 1 and chunks == 1:
         return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
     if schedule == "gpipe":
         return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "1f1b":
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
-    passes = [_interleaved(rank, ranks, chunks, micros, schedule == "zero-bubble") for rank in range(ranks)]
-    return _with_messages(passes, ranks, ranks * chunks)
+    passes, whole = (
+        [_interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
+        for count in (micros, micros + left_out)
+    )
+    found = _with_messages(passes, ranks, ranks * chunks)
+    return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
 
 
 def _received(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
@@ -206,6 +211,28 @@ def _with_messages(
     for rank, messages in enumerate(sent):
         found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
     return tuple(map(tuple, found))
+
+
+def _with_all_waits(
+    found: tuple[tuple[Step, ...], ...], whole: list[list[Step | None]], ranks: int, stages: int, left_out: int
+) -> tuple[tuple[Step, ...], ...]:
+    """Steps end with a wait for each message of ``whole``; where that was left out, for the first of its stage."""
+    longer = []
+    for rank, (steps, passes) in enumerate(zip(found, whole)):
+        sent = [
+            message
+            for step in passes
+            if step is not None and step.kind != WEIGHT
+            for message in _sent(step.stage, step.micro, stages, step.kind != FORWARD)
+            if message.neighbour % ranks != rank
+        ]
+        count = sum(len(step.messages) for step in steps if step.kind == SEND)
+        waits = [
+            Step(WAIT, one.stage, one.micro, (dataclasses.replace(one, micro=max(0, one.micro - left_out)),), one)
+            for one in sent
+        ]
+        longer.append((*steps[: len(steps) - count], *waits))
+    return tuple(longer)
 
 
 def _is_ready(step: Step, stages: int, came: set[tuple[int, int, bool]]) -> bool:

@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
     keep_last: bool = False  # FSDP2: except of the last block, as torchtitan does
     recompute: Literal["none", "full"] = "none"  # of each repeated block
+    activation_budget: float = 1.0  # blocks keep this part of their activations; the cheapest others run again
     optimizer: Choice = "adamw"
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
@@ -171,6 +172,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
                 f"{world_size % (degree * others)}); degrees that do: {near}"
             )
     _check_sequence(plan)
+    _check_budget(plan)
     _check_shard(plan, world_size)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
@@ -198,6 +200,18 @@ def _check_sequence(plan: Plan) -> None:
         raise InputError(
             f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
             f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+        )
+
+
+def _check_budget(plan: Plan) -> None:
+    if not 0 <= plan.activation_budget <= 1:
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} is a part of the activations of a block; use 0 to 1"
+        )
+    if plan.activation_budget < 1 and plan.recompute != "none":
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
+            f"{plan.recompute} recomputes all; leave out one of them"
         )
 
 

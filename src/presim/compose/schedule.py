@@ -33,6 +33,7 @@ class Do:
     template: Template
     keys: tuple[Key, ...]  # one for each slot
     scope: str = ""  # module path
+    of_all: bool = False  # its micro-batches are counted among all, where a step lacks some
 
 
 Action: TypeAlias = Run | Do

@@ -1,1 +1,1 @@
-"""Ready files: what starts a plan on a real framework, each of which `presim run` takes as it is."""
+"""Write launch files that start a plan on a real framework; `presim run` accepts each of them unchanged."""

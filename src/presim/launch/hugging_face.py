@@ -1,4 +1,4 @@
-"""Hugging Face models: a DeepSpeed JSON and an accelerate YAML, each with a short program that trains by it."""
+"""Hugging Face models: a DeepSpeed JSON and an accelerate YAML, each with a short training program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFIG = "model/config.json"
 
 
 def accelerate(job: Job) -> Files:
-    """accelerate's configuration with FSDP2 or DDP, a program, and the command.
+    """accelerate's configuration with FSDP2 or HSDP, a program, and the command.
 
     Raises:
         InputError: accelerate cannot express the plan.
@@ -66,7 +66,7 @@ def deepspeed(job: Job) -> Files:
     plan = job.plan
     _refuse(DEEPSPEED, job, data_style=("fsdp2", "zero1"))
     if plan.data_style == "fsdp2" and not plan.reshard:
-        raise InputError("deepspeed cannot express reshard = False of this plan: ZeRO-3 frees parameters after use")
+        raise InputError("deepspeed cannot express this plan's reshard = False: ZeRO-3 frees parameters after use")
     stage = 3 if plan.data_style == "fsdp2" else 1
     settings = {
         "train_micro_batch_size_per_gpu": plan.micro_batch,
@@ -87,7 +87,7 @@ def deepspeed(job: Job) -> Files:
             **_model(job),
         },
         command=torchrun(job, "train_deepspeed.py", *_sizes(job)[:2], *recompute),
-        notes=("DeepSpeed keeps bf16 parameters beside its fp32 shards; an FSDP2 plan casts its fp32 shards.",)
+        notes=("DeepSpeed keeps bf16 parameters beside its fp32 shards, whereas an FSDP2 plan casts its fp32 shards.",)
         if stage == 3
         else (),
     )
@@ -122,7 +122,7 @@ def _sizes(job: Job) -> list[str]:
 
 
 def _yaml(settings: dict[str, object]) -> str:
-    """Scalars, and mappings of them."""
+    """Format scalars and mappings of scalars as YAML."""
     lines = []
     for name, value in settings.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is to be launched, and what a framework's files come to."""
+"""The job to launch, and a framework's files for it."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ class Job:
 
     @property
     def world_size(self) -> int:
-        """GPUs."""
+        """Number of GPUs."""
         return self.nodes * self.gpus_per_node
 
     @property
     def micro_batches(self) -> int:
-        """Of a rank's step."""
+        """Micro-batches of a rank's step."""
         return self.plan.micro_batches(self.world_size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """A framework's files for a job; ``command`` starts it from within their folder."""
+    """A framework's files for a job; ``command`` starts it in their folder."""
 
     framework: str
     files: Mapping[str, str]  # name -> text
     command: Sequence[str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    notes: Sequence[str] = ()  # where the framework does otherwise than the plan
+    notes: Sequence[str] = ()  # differences between the framework and the plan
 
 
 def refuse(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
-    """Raise where a field of the plan has none of the values that the framework can express.
+    """Check that the framework can express the plan.
 
     Raises:
-        InputError: which field, and its values there.
+        InputError: the framework does not support a field's value.
     """
     for name, values in allowed.items():
         value = getattr(plan, name)
         if value not in values:
             listed = " or ".join(str(one) if one != "" else "the default" for one in values)
-            raise InputError(f"{framework} cannot express {name} = {value!r} of this plan, only {listed}")
+            raise InputError(f"{framework} cannot express this plan's {name} = {value!r}, only {listed}")
 
 
 def torchrun(job: Job, *words: str) -> list[str]:
-    """The command that starts a program on each GPU; on several nodes it meets at the first one."""
+    """The command that starts a program on each GPU; several nodes rendezvous at the first one."""
     command = ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus_per_node)]
     if job.nodes > 1:
         command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$MASTER_ADDR:29500"]
@@ -65,11 +65,11 @@ def torchrun(job: Job, *words: str) -> list[str]:
 
 
 def shell(files: Files) -> str:
-    """A script for each node, or for a launcher that starts it on each."""
+    """A shell script to run on each node."""
     return "".join(
         (
             "#!/bin/sh\n",
-            "# Start it on each node; on several, with MASTER_ADDR set to the first one's name.\n",
+            "# Run this on each node; with several nodes, set MASTER_ADDR to the name of the first.\n",
             'cd "$(dirname "$0")" || exit 1\n',
             *(f"export {name}={value}\n" for name, value in files.environment.items()),
             f"exec {quoted(files.command)}\n",
@@ -92,10 +92,10 @@ def slurm(job: Job, files: Files) -> str:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """A command line on which variables of the shell still count."""
+    """A command line in which shell variables are expanded."""
     return " ".join(f'"{word}"' if word.startswith("$") else shlex.quote(word) for word in words)
 
 
 def program(name: str) -> str:
-    """The text of a program that is shipped."""
+    """The text of a bundled program."""
     return resources.files("presim.launch").joinpath("programs", f"{name}.txt").read_text()

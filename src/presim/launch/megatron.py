@@ -1,4 +1,9 @@
-"""Megatron-LM: the arguments of its ``pretrain_gpt.py``, and a program on megatron-core that takes the same ones."""
+"""Megatron-LM: the arguments of its ``pretrain_gpt.py``, and a program on megatron-core that takes them.
+
+Names and values are those of Megatron-LM's parser, compared one by one with a public listing that was generated from it
+late in 2025, and of the configuration of megatron-core 0.16.1. The parser's help calls one value of ``--cp-comm-type``
+allgather; megatron-core and Transformer Engine take all_gather.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from presim.launch.job import Files, Job, program, quoted, refuse, torchrun
 from presim.launch.shapes import Shapes, shapes
 
 NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
-_CONTEXT = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}  # its words for how attention sees other parts
-_WORDS = "Megatron-LM splits embedding, output layer and loss by words, where the plan has them whole."
+_CONTEXT = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}  # context style -> --cp-comm-type
+_WORDS = "Megatron-LM splits embedding, output layer and loss by vocabulary, but the plan does not."
 
 
 def files(job: Job) -> Files:
@@ -32,7 +37,7 @@ def files(job: Job) -> Files:
     model = shapes(job.config)
     _check_stages(job, model)
     words = [*_model(model, job), *_parallelism(job), *_training(job)]
-    lines = "".join(f"{quoted([word])}{chr(10) if last else ' '}" for word, last in _broken(words))
+    lines = "".join(f"{quoted([word])}{chr(10) if last else ' '}" for word, last in _words_with_line_ends(words))
     return Files(
         framework=NAME,
         files={ARGUMENTS: lines, PROGRAM: program("megatron")},
@@ -40,14 +45,14 @@ def files(job: Job) -> Files:
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
         notes=(
             *(() if plan.splits_words or plan.tensor == 1 else (_WORDS,)),
-            "Megatron-LM runs Transformer Engine's layers where the plan has PyTorch's.",
+            "Megatron-LM runs Transformer Engine's layers instead of PyTorch's.",
             f"In a checkout of Megatron-LM: torchrun … pretrain_gpt.py $(cat {ARGUMENTS}).",
         ),
     )
 
 
-def _broken(words: list[str]) -> list[tuple[str, bool]]:
-    """Each word, and whether a line ends with it: one option a line."""
+def _words_with_line_ends(words: list[str]) -> list[tuple[str, bool]]:
+    """Each word, and whether it ends a line: one option per line."""
     following = [*words[1:], "--"]
     return [(word, after.startswith("--")) for word, after in zip(words, following)]
 
@@ -57,8 +62,8 @@ def _check_stages(job: Job, model: Shapes) -> None:
     sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
     if len(set(sizes)) > 1:
         raise InputError(
-            f"Megatron-LM cannot express stages of {', '.join(map(str, sizes))} blocks of this plan: "
-            f"{model.layers} % {len(sizes)} = {model.layers % len(sizes)}, and its stages are equal"
+            f"Megatron-LM cannot express this plan's stages of {', '.join(map(str, sizes))} blocks: its stages are "
+            f"equal, but {model.layers} % {len(sizes)} = {model.layers % len(sizes)}"
         )
 
 
@@ -75,7 +80,7 @@ def _model(model: Shapes, job: Job) -> list[str]:
     words += ["--add-qkv-bias"] if model.has_query_bias else []
     words += ["--qk-layernorm"] if model.has_query_norm else []
     words += [] if model.is_tied else ["--untie-embeddings-and-output-weights"]
-    words += ["--tokenizer-type", "NullTokenizer", "--vocab-size", model.vocabulary - 1]  # it adds one of its own
+    words += ["--tokenizer-type", "NullTokenizer", "--vocab-size", model.vocabulary - 1]  # Megatron adds one token
     words += ["--make-vocab-size-divisible-by", 1]
     if model.experts:
         words += ["--num-experts", model.experts, "--moe-router-topk", model.experts_per_token]

@@ -1,4 +1,4 @@
-"""A model's shapes by Hugging Face's names, for the frameworks that spell a model out."""
+"""A model's shapes from Hugging Face's config, for frameworks that configure models by their sizes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Shapes:
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int  # the longest sequence
+    positions: int  # maximum sequence length
     rotary_base: float
     epsilon: float
-    is_tied: bool  # the output layer is the embedding
+    is_tied: bool  # the output layer shares the embedding's weights
     experts: int = 0
     experts_per_token: int = 0
 
     @property
     def has_query_bias(self) -> bool:
-        """Whether the projections of attention have biases."""
+        """Whether attention projections have biases."""
         return self.family == "qwen2"
 
     @property
@@ -45,7 +45,7 @@ class Shapes:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A ``config.json``.
+    """Read a ``config.json``.
 
     Raises:
         InputError: it cannot be read.
@@ -55,19 +55,19 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
     if not isinstance(found, dict):
-        raise InputError(f"{path} holds no object; name a folder with Hugging Face's config.json")
+        raise InputError(f"{path} is not a JSON object; name a folder with Hugging Face's config.json")
     return found
 
 
 def shapes(config: Mapping[str, Any]) -> Shapes:
-    """The shapes that a config says.
+    """The shapes in a config.
 
     Raises:
         InputError: the model is of another family, or lacks a size.
     """
     family = str(config.get("model_type", ""))
     if family not in _FAMILIES:
-        raise InputError(f"models of type {family or 'unknown'} are not written; {', '.join(_FAMILIES)} are")
+        raise InputError(f"launch files support {', '.join(_FAMILIES)}, not models of type {family or 'unknown'}")
     if missing := [name for name in _DENSE if not isinstance(config.get(name), int)]:
         raise InputError(f"the config lacks {missing[0]}; add it")
     experts = int(config.get("num_local_experts") or config.get("num_experts") or 0)

@@ -1,4 +1,4 @@
-"""torchtitan 0.3: its trainer is configured by a function in a Python file, which ``--module`` names."""
+"""torchtitan 0.3: ``--module`` names a Python file whose function configures the trainer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from presim.launch.job import Files, Job, program, refuse, torchrun
 from presim.launch.shapes import Shapes, shapes
 
 NAME, MODULE = "torchtitan", "plan_config"
-_WORDS = "torchtitan splits embedding, output layer and loss by words, where the plan has them whole."
+_WORDS = "torchtitan splits embedding, output layer and loss by vocabulary, but the plan does not."
 _SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -18,7 +18,7 @@ _SCHEDULES = {
 
 
 def files(job: Job) -> Files:
-    """The file with the configuration, and the command.
+    """The configuration file and the command.
 
     Raises:
         InputError: torchtitan cannot express the plan or the model.
@@ -37,7 +37,7 @@ def files(job: Job) -> Files:
     )
     model = shapes(job.config)
     if model.family not in ("llama", "mistral") or model.experts:
-        raise InputError(f"torchtitan files are written for Llama's architecture; this is {model.family}")
+        raise InputError(f"torchtitan files support Llama's architecture; this model is {model.family}")
     if model.head_size * model.heads != model.hidden:
         raise InputError(
             f"torchtitan's Llama cannot express heads of {model.head_size}: {model.heads} x {model.head_size} = "
@@ -50,12 +50,12 @@ def files(job: Job) -> Files:
         files={f"{MODULE}.py": text},
         command=torchrun(job, "-m", "torchtitan.train", "--module", MODULE, "--config", "plan"),
         environment={"PYTHONPATH": '"$PWD${PYTHONPATH:+:$PYTHONPATH}"'},
-        notes=(*words, "torchtitan runs flex attention where the plan has a fused kernel."),
+        notes=(*words, "torchtitan runs flex attention instead of a fused kernel."),
     )
 
 
 def _settings(job: Job, model: Shapes) -> str:
-    """Names with values, as Python."""
+    """Named dictionaries of settings, as Python source."""
     plan = job.plan
     shard = job.plan.shard if plan.data_style == "hsdp" else 0
     sharing = plan.sharing(job.world_size)
@@ -93,13 +93,13 @@ def _settings(job: Job, model: Shapes) -> str:
         parallelism["pipeline_parallel_schedule"] = _SCHEDULES[plan.order]
         parallelism["pipeline_parallel_microbatch_size"] = plan.micro_batch
         parallelism["module_fqns_per_model_part"] = _parts(job, model)
-    said = (("MODEL", model_part), ("TRAINING", training), ("PARALLELISM", parallelism))
-    parts = [f"{name} = {_python(values)}" for name, values in said]
+    settings = (("MODEL", model_part), ("TRAINING", training), ("PARALLELISM", parallelism))
+    parts = [f"{name} = {_python(values)}" for name, values in settings]
     return "\n".join([*parts, f"RECOMPUTE = {plan.recompute == 'full'}"])
 
 
 def _parts(job: Job, model: Shapes) -> list[list[str]]:
-    """The modules of each stage, as torchtitan names them."""
+    """The modules of each stage, by torchtitan's names."""
     plan = job.plan
     sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
     parts, first = [], 0
@@ -112,7 +112,7 @@ def _parts(job: Job, model: Shapes) -> list[list[str]]:
 
 
 def _python(values: dict[str, object]) -> str:
-    """A dictionary, a line for each name."""
+    """A dictionary as Python source, one line per name."""
     return "{\n" + "".join(f"    {name!r}: {_literal(value)},\n" for name, value in values.items()) + "}"
 
 

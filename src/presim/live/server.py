@@ -27,7 +27,7 @@ _UNTIMED = Options.of(host_time=False)
 
 
 class Waiting(Protocol):
-    """The state of ranks that ask no question; implemented by `presim.capture.processes.blocked.Blocked`."""
+    """The state of ranks that ask no question; implemented by `presim.capture.processes.blocked.BlockedRanks`."""
 
     def __call__(self, rank: int) -> bool:
         """Whether it waits for another rank."""
@@ -37,7 +37,7 @@ class Waiting(Protocol):
         """Whether its process is gone."""
         ...
 
-    def spent_ticks(self, rank: int) -> int:
+    def cpu_ticks(self, rank: int) -> int:
         """CPU time of its process and of those that it started."""
         ...
 
@@ -116,7 +116,7 @@ class LiveServer:
 
     def _serve(self) -> None:
         look = (
-            functools.partial(self._check_idle_ranks, self._blocked, StallTimeout(self._blocked.spent_ticks))
+            functools.partial(self._check_idle_ranks, self._blocked, StallTimeout(self._blocked.cpu_ticks))
             if self._blocked
             else lambda: None
         )

@@ -21,9 +21,17 @@ class Chain:
         self._flops: int | None = None  # of products and attention, for one micro-batch; None: not counted yet
 
     def step(
-        self, name: str, function: Callable[[OperatorGraph], OperatorGraph], *, ranks: int = 1, parts: int = 1
+        self,
+        name: str,
+        function: Callable[[OperatorGraph], OperatorGraph],
+        *,
+        ranks: int = 1,
+        parts: int = 1,
+        adds: bool = False,
     ) -> None:
         """Run a pass. ``ranks``: those that share its work; ``parts``: into which it splits the sequence.
+
+        ``adds``: it may repeat work.
 
         Raises:
             InputError: the pass refuses the graph, or breaks it.
@@ -36,7 +44,7 @@ class Chain:
         flops = self._flops if self._flops is not None else matrix_flops(before, *self._size)
         self._size = (self._size[0], self._size[1] // parts)
         found = matrix_flops(changed, *self._size)
-        _check_flops(name, flops, found, ranks)
+        _check_flops(name, flops, found, ranks, adds)
         self.graph, self._flops = changed, found
 
 
@@ -52,11 +60,11 @@ def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
     )
 
 
-def _check_flops(name: str, before: int, after: int, ranks: int) -> None:
-    """Each of some ranks does at least its part of the work and at most all of it."""
+def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool) -> None:
+    """Each of some ranks does its part of the work or more, up to all; up to twice where work is repeated."""
     least, most = before / ranks * (1 - _ROUNDING), before * (1 + _ROUNDING)
     if ranks == 1:
-        least = most = before
+        least, most = before, before * (2 if adds else 1)
     if not least <= after <= most:
         part = f" on each of {ranks} ranks" if ranks > 1 else ""
         raise InputError(

@@ -26,7 +26,7 @@ def keeps(node: Node) -> bool:
 def recompute(graph: OperatorGraph, kept: Callable[[Node], bool] = keeps) -> OperatorGraph:
     """The graph in which backward passes of blocks begin with what is made again; ``kept`` operators run once."""
     segments = tuple(
-        _Again(graph.segments[segment.twin], segment, kept).segment()
+        with_again(graph.segments[segment.twin], segment, _stays(graph.segments[segment.twin], kept))
         if segment.backward and segment.twin >= 0 and segment.name
         else segment
         for segment in graph.segments
@@ -34,24 +34,37 @@ def recompute(graph: OperatorGraph, kept: Callable[[Node], bool] = keeps) -> Ope
     return msgspec.structs.replace(graph, segments=segments)
 
 
+def _stays(forward: Segment, kept: Callable[[Node], bool]) -> set[int]:
+    """Values that an operator writes which runs once."""
+    return {index for index, places in makers(forward).items() if any(kept(forward.nodes[place]) for place in places)}
+
+
+def makers(forward: Segment) -> dict[int, list[int]]:
+    """Value of a segment -> places of the nodes that write it."""
+    found: dict[int, list[int]] = {}
+    for place, node in enumerate(forward.nodes):
+        if node.view and not node.operator.startswith("comm::"):
+            continue
+        written = {node.inputs[position].value for position in node.written}
+        written |= {operand.value for operand in node.outputs}
+        if node.operator.startswith("comm::"):
+            written |= {operand.value for operand in node.inputs}
+        for index in written:
+            found.setdefault(index, []).append(place)
+    return found
+
+
+def with_again(forward: Segment, backward: Segment, stays: set[int]) -> Segment:
+    """The backward segment that begins with what is made again: all it needs but what ``stays``."""
+    return _Again(forward, backward, stays).segment()
+
+
 class _Again:
     """One backward segment being rewritten."""
 
-    def __init__(self, forward: Segment, backward: Segment, kept: Callable[[Node], bool]) -> None:
+    def __init__(self, forward: Segment, backward: Segment, stays: set[int]) -> None:
         self._forward, self._backward = forward, backward
-        self._makers: dict[int, list[int]] = {}  # value of the forward segment -> nodes that write it
-        stays: set[int] = set()
-        for place, node in enumerate(forward.nodes):
-            if node.view and not node.operator.startswith("comm::"):
-                continue
-            written = {node.inputs[position].value for position in node.written}
-            written |= {operand.value for operand in node.outputs}
-            if node.operator.startswith("comm::"):
-                written |= {operand.value for operand in node.inputs}
-            for index in written:
-                self._makers.setdefault(index, []).append(place)
-                if kept(node):
-                    stays.add(index)
+        self._makers = makers(forward)
         self._cheap = {
             index
             for index, value in enumerate(forward.values)

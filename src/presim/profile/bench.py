@@ -1,11 +1,11 @@
-"""The measuring process: reads signatures, writes one line of JSON for each. It imports torch, but not the shim.
+"""The measuring process: read signatures, write one line of JSON for each. It imports torch, but not the shim.
 
-``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; RESULTS is appended to.
-The first line says which card this is. Each kernel is timed between two events that are queued behind a sweep over
-more memory than L2 holds, so that the cache is cold. Where a signature leaves open how operands lie, each way is timed.
-Products keep the card at work until the host has queued all runs: no event waits for the host, which takes longer to
-launch many a kernel than the kernel itself, and clocks stay those of a busy card. A failure after which the card
-answers this process no more ends it, and the caller's next process goes on behind that signature.
+``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; lines are appended to
+RESULTS. The first line names the GPU. Each kernel is timed between two events, after a sweep over more memory than L2
+holds, so that the cache is cold. If a signature leaves the memory layout of operands open, each layout is timed. Matrix
+products keep the GPU busy until the host has queued all runs: otherwise events would wait for the host, whose launch
+overhead exceeds the time of many kernels, and clocks stay those of a busy GPU. The process ends after a failure that
+leaves the GPU unusable for it; the caller then starts another process after that signature.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from presim.profile import CARD_LOST, NO_GPU, kernels
 from presim.profile.times import row
 from presim.trace.signatures import Signature
 
-_WARM_UP_S = 2.0  # of products, until the power limit has set the clocks
+_WARM_UP_S = 2.0  # of products, until the power limit has settled the clocks
 _LEAST_RUNS, _MOST_RUNS = 7, 50
 _RUNS_S = 0.25  # budget per signature
 _FLUSH = 2.0  # sizes of L2
-_AHEAD = 2.0  # times as long as the host took for it the last time
-_MOST_AHEAD_S = 0.5
-_ATTEMPTS = 3  # at having queued all runs before the first begins
+_BUSY_FACTOR = 2.0  # busy time relative to the host's last queueing time
+_MAX_BUSY_S = 0.5
+_ATTEMPTS = 3  # at queueing all runs before the first begins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,36 +46,36 @@ class Busy:
 
     def queue(self, seconds: float) -> None:
         """Queue products for a given time."""
-        for _ in range(math.ceil(min(seconds, _MOST_AHEAD_S) / self.seconds)):
+        for _ in range(math.ceil(min(seconds, _MAX_BUSY_S) / self.seconds)):
             torch.matmul(self.side, self.side)
 
 
 def main(work: str, results: str, seconds: str) -> int:
-    """Measure until the work or the time runs out; returns the exit code."""
+    """Measure until all signatures are done or the time is up; returns the exit code."""
     if not torch.cuda.is_available():
         return NO_GPU
     ends = time.monotonic() + float(seconds)
     signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
     with Path(results).open("a") as out:
-        _say(out, {"gpu": torch.cuda.get_device_name(), **versions()})
+        _write_line(out, {"gpu": torch.cuda.get_device_name(), **versions()})
         flush = torch.empty(int(_FLUSH * _l2_bytes()), dtype=torch.int8, device="cuda")
         busy = _warm_up(min(_WARM_UP_S, float(seconds) / 10))
         for signature in signatures:
             if time.monotonic() > ends:
                 break
             row = _measured(signature, flush, busy)
-            _say(out, {"signature": json.loads(msgspec.json.encode(signature)), **row})
-            if "error" in row and not _usable():
+            _write_line(out, {"signature": json.loads(msgspec.json.encode(signature)), **row})
+            if "error" in row and not _can_use_gpu():
                 return CARD_LOST
     return 0
 
 
 def versions() -> dict[str, str]:
-    """Versions for the origin of a table."""
+    """Versions for the source of a table."""
     return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
 
 
-def _say(out: Any, row: dict[str, Any]) -> None:
+def _write_line(out: Any, row: dict[str, Any]) -> None:
     out.write(json.dumps(row) + "\n")
     out.flush()
 
@@ -98,16 +98,16 @@ def _warm_up(seconds: float) -> Busy:
 
 
 def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str, Any]:
-    """Median and spread of one signature, or the reason for their absence."""
+    """Median and spread of one signature, or the reason why there is none."""
     try:
         with kernels.prepared(signature) as runs:
             return row(list(map(functools.partial(_timed, flush=flush, busy=busy), runs)))
     except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
-        # The last two are of a PyTorch that lacks the call, or an argument of it.
+        # The last two come from a PyTorch without the call or one of its arguments.
         return {"error": (str(error).splitlines() or [type(error).__name__])[0][:200]}
 
 
-def _usable() -> bool:
+def _can_use_gpu() -> bool:
     """Whether this process can still use the GPU; frees the memory of the failed call.
 
     After an out-of-bounds access or a device-side assert, every later call fails.
@@ -121,14 +121,14 @@ def _usable() -> bool:
 
 
 def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
-    """Times in ms, without extra kernels that PyTorch launches first."""
-    whole = _taken(run.whole, flush, busy)
-    front = statistics.median(_taken(run.front, flush, busy)) if run.front else 0.0
+    """Times in ms, without the kernels that PyTorch launches first."""
+    whole = _call_times(run.whole, flush, busy)
+    front = statistics.median(_call_times(run.front, flush, busy)) if run.front else 0.0
     return [each - front for each in whole]
 
 
-def _taken(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
-    """Times of one call, in ms; what it allocates is freed at once, and the next run is given it again."""
+def _call_times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
+    """Times of one call in ms; its result is freed at once, so that the next run gets the same memory."""
     _queued(run, flush, 3)  # loads kernels and lets libraries choose algorithms
     torch.cuda.synchronize()
     marks, host_s = _queued(run, flush, 3)
@@ -138,18 +138,18 @@ def _taken(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[floa
 
 
 def _times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy, count: int, host_s: float) -> list[float]:
-    """Times in ms, of runs that were all queued before the first began.
+    """Times in ms of runs that were all queued before the first began.
 
-    Work that the host waits for itself (a copy from memory that is not pinned) never is; it is taken as it comes.
+    That is impossible for work that the host waits for, such as a copy from pageable memory, which is timed as it is.
     """
     for _ in range(_ATTEMPTS):
-        busy.queue(_AHEAD * host_s)
+        busy.queue(_BUSY_FACTOR * host_s)
         marks, host_s = _queued(run, flush, count)
-        ahead = not marks[0][0].query()
+        queued_ahead = not marks[0][0].query()
         times = _elapsed(marks)
-        if ahead:
+        if queued_ahead:
             break
-        host_s *= _AHEAD
+        host_s *= _BUSY_FACTOR
     return times
 
 
@@ -157,7 +157,7 @@ _Marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]
 
 
 def _queued(run: Callable[[], Any], flush: torch.Tensor, count: int) -> tuple[_Marks, float]:
-    """Events around each run, and how long the host took to queue all of it, s."""
+    """Events around each run, and the host's time to queue all of it in seconds."""
     began = time.perf_counter()
     marks = []
     for _ in range(count):

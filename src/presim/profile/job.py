@@ -1,4 +1,4 @@
-"""Runs ``presim profile``: plans, measures in a separate process, and adds the results to a table."""
+"""Run ``presim profile``: plan, measure in a separate process, and add the results to a table."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ from presim.profile.plan import Plan, plan
 from presim.trace.signatures import Signature
 
 _RESULTS = "results.jsonl"
-_GRACE_S = 60.0  # for the start, and for the signature that is running when the time runs out
-_NO_LIBRARIES = (
-    ", and there a PyTorch with NVIDIA's libraries, which `make venv` leaves out: pip install torch in another venv"
-)
+_GRACE_S = 60.0  # for the start, and for the signature being measured when the time is up
+_NO_LIBRARIES = ", and a PyTorch with NVIDIA's libraries, which `make venv` omits: pip install torch in another venv"
 _PROBE = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a call measured, and what it did not."""
+    """Numbers of measured and omitted signatures of one call."""
 
     gpu: str
     path: Path
     measured: int
     known: int
-    left: int  # planned, but the time ran out
+    left: int  # planned, but the time was up
     rejected: dict[str, int]
 
 
-def here() -> Gpu:
+def local_gpu() -> Gpu:
     """The GPU of this machine.
 
     Raises:
         InputError: there is no GPU, or the catalogue lacks it.
     """
-    asked = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
-    words = asked.stderr.strip().splitlines()[-1:] if asked.returncode else []
-    return gpu_named((asked.stdout.strip().splitlines() or [""])[-1], *words)
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
+    words = probe.stderr.strip().splitlines()[-1:] if probe.returncode else []
+    return gpu_named((probe.stdout.strip().splitlines() or [""])[-1], *words)
 
 
 def gpu_named(name: str, why: str = "") -> Gpu:
-    """The catalogue's entry for the name that the driver gives a card; ``why`` there is none, in PyTorch's words."""
+    """The catalogue's GPU for a driver's name; ``why``: PyTorch's error if there is no GPU.
+
+    Raises:
+        InputError: there is no GPU, or the catalogue lacks it.
+    """
     if not name:
         because = f" ({why})" if why else ""
         hint = _NO_LIBRARIES if ".so" in why else ""
@@ -65,8 +67,8 @@ def gpu_named(name: str, why: str = "") -> Gpu:
     found = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
     if found is None:
         raise InputError(
-            f"the catalogue has no GPU named {name!r}, whose peaks would tell what cannot be true; "
-            "`presim hardware list` shows those that it has"
+            f"the catalogue has no GPU named {name!r}, and presim needs its peaks to reject impossible results; "
+            "`presim hardware list` lists its GPUs"
         )
     return found
 
@@ -79,19 +81,19 @@ def profile(
     Measurements made before Ctrl-C are kept.
 
     Raises:
-        InputError: there is no GPU, or the measuring process ended early with nothing measured.
+        InputError: there is no GPU, or the measuring process failed before it measured anything.
     """
     check_folder(out)
     path = out / f"{gpu.id}{table.SUFFIX}"
     before = list(table.read([path]).rows) if path.exists() else []
     planned = plan(wanted, {row.signature for row in before}, gpu)
     if not planned.work:
-        return Outcome(gpu.id, path, 0, planned.known, 0, planned.left_out)
+        return Outcome(gpu.id, path, 0, planned.known, 0, planned.omitted)
     say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
     with tempfile.TemporaryDirectory(prefix="presim-profile-") as scratch:
         try:
             lines = _measure(planned, Path(scratch), seconds)
-        except KeyboardInterrupt:  # the next call goes on from here as well
+        except KeyboardInterrupt:  # a later call continues from here too
             if len(lines := read_lines(Path(scratch) / _RESULTS)) > 1:
                 _kept(lines, before, planned, gpu, path)
             raise
@@ -99,9 +101,10 @@ def profile(
 
 
 def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
-    """The measuring process's lines; those that were written before it failed count too.
+    """Run measuring processes and return their lines, including those written before a failure.
 
-    Where work left the card in an error, which fails all that follows in a process, another one goes on behind it.
+    If a measurement leaves the GPU in an error state, which fails all later work of a process, another process
+    continues after it.
     """
     results = scratch / _RESULTS
     lines: list[dict[str, Any]] = []
@@ -117,10 +120,10 @@ def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any
 
 
 def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[int, str]:
-    """Run a measuring process: its exit code, and its last words where it failed."""
-    asked = results.with_name("work.json")
-    asked.write_bytes(msgspec.json.encode(work))
-    command = [sys.executable, "-m", "presim.profile.bench", str(asked), str(results), str(seconds)]
+    """Run a measuring process; returns its exit code and, if it failed, the last line of its error output."""
+    wanted = results.with_name("work.json")
+    wanted.write_bytes(msgspec.json.encode(work))
+    command = [sys.executable, "-m", "presim.profile.bench", str(wanted), str(results), str(seconds)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
     except subprocess.TimeoutExpired:
@@ -129,7 +132,7 @@ def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a results file: the card's first, then those of work. The last one may have been cut off."""
+    """Complete lines of a results file: the GPU's first, then measurements. The last line may be incomplete."""
     lines: list[dict[str, Any]] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -143,7 +146,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _kept(lines: Sequence[dict[str, Any]], before: list[Measurement], planned: Plan, gpu: Gpu, path: Path) -> Outcome:
     intake = Intake(list(before))
-    intake.rejected.update(planned.left_out)
+    intake.rejected.update(planned.omitted)
     intake.take(row_of(line, gpu.id) for line in lines[1:])
     make_folder(path.parent)
     table.write(intake.accepted, path, {key: str(value) for key, value in (lines[0] if lines else {}).items()})

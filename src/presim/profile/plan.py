@@ -1,4 +1,4 @@
-"""Selects what to measure: what can be set up, fits, and is not in the table yet."""
+"""Select what to measure: signatures that can be set up, fit into memory, and are not in the table yet."""
 
 from __future__ import annotations
 
@@ -26,38 +26,41 @@ from presim.trace.signatures import (
 _BACKENDS = ("flash", "cudnn", "efficient")
 _EPILOGUES = ("", "bias", "gelu_bias", "relu_bias")
 _FP8 = ("float8_e4m3fn", "float8_e5m2")
-_FP8_RESULTS = {"": ("bfloat16", "float16", "float32"), "outer": ("bfloat16",)}  # types, by the operands' factors
+_FP8_RESULTS = {
+    "": ("bfloat16", "float16", "float32"),
+    "outer": ("bfloat16",),
+}  # result types, by the scaling of the operands
 _FP8_SINCE = (8, 9)  # compute capability
-_GROUPED_ON = (9, 10)  # its major number: PyTorch has a kernel for those
-_MEMORY_SHARE = 0.8  # of the card's memory that one measurement may take
+_GROUPED_ON = (9, 10)  # major compute capabilities for which PyTorch has a grouped kernel
+_MEMORY_SHARE = 0.8  # maximum share of the GPU's memory for one measurement
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Work in the order in which it is measured, and why the rest is not, with counts."""
+    """Work in the order of measurement, and the reasons why the rest is omitted, with counts."""
 
     work: tuple[Signature, ...]
     known: int  # already in the table
-    left_out: dict[str, int]
+    omitted: dict[str, int]
 
 
 def plan(wanted: Iterable[Signature], known: Collection[Signature], gpu: Gpu) -> Plan:
-    """Everything that is wanted, can be set up from its signature, fits, and is not known yet; small work first."""
-    left_out: collections.Counter[str] = collections.Counter()
+    """Select the wanted signatures that can be measured and are not known yet, smallest first."""
+    omitted: collections.Counter[str] = collections.Counter()
     work: list[Signature] = []
     unique = list(dict.fromkeys(wanted))
     for signature in unique:
         reason = obstacle(signature, gpu)
         if reason:
-            left_out[reason] += 1
+            omitted[reason] += 1
         elif signature not in known:
             work.append(signature)
     already = sum(signature in known for signature in unique)
-    return Plan(tuple(sorted(work, key=footprint)), already, dict(sorted(left_out.items())))
+    return Plan(tuple(sorted(work, key=footprint)), already, dict(sorted(omitted.items())))
 
 
 def obstacle(signature: Signature, gpu: Gpu) -> str:
-    """Why a signature cannot be measured alone; empty where it can."""
+    """Why a signature cannot be measured by itself; empty if it can."""
     if footprint(signature) > _MEMORY_SHARE * gpu.memory_bytes:
         return "needs more memory than the card has"
     if isinstance(signature, Collective):
@@ -77,7 +80,7 @@ def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
     if signature.sparsity:
         return "products with a 2:4 operand"
     if signature.epilogue not in _EPILOGUES or (signature.epilogue and (signature.batch > 1 or signature.accumulate)):
-        return f"products with more fused behind them than PyTorch has: {signature.epilogue}"
+        return f"products with an epilogue that PyTorch lacks: {signature.epilogue}"
     if signature.dtype in _FP8:
         return _fp8_obstacle(signature, gpu)
     out, alone = signature.out_dtype or signature.dtype, not (signature.accumulate or signature.epilogue)
@@ -87,25 +90,25 @@ def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
         plain = alone and signature.layout == "NT" and signature.batch == 1 and out == "int32" and signature.m > 16
         return "" if plain and signature.n % 8 == signature.k % 8 == 0 else "products of int8 other than PyTorch's own"
     if signature.dtype not in FLOATS or signature.compute not in ("float32", "tf32"):
-        return f"products of {signature.dtype} that add in {signature.compute}"
+        return f"products of {signature.dtype} that accumulate in {signature.compute}"
     wider = out == "float32" and not signature.epilogue
-    return "" if out == signature.dtype or wider else f"products of {signature.dtype} that give {out}"
+    return "" if out == signature.dtype or wider else f"products of {signature.dtype} with results in {out}"
 
 
 def _fp8_obstacle(signature: Gemm, gpu: Gpu) -> str:
     if (gpu.compute_major, gpu.compute_minor) < _FP8_SINCE:
-        return "FP8 products, which this card has not"
+        return "FP8 products, which this GPU does not support"
     types, out = {signature.dtype, signature.b_dtype or signature.dtype}, signature.out_dtype or signature.dtype
     bare = signature.batch == 1 and not signature.accumulate and signature.layout == "NT"
     bare = bare and signature.epilogue in ("", "bias") and (not signature.epilogue or out == "bfloat16")
     whole = signature.k % 16 == signature.n % 16 == 0 and types <= {*_FP8} and types != {"float8_e5m2"}
     plain = bare and whole and signature.scaling in ("", "outer") and out in _FP8_RESULTS[signature.scaling]
-    return "" if plain else "FP8 products other than PyTorch's own: by blocks, added to something, in another layout"
+    return "" if plain else "FP8 products that PyTorch lacks: block-scaled, accumulating, or in another layout"
 
 
 def _group_obstacle(signature: GroupedGemm, gpu: Gpu) -> str:
     if gpu.compute_major not in _GROUPED_ON:
-        return "grouped products, which PyTorch does one by one on this card"
+        return "grouped products, for which PyTorch has no grouped kernel on this GPU"
     if signature.sizes:
         return "grouped products whose groups differ in size"
     plain = signature.dtype == "bfloat16" and not signature.out_dtype
@@ -117,15 +120,15 @@ def _attention_obstacle(signature: Attention) -> str:
         return f"attention of another backend: {signature.backend}"
     if signature.window or signature.paged:
         return "attention with a window or pages"
-    told = not signature.dropout or signature.backend == "cudnn"
-    return "" if told else "attention with dropout, of a backend whose capture does not tell it"
+    is_recorded = not signature.dropout or signature.backend == "cudnn"
+    return "" if is_recorded else "attention with dropout on a backend whose capture does not record it"
 
 
 def _memory_obstacle(signature: MemoryBound) -> str:
     kind = str(signature.__struct_config__.tag)
     if not is_known(signature):
         return f"operators that are not set up: {signature.operator or kind}"
-    return "" if calls(signature) else f"{kind} work whose operands its bytes do not tell"
+    return "" if calls(signature) else f"{kind} work whose operands do not follow from its bytes"
 
 
 def _other_obstacle(signature: SparseProduct | Convolution | Copy | Fused | Kernel) -> str:
@@ -135,14 +138,14 @@ def _other_obstacle(signature: SparseProduct | Convolution | Copy | Fused | Kern
         plain = signature.dtype in FLOATS and len(signature.input_size) in (1, 2, 3)
         return "" if plain else "convolutions of another type"
     if isinstance(signature, Copy):
-        return {"peer": "copies to another GPU", "memset": "memsets, which PyTorch has no call for"}.get(
+        return {"peer": "copies to another GPU", "memset": "memsets, for which PyTorch has no call"}.get(
             signature.direction, ""
         )
     return "generated kernels" if isinstance(signature, Fused) else "kernels known by name only"
 
 
 def footprint(signature: Signature) -> int:
-    """About how many bytes a measurement takes; also the order, so that a plan cut short has the many small ones."""
+    """Approximate memory of a measurement in bytes; also the order, so that a short plan has the many small ones."""
     if isinstance(signature, Gemm):
         m, n, k = signature.m, signature.n, signature.k
         return 4 * signature.batch * (m * k + k * n + 2 * m * n)

@@ -1,4 +1,4 @@
-"""The standard sweep: what training transformers is made of, on a grid that leaves factors of two to four."""
+"""The standard sweep: the work of training transformers, on a grid with factors of two to four."""
 
 from __future__ import annotations
 
@@ -22,9 +22,20 @@ from presim.trace.signatures import (
 )
 
 _SIDES = (1024, 2048, 4096, 8192, 14336)
-_ONE_OPERAND = ("gelu", "silu", "clamp_min", "neg", "exp", "tanh", "sigmoid", "mul", "pow")  # the last two by a number
+# The last two with a scalar.
+_ONE_OPERAND = (
+    "gelu",
+    "silu",
+    "clamp_min",
+    "neg",
+    "exp",
+    "tanh",
+    "sigmoid",
+    "mul",
+    "pow",
+)
 _TWO_OPERANDS = ("add", "mul", "sub", "div", "add_", "mul_")
-_POWERS = range(12, 30, 2)  # of two, elements
+_POWERS = range(12, 30, 2)  # exponents of two, in elements
 _CASTS = (
     ("float32", "bfloat16"), ("bfloat16", "float32"), ("bfloat16", "float8_e4m3fn"), ("float32", "float8_e4m3fn"),
 )  # fmt: skip
@@ -32,7 +43,7 @@ _FP8 = (("float8_e4m3fn", ""), ("float8_e5m2", "float8_e4m3fn"))
 
 
 def standard_sweep() -> Iterator[Signature]:
-    """Every kind of work that does not need another GPU."""
+    """Every kind of work that needs only one GPU."""
     yield from _products()
     yield from _attention()
     yield from _elementwise()
@@ -94,7 +105,7 @@ def _rows() -> Iterator[Signature]:
 
 
 def _reductions() -> Iterator[Signature]:
-    """Of all, and along a dimension of 4,096, which is the gradient of a bias or the mean of a row."""
+    """Full reductions, and reductions along a dimension of 4,096, such as bias gradients or row means."""
     for name, dtype, power in itertools.product(("sum", "mean", "amax"), ("bfloat16", "float32"), range(16, 30, 2)):
         for results in (1, 1 << power - 12):
             size = dtype_bytes(dtype)
@@ -102,7 +113,7 @@ def _reductions() -> Iterator[Signature]:
 
 
 def _optimizers() -> Iterator[Signature]:
-    """In launches of one chunk to more than two thousand, which is as many as one takes."""
+    """Launches of one chunk to more than two thousand, the maximum per launch."""
     for dtype, tensors, power in itertools.product(("bfloat16", "float32"), (4, 32), range(20, 28)):
         size = dtype_bytes(dtype) << power
         steps = 4 * tensors
@@ -112,7 +123,7 @@ def _optimizers() -> Iterator[Signature]:
 
 
 def _indexing() -> Iterator[Signature]:
-    """Rows of a table of words, and of tokens that go to their experts."""
+    """Rows of an embedding table, and rows of tokens routed to experts."""
     for width, count in itertools.product((1024, 4096), (2048, 8192, 32768)):
         moved, addresses = 2 * width * count, 8 * count
         for name, rows in (("gather", 128256), ("index", count)):

@@ -38,7 +38,8 @@ class Asked:
     sampler: str = "exhaustive"
     trials: int | None = None
     seed: int = 0
-    jobs: int | None = None  # None: one for each CPU
+    jobs: int | None = None  # processes; None: one for each CPU
+    ray: str | None = None  # address of a Ray cluster to evaluate points on
     budget: float | None = None  # seconds
     study: str | None = None
     prune: Sequence[str] = ()  # rules; none: those that lose nothing
@@ -85,7 +86,10 @@ def request_for_command(
         InputError: a placeholder has no values, or a varied knob no placeholder.
     """
     if asked.confirm:
-        raise InputError("--confirm captures the best composed plans; a command is captured anyway: leave it out")
+        raise InputError(
+            "--confirm captures the best composed plans, and no plan can be composed without a model: name it, e.g. "
+            "`presim search llama-8b/ --space megatron --confirm 5 -- COMMAND`, or leave out --confirm"
+        )
     varied = parse_knobs(asked.vary, own=True)
     if asked.space:
         return _with_space(command, asked, options, varied, facts or {})
@@ -101,6 +105,46 @@ def request_for_command(
             f"--{unused[0]} {{{unused[0]}}}"
         )
     return _request(" ".join(command), asked, options, Space(varied, {}), command=list(command))
+
+
+def request_for_space(
+    model: str, command: Sequence[str], asked: Asked, options: RunOptions, said: Mapping[str, Value]
+) -> Request:
+    """The search over a space's knobs whose points are composed; ``command`` captures the best of them.
+
+    Raises:
+        InputError: as `request_for_model` and `request_for_command`.
+    """
+    from presim.graph.take import open_graph
+    from presim.search.spaces import rules
+    from presim.search.spaces.file import read_space
+    from presim.search.spaces.plans import as_plans
+
+    assert asked.space is not None
+    space = read_space(asked.space)
+    placed = rules.placed(space, command)
+    own = [*space.knobs, *placeholders(command), *CLUSTER]
+    varied = parse_knobs(asked.vary, own=True)
+    if unknown := [name for name in varied if name not in own]:
+        raise InputError(f"{unknown[0]} is no knob of the space {asked.space}: it has {', '.join(space.knobs)}")
+    _check_sequence(said, varied)
+    chosen, meant, unmeant = as_plans(space, rules.space_of(space, placed, varied))
+    known = {**launched(command, options), **facts_of(model), **said}
+    checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
+    whole = Space(chosen.varied, {**chosen.fixed, **space.plan, **said})
+    words = rules.words_of(space, placed, {**{name: (value,) for name, value in chosen.fixed.items()}, **chosen.varied})
+    shape: dict[str, Any] = {name: known[name] for name in ("nodes", "gpus_per_node", "world_size") if name in known}
+    cluster = dataclasses.replace(options, **shape) if options.cluster is None else options
+    graph = msgspec.msgpack.encode(open_graph(model, asked.dtype))
+    return dataclasses.replace(
+        _request(" ".join(command), asked, cluster, whole, graph=graph),
+        confirm=asked.confirm,
+        confirm_command=placed,
+        words=words,
+        meant=meant,
+        rules=checked,
+        notes=[*notes, *unmeant],
+    )
 
 
 def _with_space(
@@ -133,7 +177,7 @@ def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value
     from presim.capture.launchers.read import read_command
 
     try:
-        said = read_command(command).said
+        said = read_command(command).shape
         nodes, per_node, world = said.nodes, said.per_node, said.world
     except InputError:
         nodes = per_node = world = None
@@ -216,7 +260,8 @@ def _request(
         strategy=asked.sampler,
         trials=asked.trials,
         seed=asked.seed,
-        jobs=asked.jobs or cores(),
+        jobs=asked.jobs or (0 if asked.ray else cores()),
+        ray=asked.ray,
         budget_s=asked.budget,
         study=asked.study,
         prune=asked.prune,

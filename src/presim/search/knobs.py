@@ -11,7 +11,7 @@ import msgspec
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.search.trials.trial import Value
+from presim.search.trials.trial import Value, said
 
 # Short names as launch commands have them -> fields of a plan.
 SHORT = {
@@ -152,6 +152,14 @@ def _choices(name: str) -> list[Value]:
     return [value for part in parts if typing.get_origin(part) is Literal for value in typing.get_args(part)]
 
 
+def allowed(name: str, value: Value) -> bool:
+    """Whether a field of plans can have a value."""
+    try:
+        return read_value(name, said(value)) == value
+    except InputError:
+        return False
+
+
 def _word(value: Value) -> str:
     return str(value).lower()
 
@@ -162,6 +170,27 @@ def _is_int(hint: Any) -> bool:
 
 def _is_text(hint: Any) -> bool:
     return hint is str or str in typing.get_args(hint)
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What a knob of a framework's command means in a plan."""
+
+    name: str
+    values: dict[str, Value] = {}  # by value of the knob, where it is another
+
+
+def translated(point: Mapping[str, Value], meant: Mapping[str, Field]) -> dict[str, Value]:
+    """A point of a framework's knobs as one of plans; what a plan does not have is left out.
+
+    >>> translated({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
+    {'micro_batch': 2}
+    """
+    if not meant:
+        return dict(point)
+    found = {name: value for name, value in point.items() if name not in meant and (name in _FIELDS or name in CLUSTER)}
+    for knob, field in meant.items():
+        found[field.name] = field.values.get(said(point[knob]), point[knob])
+    return found
 
 
 def plan_of(point: Mapping[str, Value]) -> dict[str, Value]:

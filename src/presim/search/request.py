@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from presim.search.knobs import Field
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.space import Space
 from presim.search.spaces.rules import Rule
@@ -24,12 +25,14 @@ class Request:
     graph: bytes = b""  # of the model; empty: a command is captured
     command: Sequence[str] = ()
     words: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)  # of its placeholders
+    meant: Mapping[str, Field] = dataclasses.field(default_factory=dict)  # of a framework's knobs: what plans call them
     rules: Sequence[Rule] = ()  # of a space: points that break one are illegal
     notes: Sequence[str] = ()  # for the answer
     strategy: str = "exhaustive"
     trials: int | None = None  # a sampler's; None: as many as the space has points, at most 200
     seed: int = 0
     jobs: int = 1
+    ray: str | None = None  # address of a Ray cluster that evaluates points; jobs: its processes, 0: all of its CPUs
     budget_s: float | None = None  # None: until every point has a fate
     prune: Sequence[str] = ()
     study: str | None = None  # file or URL that finished trials are kept in

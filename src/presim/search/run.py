@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from presim.search.answer.why import importance, infeasible, loses_on
 from presim.search.objectives import OBJECTIVES
@@ -20,6 +21,9 @@ from presim.search.trials.storage import opened
 from presim.search.trials.trial import Trial
 from presim.search.trials.workers import Workers
 
+if TYPE_CHECKING:
+    from presim.search.trials.ray_workers import RayWorkers
+
 
 def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     """Search the space.
@@ -29,6 +33,7 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     """
     job = Job(
         graph=request.graph,
+        meant=dict(request.meant),
         command=list(request.command),
         words={name: {value: list(words) for value, words in of.items()} for name, of in request.words.items()},
         options=dict(request.options),
@@ -36,22 +41,30 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     )
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(opened(request)) if request.study else Nothing()
-        workers = stack.enter_context(Workers(job, request.jobs))
-        evaluation = Evaluation(request, workers, kept, progress)
-        search = exhaustive if request.strategy == "exhaustive" else sampled
-        trials = search(request, evaluation, pruner(request, job))
-    found = answer(request, trials)
-    if not request.confirm:
-        return found
-    from presim.search.confirm.ranking import confirm
+        with _workers(request, job) as workers:
+            evaluation = Evaluation(request, workers, kept, progress)
+            search = exhaustive if request.strategy == "exhaustive" else sampled
+            trials = search(request, evaluation, pruner(request, job))
+        found = answer(request, trials)
+        if not request.confirm:
+            return found
+        from presim.search.confirm.ranking import confirm
 
-    return confirm(request, found, progress)
+        return confirm(request, found, progress, kept=kept)
+
+
+def _workers(request: Request, job: Job) -> Workers | RayWorkers:
+    if request.ray is None:
+        return Workers(job, request.jobs)
+    from presim.search.trials.ray_workers import RayWorkers
+
+    return RayWorkers(job, request.ray, request.jobs)
 
 
 def pruner(request: Request, job: Job) -> Pruner:
-    """The rules of a request, which hold for plans; a command's knobs are its own."""
+    """The rules of a request, which hold for knobs of plans; a command's are its own."""
     rules = rules_of(request.prune)
-    if request.command or not rules:
+    if request.command or request.meant or not rules:
         return Keeps()
     return Prunes(
         rules,

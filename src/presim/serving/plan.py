@@ -31,6 +31,21 @@ WEIGHT_BYTES: dict[str, float] = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Offload:
+    """Room for cached blocks beside the GPUs, of one engine."""
+
+    host_gib: float = 0.0
+    disk_gib: float = 0.0
+    host_gbps: float | None = None  # GB/s of one GPU's way from host memory; None: the node's
+    disk_gbps: float = 6.0  # GB/s of all disks of a node, in sequence: a round value for one NVMe drive
+
+    def __post_init__(self) -> None:
+        """Refuse what is no room."""
+        if min(self.host_gib, self.disk_gib) < 0 or min(self.host_gbps or 1.0, self.disk_gbps) <= 0:
+            raise InputError("room for KV blocks is not negative, and bandwidths are above 0; correct them")
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """One engine."""
 
@@ -54,6 +69,7 @@ class Plan:
     scheduler_recv_interval: int = 1  # SGLang's; vLLM looks at what arrived before each step
     drafting: Drafting | None = None  # speculative decoding
     kernels: Kernels = "vllm"  # whose kernels compute the experts
+    offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
 
     @property
     def gpus(self) -> int:
@@ -91,8 +107,10 @@ class Plan:
         parts += ["EP"] if self.ep else []
         types = self.weights if self.expert_weights in (None, self.weights) else f"{self.weights}+{self.expert_weights}"
         cache = [f"KV {self.cache}"] if self.cache != "bf16" else []
+        offload = [] if self.offload is None else [f"KV host {self.offload.host_gib:g} GiB"]
+        offload += [f"disk {self.offload.disk_gib:g} GiB"] if self.offload and self.offload.disk_gib else []
         drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
-        return " ".join([*parts, types, *cache, *drafted])
+        return " ".join([*parts, types, *cache, *offload, *drafted])
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""Whole trainings: days, goodput, energy and money for a token budget, with failures, checkpoints and restarts."""
+"""Whole training runs: days, goodput, energy and cost for a token budget, with failures, checkpoints and restarts."""

@@ -1,8 +1,8 @@
-"""Closed forms for checkpointing a job that fails at random: Young's and Daly's, and the expected time.
+"""Closed forms for checkpointing a job with random failures: Young's and Daly's intervals, and the expected time.
 
 J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974). J. T. Daly, A higher order
 estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006). Failures are a Poisson process; they may
-also happen while a checkpoint is written or the job restarts. Times are seconds.
+also occur while a checkpoint is written or the job restarts. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def young_interval(checkpoint_s: float, mtbf_s: float) -> float:
-    """Seconds of work between checkpoints, first order.
+    """Seconds of work between checkpoints, to first order.
 
     >>> round(young_interval(300, 24 * 3600) / 60)
     120
@@ -22,7 +22,9 @@ def young_interval(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def daly_interval(checkpoint_s: float, mtbf_s: float) -> float:
-    """The same, Daly's perturbation solution; the mean time between failures where a checkpoint takes twice that.
+    """Seconds of work between checkpoints, Daly's perturbation solution.
+
+    The mean time between failures if a checkpoint takes at least twice that.
 
     >>> [round(daly_interval(300, hours * 3600) / 60, 1) for hours in (24, 6, 0.25)]
     [116.7, 56.7, 9.1]
@@ -34,7 +36,7 @@ def daly_interval(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def expected_s(work_s: float, interval_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:
-    """Expected wall-clock seconds of ``work_s`` seconds of work, Daly's equation 20; infinite where none ends."""
+    """Expected wall-clock seconds for ``work_s`` seconds of work, Daly's equation 20; infinite if it never ends."""
     if math.isinf(mtbf_s):
         return work_s * (1 + checkpoint_s / interval_s)
     try:
@@ -45,7 +47,7 @@ def expected_s(work_s: float, interval_s: float, checkpoint_s: float, restart_s:
 
 
 def best_interval(checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:
-    """The interval with the least expected time, to a thousandth."""
+    """The interval with the least expected time in seconds, to a thousandth."""
     guess = max(daly_interval(checkpoint_s, mtbf_s), 1e-3)
     low, high = guess / 10, guess * 10
 

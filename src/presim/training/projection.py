@@ -1,4 +1,4 @@
-"""Projects a step to a whole training: days, goodput, energy and cost, with all assumptions."""
+"""Project a step to a whole training run: days, goodput, energy and cost, with all assumptions."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from presim.hardware import Gpu
 from presim.hardware.power import shares
 from presim.result import Result
 from presim.training.closed_form import best_interval, daly_interval, expected_s, young_interval
-from presim.training.reliability import known
+from presim.training.reliability import load_reliability
 from presim.training.simulation import Job, NeverEndsError, Spent, train
 from presim.units import three_digits
 
 _HOUR, _DAY = 3600.0, 86400.0
-_STORAGE_BYTES_PER_S = 1e9  # of a node; Llama 3: 2 TB/s sustained for about 2,000 nodes
+_STORAGE_BYTES_PER_S = 1e9  # per node; Llama 3: 2 TB/s sustained for about 2,000 nodes
 _RESTART_S, _REPAIR_S = 600.0, _DAY
-_LONGEST = 100.0  # times the work alone: a training that takes longer does not end
-_CURVE = 41  # points of the goodput over the interval
+_ENDLESS_FACTOR = 100.0  # multiple of the work at which a run counts as endless
+_CURVE = 41  # points of the curve of goodput over the interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is trained for how long, and how the cluster behaves; None: a default that the answer names."""
+    """The token budget and the cluster's reliability; None: a default that the result names."""
 
     tokens: float
     price_per_gpu_hour: float | None = None
     price_per_kwh: float | None = None
-    failures: str = "llama3"  # the report whose rate counts
-    mtbf_hours: float | None = None  # of the whole cluster, instead
-    checkpoint_s: float | None = None  # training stands still for one; None: state over the storage's bandwidth
-    interval_s: float | None = None  # of work between checkpoints; None: the best
+    failures: str = "llama3"  # name of the report with the failure rate
+    mtbf_hours: float | None = None  # of the whole cluster; overrides the report
+    checkpoint_s: float | None = None  # training pauses for it; None: state size over storage bandwidth
+    interval_s: float | None = None  # work between checkpoints; None: the best interval
     restart_s: float | None = None
     repair_s: float | None = None
     spares: int | None = None  # nodes; None: always enough
-    elastic: bool = False  # go on without the replicas that miss a node
-    jitter: float = 0.0  # relative standard deviation of a rank's step, independent between ranks and steps
+    elastic: bool = False  # continue without the replicas that miss a node
+    jitter: float = 0.0  # relative standard deviation of a rank's step time, independent between ranks and steps
     runs: int = 200
     seed: int = 0
 
 
 def project(result: Result, request: Request, gpu: Gpu) -> Projection:
-    """A training of a token budget on the cluster of a result.
+    """Project a training run with a token budget on the cluster of a result.
 
     Raises:
         InputError: the result has no step or no tokens, or the training would not end.
@@ -97,9 +97,9 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
 
 
 def _watts(result: Result, gpu: Gpu) -> tuple[float, float, float]:
-    """Power of a node for each of its GPUs: the lowest, the likeliest, the highest.
+    """Power per GPU of a node in watts: lowest, most likely, highest.
 
-    The lowest is that of the GPUs alone. A result that holds no energy is taken for one of compute-bound kernels.
+    The lowest is that of the GPUs alone. A result without energy counts as one of compute-bound kernels.
     """
     node, compute = shares()["node"], shares()["compute"]
     found, limit = result.energy, gpu.power_w
@@ -115,17 +115,17 @@ def _watts(result: Result, gpu: Gpu) -> tuple[float, float, float]:
 _NOT_MODELLED = [
     "Failures are independent of each other and of time; bad nodes that fail again and again are not.",
     "Jobs of about 1,000 GPUs fail more often than these rates say: on RSC-1 Meta measured 7.9 h between failures of "
-    "jobs of 1,024 GPUs, and its rate gives 28.8 h (arXiv 2410.21680).",
+    "jobs of 1,024 GPUs, but its rate gives 28.8 h (arXiv 2410.21680).",
     "Nodes that come back from repair join at the next restart.",
-    "Evaluation, data loading that falls behind, loss spikes that are rolled back, and queues are left out.",
+    "Evaluation, slow data loading, rollbacks after loss spikes, and queues are left out.",
 ]
 
 
 def check(request: Request) -> None:
-    """Raise where a figure cannot be.
+    """Check the ranges of the request's numbers.
 
     Raises:
-        InputError: a figure that must be positive is not.
+        InputError: a number is out of range.
     """
     for name in ("tokens", "price_per_gpu_hour", "price_per_kwh", "mtbf_hours", "checkpoint_s", "interval_s"):
         value = getattr(request, name)
@@ -136,34 +136,37 @@ def check(request: Request) -> None:
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{name.replace('_', ' ')} = {value:g} must not be negative; correct it")
     if request.runs < 1:
-        raise InputError(f"at least one training is simulated; got runs = {request.runs}")
+        raise InputError(f"runs = {request.runs} must be at least 1; correct it")
 
 
 def _steady(result: Result) -> tuple[float, float]:
-    """Seconds of a step, and tokens per second."""
+    """Step time in seconds, and tokens per second."""
     step_s, tokens_per_s = result.step_time_s, result.throughput.tokens_per_s
     if step_s is None or not result.steps.count:
-        raise InputError("the job has no optimizer step to repeat; capture one that trains")
+        raise InputError("the job has no optimizer step to repeat; capture a training job")
     if not tokens_per_s:
-        raise InputError("the job's tokens per step are not known, so no token budget can be divided by them")
+        raise InputError(
+            "the job's tokens per step are unknown, so a token budget gives no number of steps; "
+            "capture a job with token input"
+        )
     return step_s, tokens_per_s
 
 
 def _check_end(job: Job) -> None:
-    """Raise where failures leave next to no progress."""
+    """Raise if failures leave almost no progress."""
     whole_s = expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s)
-    if whole_s > _LONGEST * job.work_s:
-        raise _endless(job)
+    if whole_s > _ENDLESS_FACTOR * job.work_s:
+        raise _endless_error(job)
 
 
 def _train(job: Job, seed: int) -> Spent:
     try:
         return train(job, seed)
     except NeverEndsError as error:
-        raise _endless(job) from error
+        raise _endless_error(job) from error
 
 
-def _endless(job: Job) -> InputError:
+def _endless_error(job: Job) -> InputError:
     return InputError(
         f"with a failure every {job.mtbf_s / 60:.1f} minutes, restarts of {job.restart_s:g} s and checkpoints of "
         f"{job.checkpoint_s:g} s the training does not end; write checkpoints faster or restart faster"
@@ -194,14 +197,14 @@ def _spread(values: list[float]) -> Spread:
 
 
 class _Facts:
-    """The request completed by defaults."""
+    """The request completed with defaults."""
 
     def __init__(self, result: Result, request: Request) -> None:
         self.result, self.request = result, request
         world = result.job.world_size
-        report = known().named(request.failures)
+        report = load_reliability().named(request.failures)
         self.mtbf_s = (request.mtbf_hours or 1 / (report.per_gpu_hour * world)) * _HOUR
-        rates = known().spread() if request.mtbf_hours is None else (1 / request.mtbf_hours / world,) * 2
+        rates = load_reliability().spread() if request.mtbf_hours is None else (1 / request.mtbf_hours / world,) * 2
         self.rates = rates
         self.state_bytes = state_bytes(result)
         per_node = self.state_bytes * min(result.job.gpus_per_node, world)
@@ -213,7 +216,7 @@ class _Facts:
         self.steps = 0
 
     def job(self, step_s: float, steps: float) -> Job:
-        """What is simulated."""
+        """The job to simulate."""
         request, result = self.request, self.result
         self.steps = math.ceil(steps)
         replicas = result.throughput.data_parallel_ranks or 0
@@ -226,23 +229,23 @@ class _Facts:
             nodes=result.job.nodes,
             spares=request.spares or 0,
             repair_s=_REPAIR_S if request.repair_s is None else request.repair_s,
-            hardware_share=0.0 if request.spares is None else known().hardware.share,
+            hardware_share=0.0 if request.spares is None else load_reliability().hardware.share,
             replicas=replicas if request.elastic else 0,
         )
 
     def expected_days(self, job: Job) -> float:
-        """By Daly's equation."""
+        """Expected days by Daly's equation."""
         return expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s) / _DAY
 
     def bound(self, step_s: float, per_gpu_hour: float) -> float:
-        """Expected days at an end of the step's interval and of published rates, with the best interval there."""
+        """Expected days for an end of the step time's interval and a published failure rate, with the best interval."""
         mtbf_s = _HOUR / (per_gpu_hour * self.result.job.world_size)
         interval = self.request.interval_s or best_interval(self.checkpoint_s, self.restart_s, mtbf_s)
         work_s = self.steps * step_s * self.jitter
         return expected_s(work_s, interval, self.checkpoint_s, self.restart_s, mtbf_s) / _DAY
 
     def curve(self, job: Job) -> list[tuple[float, float]]:
-        """Goodput over the interval, from a tenth to ten times the best."""
+        """Goodput over the interval in seconds, from a tenth to ten times the best interval."""
         points = []
         for place in range(_CURVE):
             interval = self.best_s * 10 ** (2 * place / (_CURVE - 1) - 1)
@@ -251,28 +254,32 @@ class _Facts:
         return points
 
     def assumptions(self, job: Job, gpu: Gpu) -> list[Assumption]:
-        """What was not predicted."""
-        request, report = self.request, known().named(self.request.failures)
+        """Everything that is assumed rather than predicted."""
+        request, report = self.request, load_reliability().named(self.request.failures)
         given = "given"
-        by_state = f"{self.state_bytes / 2**30:.1f} GiB of state a GPU at {_STORAGE_BYTES_PER_S / 1e9:g} GB/s a node"
+        by_state = (
+            f"{self.state_bytes / 2**30:.1f} GiB of state per GPU at {_STORAGE_BYTES_PER_S / 1e9:g} GB/s per node"
+        )
         storage = "2 TB/s sustained for about 2,000 nodes: The Llama 3 Herd of Models, section 3.3.1"
         rows = [
             ("time between failures", f"{three_digits(self.mtbf_s / _HOUR)} h", f"{report.text} ({report.source})"),
-            ("checkpoint", f"{self.checkpoint_s:.3g} s", f"{by_state}; {storage}; training stands still for it"),
-            ("restart", f"{self.restart_s:g} s", "a default: detection, new processes, loading, warm-up"),
-            ("power", f"{_watts(self.result, gpu)[1]:.0f} W of node a GPU", shares()["node"].source),
+            ("checkpoint", f"{self.checkpoint_s:.3g} s", f"{by_state}; {storage}; training pauses for it"),
+            ("restart", f"{self.restart_s:g} s", "default: detection, new processes, loading, warm-up"),
+            ("power", f"{_watts(self.result, gpu)[1]:.0f} W of node power per GPU", shares()["node"].source),
         ]
-        said = {
+        overrides = {
             "time between failures": request.mtbf_hours,
             "checkpoint": request.checkpoint_s,
             "restart": request.restart_s,
         }
-        found = [Assumption(name, value, source if said.get(name) is None else given) for name, value, source in rows]
+        found = [
+            Assumption(name, value, source if overrides.get(name) is None else given) for name, value, source in rows
+        ]
         if request.spares is None:
-            found.append(Assumption("spare nodes", "always enough", "a default; --spares limits them"))
+            found.append(Assumption("spare nodes", "always enough", "default; --spares limits them"))
         else:
-            share = known().hardware
-            origin = "a default" if request.repair_s is None else given
+            share = load_reliability().hardware
+            origin = "default" if request.repair_s is None else given
             found += [
                 Assumption("repair of a node", f"{job.repair_s / _HOUR:.3g} h", origin),
                 Assumption("failures that break a node", f"{share.share:.1%}", share.source),
@@ -284,15 +291,15 @@ class _Facts:
 
 
 def state_bytes(result: Result) -> int:
-    """Bytes of a rank's parameters and optimizer state, which a checkpoint holds."""
+    """Bytes of a rank's parameters and optimizer state, the content of a checkpoint."""
     kept = ("parameter", "optimizer_state", "buffer")
     return sum(held.bytes for held in result.memory.by_category if held.name in kept)
 
 
 def slowest_of(ranks: int, deviation: float) -> float:
-    """How long the slowest of several ranks takes, in steps without jitter.
+    """Expected time of the slowest of several ranks, relative to a step without jitter.
 
-    The expected largest of n normal draws by Blom's approximation (Statistical Estimates and Transformed
+    The expected maximum of n normal samples by Blom's approximation (Statistical Estimates and Transformed
     Beta-Variables, 1958).
 
     >>> round(slowest_of(1024, 0.01), 4), slowest_of(1, 0.5), slowest_of(1024, 0)

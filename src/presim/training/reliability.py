@@ -1,4 +1,4 @@
-"""Failure rates of trainings from published reports."""
+"""Failure rates of training runs from published reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DATA = Path(__file__).with_name("reliability.toml")
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unexpected interruptions that were counted on some cluster."""
+    """Unexpected interruptions counted on a cluster."""
 
     name: str
     text: str
@@ -25,43 +25,43 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def per_gpu_hour(self) -> float:
-        """Interruptions in an hour of one GPU."""
+        """Interruptions per GPU hour."""
         return self.interruptions / self.gpu_hours
 
 
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Share of the interruptions that take a node away until it is repaired."""
+    """Share of interruptions that remove a node until it is repaired."""
 
     share: float
     source: str
 
 
 class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known."""
+    """All published figures."""
 
     report: tuple[Report, ...]
     hardware: Hardware
 
     def named(self, name: str) -> Report:
-        """A report by its name.
+        """A report by name.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such report.
         """
         found = next((report for report in self.report if report.name == name), None)
         if found is None:
             known = ", ".join(report.name for report in self.report)
-            raise InputError(f"no report of failures is called {name!r}; there are {known}, or give --mtbf")
+            raise InputError(f"no failure report is called {name!r}; use one of {known}, or give --mtbf")
         return found
 
     def spread(self) -> tuple[float, float]:
-        """Interruptions per GPU hour, from the most to the least reliable cluster."""
+        """Lowest and highest published interruptions per GPU hour."""
         rates = [report.per_gpu_hour for report in self.report]
         return min(rates), max(rates)
 
 
 @functools.cache
-def known() -> Reliability:
-    """The published figures."""
+def load_reliability() -> Reliability:
+    """Load the published figures."""
     content: dict[str, Any] = tomllib.loads(_DATA.read_text())
     return msgspec.convert(content, Reliability)

@@ -1,4 +1,4 @@
-"""Simulates a training with failures: checkpoints, lost work, restarts, spare nodes, repairs."""
+"""Simulate a training run with failures: checkpoints, lost work, restarts, spare nodes, repairs."""
 
 from __future__ import annotations
 
@@ -6,59 +6,59 @@ import dataclasses
 import heapq
 import random
 
-_MOST_FAILURES = 1_000_000
+_MAX_FAILURES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is trained on what; times in seconds."""
+    """A training run; times in seconds."""
 
-    work_s: float  # of steps, without any failure or checkpoint
-    interval_s: float  # of work between checkpoints
-    checkpoint_s: float  # in which training stands still for one
+    work_s: float  # steps without failures and checkpoints
+    interval_s: float  # work between checkpoints
+    checkpoint_s: float  # pause of training per checkpoint
     restart_s: float  # from a failure to the first new step
     mtbf_s: float  # of the whole cluster
     nodes: int
-    spares: int = 0  # nodes that stand by
+    spares: int = 0  # idle spare nodes
     repair_s: float = 0.0  # until a node is back
-    hardware_share: float = 0.0  # of the failures that take a node away
-    replicas: int = 0  # data-parallel replicas, of which those without broken nodes go on; 0: all nodes are needed
+    hardware_share: float = 0.0  # share of failures that remove a node
+    replicas: int = 0  # data-parallel replicas that continue if others miss nodes; 0: all nodes are needed
 
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """Where the wall-clock seconds of one training went."""
+    """How the wall-clock seconds of one training run were spent."""
 
     work_s: float
     checkpoints_s: float
-    lost_s: float  # work and checkpoints that a failure undid
+    lost_s: float  # work and checkpoints lost to failures
     restarts_s: float
-    waiting_s: float  # for a node to be repaired
-    slower_s: float  # work took longer because replicas were missing
+    waiting_s: float  # for a node's repair
+    slower_s: float  # extra time of work because replicas were missing
     failures: int
 
     @property
     def total_s(self) -> float:
-        """All of it."""
+        """Sum of all parts."""
         return (
             self.work_s + self.checkpoints_s + self.lost_s + self.restarts_s + self.waiting_s + self.slower_s
         )  # fmt: skip
 
 
 class NeverEndsError(Exception):
-    """Failures come faster than progress."""
+    """Failures occur faster than progress."""
 
 
 def train(job: Job, seed: int) -> Spent:
-    """One training; the same seed gives the same one.
+    """Simulate one training run; the same seed gives the same result.
 
     Raises:
-        NeverEndsError: after a million failures the end was not reached.
+        NeverEndsError: the run did not end within a million failures.
     """
     draw = random.Random(seed)
     run = _Run(job)
     while run.done_s < job.work_s:
-        if run.failures >= _MOST_FAILURES:
+        if run.failures >= _MAX_FAILURES:
             raise NeverEndsError
         run.until_failure(draw.expovariate(1 / job.mtbf_s))
         if run.done_s < job.work_s:
@@ -67,17 +67,17 @@ def train(job: Job, seed: int) -> Spent:
 
 
 class _Run:
-    """Work is counted when a checkpoint holds it, or at the end."""
+    """One run. Work counts when a checkpoint contains it, or at the end."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.now_s = self.done_s = self.checkpoints_s = self.lost_s = 0.0
         self.restarts_s = self.waiting_s = self.slower_s = 0.0
         self.failures = 0
-        self.broken: list[float] = []  # when nodes that are being repaired will be back
+        self.broken: list[float] = []  # times at which nodes under repair are back
 
     def until_failure(self, left_s: float) -> None:
-        """Work for so long, or to the end; what no checkpoint holds at the failure is lost."""
+        """Work for this time, or to the end; work since the last checkpoint is lost."""
         job, speed = self.job, self._speed()
         segment = job.interval_s / speed + job.checkpoint_s
         rest = (job.work_s - self.done_s) / speed
@@ -92,7 +92,7 @@ class _Run:
             self.now_s += left_s
 
     def fail(self, draw: random.Random) -> None:
-        """Restart, as often as failures interrupt it, on spare nodes or on what is left."""
+        """Restart, repeatedly if failures interrupt it, on spare or remaining nodes."""
         job = self.job
         while True:
             self.failures += 1
@@ -103,7 +103,7 @@ class _Run:
             took = min(until, job.restart_s)
             self.restarts_s += took
             self.now_s += took
-            if until >= job.restart_s or self.failures >= _MOST_FAILURES:
+            if until >= job.restart_s or self.failures >= _MAX_FAILURES:
                 return
 
     def spent(self) -> Spent:
@@ -135,5 +135,5 @@ class _Run:
             self.now_s = self.broken[0]
 
     def _speed(self) -> float:
-        """Each missing node stops one replica."""
+        """Relative speed of the work: each missing node stops one replica."""
         return 1.0 - self._missing() / self.job.replicas if self.job.replicas else 1.0

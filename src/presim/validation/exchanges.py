@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from presim.capture.adapters.deep_ep_config import recommended
+from presim.capture.adapters.deep_ep_config import default_config
 from presim.hardware.cluster import Cluster
 from presim.trace.collective import Collective, Routed
 from presim.trace.routing import distinct, places_of
@@ -69,7 +69,7 @@ def _window(said: str, kind: str, ranks: int, sms: int) -> int:
     if stated or "default" not in said:
         return stated
     try:
-        return recommended(kind, ranks, sms).num_max_nvl_chunked_send_tokens
+        return default_config(kind, ranks, sms).num_max_nvl_chunked_send_tokens
     except AssertionError as error:
         raise CannotBuildError(f"DeepEP has no default windows for {ranks} ranks: {error}") from None
 

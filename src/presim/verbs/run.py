@@ -16,7 +16,7 @@ from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
-    from presim.capture.processes.blocked import Blocked
+    from presim.capture.processes.blocked import BlockedRanks
     from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
     from presim.hardware import Gpu
@@ -143,10 +143,10 @@ def _launch(command: Sequence[str], module: bool) -> Launch:
 def _target(launch: Launch, options: ClusterOptions) -> Cluster:
     """The cluster that the options and the launch command describe together."""
     from presim.capture.launchers.launch import Shape
-    from presim.capture.launchers.shape import agreed
+    from presim.capture.launchers.shape import merge_shapes
 
     asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
-    shape = agreed(launch, asked, described=options.cluster is not None)
+    shape = merge_shapes(launch, asked, described=options.cluster is not None)
     return chosen_cluster(
         dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
     )
@@ -175,11 +175,11 @@ def capture_command(
 
 def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
     """This machine's GPU, which must be the cluster's, to measure missing prices on."""
-    from presim.profile.job import here
+    from presim.profile.job import local_gpu
 
     if not folders:
         raise InputError("--profile-missing needs a folder for its measurements: add --prices DIR")
-    card = here()
+    card = local_gpu()
     if card.id != target.gpu.id:
         raise InputError(
             f"this machine has a {card.name} ({card.id}), the cluster {target.gpu.id}: measurements here would not "
@@ -224,7 +224,7 @@ def _capture(
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
 
-    def simulator(blocked: Blocked) -> LiveServer:
+    def simulator(blocked: BlockedRanks) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
         engine, as_it_came = engine_options(options), 1.0
         if engine.host_factor is None:  # as for a trace: host time outside of steps is not denoised

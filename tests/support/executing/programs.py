@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from presim.compose.runtime import recompute
 from presim.compose.schedule import training_step, value_key
 from presim.graph.schema import OperatorGraph
-from presim.passes import context_parallel, shared_root, tensor_parallel, zero_bubble
+from presim.passes import budget, context_parallel, shared_root, tensor_parallel, zero_bubble
 from support.executing import recording
 from support.executing.interpreter import Rank, names, part_of
 
@@ -46,6 +46,8 @@ CASES: dict[str, dict[str, Any]] = {
     "context, ulysses": {"context": 2, "style": "ulysses"},
     "context, ring": {"context": 4, "style": "ring"},
     "two parts of the backward pass": {"tensor": 2, "split": True},
+    "half of the activations": {"budget": 0.5},
+    "no activations": {"tensor": 2, "budget": 0.0},
     "recomputed": {"tensor": 2, "recompute": True},
 }
 
@@ -68,6 +70,8 @@ def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
         graph, case.get("tensor", 1), sequence=sequence, vocabulary=vocabulary, gathers_again=again
     )
     graph = context_parallel.apply(graph, case.get("context", 1), case.get("style", ""))
+    if "budget" in case:
+        graph = budget.apply(graph, case["budget"], lambda node: 1.0, BATCH, SEQUENCE)[0]
     return zero_bubble.apply(shared_root.apply(graph)) if case.get("split") else graph
 
 

@@ -1,4 +1,4 @@
-"""When Ctrl-C counts."""
+"""Deferring and ignoring Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def interrupted(done: list[str], error: Exception | None = None) -> None:
             raise error
 
 
-def test_a_delayed_ctrl_c_counts_at_the_end_of_the_block() -> None:
+def test_a_delayed_ctrl_c_is_delivered_at_the_end_of_the_block() -> None:
     done: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted(done)
@@ -33,14 +33,14 @@ def test_a_delayed_ctrl_c_counts_at_the_end_of_the_block() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_ignored_one_never_counts() -> None:
+def test_an_ignored_ctrl_c_is_not_delivered() -> None:
     with ctrl_c.ignored():
         interrupt()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("block", [ctrl_c.delayed, ctrl_c.ignored])
-def test_other_threads_change_nothing(block: Callable[[], AbstractContextManager[None]]) -> None:
+def test_other_threads_are_not_affected(block: Callable[[], AbstractContextManager[None]]) -> None:
     found = []
 
     def enter() -> None:
@@ -53,8 +53,8 @@ def test_other_threads_change_nothing(block: Callable[[], AbstractContextManager
     assert found == [signal.default_int_handler]
 
 
-def test_an_error_within_is_what_counts() -> None:
-    """An interrupt that came first is not raised over it."""
+def test_an_error_in_the_block_takes_precedence() -> None:
+    """A delayed interrupt does not replace the error."""
     with pytest.raises(ValueError, match="mine"):
         interrupted([], ValueError("mine"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

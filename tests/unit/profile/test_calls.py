@@ -1,4 +1,4 @@
-"""A signature's calls: operands that come to its bytes, every way in which they may lie, and none that are made up."""
+"""A signature's calls have operands with its bytes, in every possible layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = 4 * COUNT
 
 
 def tensors(call: Call) -> list[tuple[str, tuple[int, ...]]]:
-    """Types and shapes of a call's single tensors, in their order."""
+    """Types and shapes of a call's single tensors, in order."""
     return [(each.dtype, each.shape) for each in call.arguments if isinstance(each, Tensor)]
 
 
@@ -73,7 +73,9 @@ def tensors(call: Call) -> list[tuple[str, tuple[int, ...]]]:
         ),
     ],
 )
-def test_bytes_tell_the_operands(signature: MemoryBound, expected: list[list[tuple[str, tuple[int, ...]]]]) -> None:
+def test_operands_follow_from_the_bytes(
+    signature: MemoryBound, expected: list[list[tuple[str, tuple[int, ...]]]]
+) -> None:
     assert [tensors(call) for call in calls(signature)] == expected
 
 
@@ -90,18 +92,18 @@ def test_bytes_tell_the_operands(signature: MemoryBound, expected: list[list[tup
         Normalization(SIZE, SIZE, COUNT, "float32", operator="aten::native_layer_norm", row=1000),
     ],
 )
-def test_what_the_bytes_do_not_tell_has_no_calls(signature: MemoryBound) -> None:
+def test_ambiguous_bytes_have_no_calls(signature: MemoryBound) -> None:
     assert is_known(signature)
     assert calls(signature) == ()
 
 
-def test_other_operators_are_not_known() -> None:
+def test_other_operators_have_no_calls() -> None:
     assert not is_known(Elementwise(8, 8, 1, "float64", operator="aten::roll"))
     assert not is_known(Sort(8, 8, 1, "float32", operator="aten::sort"))
 
 
-def test_lists_are_whole_chunks_so_that_one_launch_takes_them() -> None:
-    """2,237 chunks of 65,536 elements are what one launch of this PyTorch took; a cut elsewhere would make more."""
+def test_lists_are_whole_chunks_so_that_one_launch_is_enough() -> None:
+    """One launch of this PyTorch takes 2,237 chunks of 65,536 elements; other sizes would need more launches."""
     elements = 146551607
     moved = 16 * elements + 4 * 14
     (call,) = calls(Optimizer(moved, moved - 4 * elements, elements, "float32", 14, "aten::_fused_adamw_"))
@@ -113,13 +115,13 @@ def test_lists_are_whole_chunks_so_that_one_launch_takes_them() -> None:
     assert sum(-(-size // 65536) for size in sizes) == -(-elements // 65536) == 2237
 
 
-def test_a_share_of_several_launches_is_met_but_for_its_rounding() -> None:
+def test_a_share_of_several_launches_matches_up_to_rounding() -> None:
     asked = Optimizer(1173303750, 879977819, 146662966, "bfloat16", 6, "aten::_fused_adamw_")
     assert len(calls(asked)) == 1
     assert calls(Optimizer(1173303850, 879977819, 146662966, "bfloat16", 6, "aten::_fused_adamw_")) == ()
 
 
-def test_what_fsdp_copies_is_set_up_for_few_ranks_and_for_many() -> None:
+def test_fsdp_s_copies_are_set_up_for_few_and_many_ranks() -> None:
     gathered = calls(Elementwise(SIZE, SIZE, COUNT, "float32", operator="aten::split_with_sizes_copy"))
     assert [tensors(call) for call in gathered] == [[("float32", (8, COUNT // 8))], [("float32", (64, COUNT // 64))]]
     reduced = calls(Elementwise(SIZE // 2, SIZE, COUNT, "bfloat16", 4, "aten::_chunk_cat"))
@@ -127,7 +129,7 @@ def test_what_fsdp_copies_is_set_up_for_few_ranks_and_for_many() -> None:
     assert sent == [Tensor("float32", (8, COUNT // 8)), Tensor("float32", (64, COUNT // 64))]
 
 
-def test_what_softmax_launches_in_front_of_its_gradient_is_named() -> None:
+def test_the_kernel_before_softmax_s_gradient_is_recorded() -> None:
     (call,) = calls(Softmax(2 * SIZE, SIZE, COUNT, "float32", operator="aten::_softmax_backward_data", row=1024))
     assert call.first is not None
     assert call.first.operator == "aten::mul"
@@ -135,7 +137,7 @@ def test_what_softmax_launches_in_front_of_its_gradient_is_named() -> None:
     assert log.first is None
 
 
-def test_each_kernel_of_a_norms_gradients_is_asked_for_alone() -> None:
+def test_each_kernel_of_a_norm_s_gradients_is_called_separately() -> None:
     read = 2 * SIZE + 8 * 1024 + 2 * 4096
     norm = "aten::native_layer_norm_backward"
     (of_input,) = calls(Normalization(read, SIZE + 2 * 4096, COUNT, "float32", operator=norm, row=1024))

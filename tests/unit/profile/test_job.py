@@ -1,4 +1,4 @@
-"""Measuring in parts: each call goes on where the last one was stopped, and keeps what it has."""
+"""Measuring in parts: each call continues the last one and keeps its results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(signature: Signature, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The measuring process measures two kinds of work a call; what it was asked for is kept."""
+    """A fake measuring process that measures two signatures per call and records its input."""
     plans: list[Plan] = []
 
     def measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
-def test_a_second_call_measures_what_the_first_left(tmp_path: Path, asked: list[Plan]) -> None:
+def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> None:
     first = job.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
     assert (first.measured, first.known, first.left) == (2, 0, 1)
     assert first.rejected == {"collectives need the cluster: presim fit --nccl-tests": 1}
@@ -82,15 +82,15 @@ def test_a_second_call_measures_what_the_first_left(tmp_path: Path, asked: list[
         Reduction(2 << 20, 2048, 1 << 20, "bfloat16", operator="aten::sum"),
     ],
 )
-def test_what_was_measured_is_the_price(tmp_path: Path, asked: list[Plan], signature: Signature) -> None:
-    """Of each family, and of the same signature only: a table is asked exactly before anything is interpolated."""
+def test_measured_times_are_the_prices(tmp_path: Path, asked: list[Plan], signature: Signature) -> None:
+    """For each family: an exact match in the table takes precedence over interpolation."""
     assert job.profile([signature], tmp_path, 60, GPU).measured == 1
     (price,) = MeasuredEstimator(GPU, table.read(table.find(tmp_path)).rows).price([signature])
     assert price is not None
     assert (price.duration_ns, price.origin) == (50_000, Origin.MEASURED)
 
 
-def test_what_failed_or_cannot_be_true_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_and_impossible_results_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [CARD, {**line(WORK[0]), "error": "out of memory"}, line(WORK[1], duration_ns=250.0), line(WORK[2])]
     monkeypatch.setattr(job, "_measure", lambda *args: lines)
     made = job.profile(WORK, tmp_path, 60, GPU)
@@ -98,13 +98,13 @@ def test_what_failed_or_cannot_be_true_is_counted(tmp_path: Path, monkeypatch: p
     assert made.rejected == {"PyTorch: out of memory": 1, "faster than the datasheet's peak allows": 1}
 
 
-def test_a_line_that_was_cut_off_is_no_line(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "results").write_text(json.dumps(CARD) + "\n" + json.dumps(line(WORK[0])) + '\n{"signature": {"fam')
     assert job.read_lines(tmp_path / "results") == [CARD, line(WORK[0])]
     assert job.read_lines(tmp_path / "absent") == []
 
 
-def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_before_ctrl_c_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(command: list[str], **more: Any) -> None:
         Path(command[-2]).write_text("\n".join(map(json.dumps, (CARD, line(WORK[0])))))
         raise KeyboardInterrupt
@@ -116,7 +116,7 @@ def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path, monkeypatch: py
     assert [row.signature for row in table.read([path]).rows] == WORK[:1]
 
 
-def test_ctrl_c_before_anything_was_measured_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_any_result_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(command: list[str], **more: Any) -> None:
         raise KeyboardInterrupt
 
@@ -126,8 +126,8 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_table(tmp_path: Path, mon
     assert not (tmp_path / "out").exists()
 
 
-def test_work_that_loses_the_card_is_gone_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of a kernel fails whatever its process does after it; another process measures what follows."""
+def test_work_that_breaks_the_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel error fails all later work of its process; another process measures the rest."""
     asked: list[list[Signature]] = []
 
     def measuring(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
@@ -152,14 +152,14 @@ def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_fails_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_process_is_reported_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess([sys.executable], 1, "", "Traceback\nRuntimeError: driver too old")
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: ended)
     with pytest.raises(InputError, match="measuring failed: RuntimeError: driver too old"):
         job.profile(WORK, tmp_path, 60, GPU)
 
 
-def test_a_card_is_known_by_its_drivers_name() -> None:
+def test_a_gpu_is_found_by_its_driver_s_name() -> None:
     assert job.gpu_named("NVIDIA B200").id == "b200"
     with pytest.raises(InputError, match="the catalogue has no GPU named 'Voodoo 2'"):
         job.gpu_named("Voodoo 2")
@@ -169,5 +169,5 @@ def test_a_card_is_known_by_its_drivers_name() -> None:
         InputError, match=r"that PyTorch can use \(ModuleNotFoundError: No module named 'torch'\); presim"
     ):
         job.gpu_named("", "ModuleNotFoundError: No module named 'torch'")
-    with pytest.raises(InputError, match="a PyTorch with NVIDIA's libraries, which `make venv` leaves out"):
+    with pytest.raises(InputError, match="a PyTorch with NVIDIA's libraries, which `make venv` omits"):
         job.gpu_named("", "ImportError: libcudnn.so.9: cannot open shared object file")

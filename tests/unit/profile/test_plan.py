@@ -1,4 +1,4 @@
-"""A plan has each kind of work once, small ones first, without what is known and what cannot be set up alone."""
+"""A plan has each measurable, unknown signature once, smallest first."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ FLASH = Attention("forward", 1, 8, 8, 512, 512, 64, 64, True, "bfloat16", "flash
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(made.signatures(), max_size=12), st.data())
-def test_a_plan_is_what_is_wanted_less_what_is_known_or_impossible(
-    wanted: list[Signature], data: st.DataObject
-) -> None:
+def test_a_plan_omits_known_and_impossible_signatures(wanted: list[Signature], data: st.DataObject) -> None:
     known = set(data.draw(st.lists(st.sampled_from(wanted), max_size=5))) if wanted else set()
     made_plan = plan(wanted + wanted, known, GPU)
     assert set(made_plan.work) == {each for each in wanted if not obstacle(each, GPU) and each not in known}
     assert len(set(made_plan.work)) == len(made_plan.work)
-    assert len(made_plan.work) + made_plan.known >= len(set(wanted)) - sum(made_plan.left_out.values())
+    assert len(made_plan.work) + made_plan.known >= len(set(wanted)) - sum(made_plan.omitted.values())
     assert [footprint(each) for each in made_plan.work] == sorted(footprint(each) for each in made_plan.work)
 
 
@@ -64,21 +62,21 @@ def test_a_plan_is_what_is_wanted_less_what_is_known_or_impossible(
         (Softmax(4096, 4096, 1024, "float32", operator="aten::logsumexp"), "operators that are not set up"),
         (FP8, ""),
         (msgspec.structs.replace(FP8, scaling="outer", sums=""), ""),
-        (msgspec.structs.replace(FP8, scaling="block"), "FP8 products other than PyTorch's own"),
-        (msgspec.structs.replace(FP8, layout="TN"), "FP8 products other than PyTorch's own"),
-        (msgspec.structs.replace(FP8, accumulate=True), "FP8 products other than PyTorch's own"),
+        (msgspec.structs.replace(FP8, scaling="block"), "FP8 products that PyTorch lacks"),
+        (msgspec.structs.replace(FP8, layout="TN"), "FP8 products that PyTorch lacks"),
+        (msgspec.structs.replace(FP8, accumulate=True), "FP8 products that PyTorch lacks"),
         (msgspec.structs.replace(GEMM, dtype="int8"), "products of int8 other than PyTorch's own"),
         (msgspec.structs.replace(GEMM, b_dtype="float16"), "products of mixed types"),
         (msgspec.structs.replace(GEMM, out_dtype="float32"), ""),
         (msgspec.structs.replace(GEMM, out_dtype="float32", accumulate=True), ""),
         (
             msgspec.structs.replace(GEMM, dtype="float32", out_dtype="bfloat16"),
-            "products of float32 that give bfloat16",
+            "products of float32 with results in bfloat16",
         ),
-        (msgspec.structs.replace(GEMM, compute="float16"), "products of bfloat16 that add in float16"),
+        (msgspec.structs.replace(GEMM, compute="float16"), "products of bfloat16 that accumulate in float16"),
         (msgspec.structs.replace(GEMM, epilogue="bias"), ""),
-        (msgspec.structs.replace(GEMM, epilogue="bias", batch=2), "products with more fused behind them"),
-        (msgspec.structs.replace(GEMM, epilogue="dgelu_bgrad"), "products with more fused behind them"),
+        (msgspec.structs.replace(GEMM, epilogue="bias", batch=2), "products with an epilogue that PyTorch lacks"),
+        (msgspec.structs.replace(GEMM, epilogue="dgelu_bgrad"), "products with an epilogue that PyTorch lacks"),
         (GroupedGemm(8, 4096, 512, 512, "bfloat16"), ""),
         (GroupedGemm(8, 4096, 512, 512, "float8_e4m3fn"), "grouped products of another type"),
         (msgspec.structs.replace(GEMM, m=1 << 22, n=1 << 22), "needs more memory than the card has"),
@@ -93,19 +91,19 @@ def test_a_plan_is_what_is_wanted_less_what_is_known_or_impossible(
         (Sort(8, 8, 1, "float32"), "operators that are not set up: sort"),
     ],
 )
-def test_what_stands_in_the_way_is_said(signature: Signature, reason: str) -> None:
+def test_an_obstacle_is_described(signature: Signature, reason: str) -> None:
     said = obstacle(signature, GPU)
     assert said.startswith(reason)
     assert bool(said) == bool(reason)
 
 
-def test_the_standard_sweep_can_be_measured_and_is_no_larger_than_an_hour_allows() -> None:
+def test_the_standard_sweep_can_be_measured_within_an_hour() -> None:
     sweep = list(standard_sweep())
     made_plan = plan(sweep, (), hardware.gpu("t4"))
-    assert set(made_plan.left_out) <= {
+    assert set(made_plan.omitted) <= {
         "needs more memory than the card has",
-        "FP8 products, which this card has not",
-        "grouped products, which PyTorch does one by one on this card",
+        "FP8 products, which this GPU does not support",
+        "grouped products, for which PyTorch has no grouped kernel on this GPU",
     }
     assert 500 < len(made_plan.work) <= len(set(sweep)) < 3000
-    assert plan(sweep, (), GPU).left_out == {}
+    assert plan(sweep, (), GPU).omitted == {}

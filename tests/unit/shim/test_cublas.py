@@ -104,38 +104,38 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
 SGEMM = "gemm m=3 n=5 k=7 batch=1 a=f32 b=f32 c=f32 d=f32 compute={} transa=T transb=N beta={} epilogue=none"
 
 
-def test_sgemm_says_whether_it_accumulates_and_in_which_precision(captured: emulated.Captured) -> None:
-    """Beta zero reads no C; the math mode decides between full precision and TF32."""
+def test_sgemm_is_logged_with_accumulation_and_precision(captured: emulated.Captured) -> None:
+    """With beta 0, C is not read; the math mode selects full precision or TF32."""
     assert captured.work("sgemm") == [SGEMM.format("f32", 0), SGEMM.format("f32", 1), SGEMM.format("tf32", 0)]
 
 
 def test_beta_in_device_memory_counts_as_accumulating(captured: emulated.Captured) -> None:
-    """Its value is not known when the host asks."""
+    """The host does not know its value."""
     assert captured.work("device beta") == [SGEMM.format("f32", 1)]
 
 
 def test_empty_products_launch_nothing(captured: emulated.Captured) -> None:
-    """They succeed, as in cuBLAS."""
+    """The calls succeed, as in cuBLAS."""
     assert captured.work("empty") == []
     assert captured.results["empty"] == 0
 
 
 def test_batched_product_has_its_own_output_type(captured: emulated.Captured) -> None:
-    """bf16 operands may give an f32 result."""
+    """bf16 operands may have an f32 result."""
     assert captured.work("strided") == [
         "gemm m=16 n=32 k=64 batch=12 a=bf16 b=bf16 c=f32 d=f32 compute=f32 transa=N transb=T beta=0 epilogue=none"
     ]
 
 
-def test_matrix_vector_product_is_a_product_with_one_column(captured: emulated.Captured) -> None:
+def test_matrix_vector_product_is_logged_with_one_column(captured: emulated.Captured) -> None:
     """Transposed, a 10 x 20 matrix gives 20 results of 10 terms."""
     assert captured.work("gemv") == [
         "gemm m=20 n=1 k=10 batch=1 a=f64 b=f64 c=f64 d=f64 compute=f64 transa=T transb=N beta=0 epilogue=none"
     ]
 
 
-def test_other_routines_are_known_by_name_and_size(captured: emulated.Captured) -> None:
-    """They come from stub_rules.txt."""
+def test_other_routines_are_logged_with_name_and_size(captured: emulated.Captured) -> None:
+    """Their rules are in stub_rules.txt."""
     assert captured.work("routines") == [
         "kernel name=cublasStrsm_v2 grid=0,0,0 block=0,0,0 shared=0 m=8 n=9",
         "kernel name=cublasSaxpy_v2 grid=0,0,0 block=0,0,0 shared=0 n=100",
@@ -144,14 +144,14 @@ def test_other_routines_are_known_by_name_and_size(captured: emulated.Captured) 
 
 
 def test_misuse_is_reported_as_cublas_does(captured: emulated.Captured) -> None:
-    """1: not initialized; 7: invalid value."""
+    """Status 1 is `not initialized`, 7 is `invalid value`."""
     assert captured.results["bad handle"] == 1
     assert captured.results["negative"] == 7
     assert captured.results["lt mismatch"] == 7
 
 
-def test_lt_epilogues_and_scaling_modes_are_named(captured: emulated.Captured) -> None:
-    """What is fused into a product is part of its signature."""
+def test_cublaslt_epilogues_and_scaling_modes_are_logged(captured: emulated.Captured) -> None:
+    """Fused operations are part of a product's signature."""
     assert captured.work("lt epilogue") == [
         "gemm m=128 n=256 k=64 batch=1 a=bf16 b=bf16 c=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 "
         "epilogue=gelu_aux_bias"
@@ -162,18 +162,18 @@ def test_lt_epilogues_and_scaling_modes_are_named(captured: emulated.Captured) -
     ]
 
 
-def test_lt_batch_comes_from_the_layout(captured: emulated.Captured) -> None:
-    """As cuBLASLt has no batched entry."""
+def test_cublaslt_batch_size_comes_from_the_layout(captured: emulated.Captured) -> None:
+    """cuBLASLt has no batched function."""
     assert captured.work("lt batch") == [
         "gemm m=8 n=2 k=4 batch=6 a=f16 b=f16 c=f16 d=f16 compute=f32 transa=N transb=N beta=1 epilogue=none"
     ]
 
 
-def test_one_algorithm_without_workspace(captured: emulated.Captured) -> None:
-    """A workspace query that leaves its result untouched once asked for 67 million GiB."""
+def test_the_heuristic_returns_one_algorithm_without_workspace(captured: emulated.Captured) -> None:
+    """The workspace size must be written: uninitialised memory once read as 67 million GiB."""
     assert captured.results["heuristic"] == [0, 1, 0]
 
 
-def test_descriptors_live_in_the_callers_memory(captured: emulated.Captured) -> None:
-    """Transformer Engine keeps layouts on its stack."""
+def test_descriptors_are_stored_in_the_callers_memory(captured: emulated.Captured) -> None:
+    """Transformer Engine keeps layouts on the stack."""
     assert captured.results["layout"] == [5, 8]

@@ -1,4 +1,4 @@
-"""What programs learn of the emulated device, by the runtime, the driver and NVML."""
+"""The emulated device's properties in the runtime, the driver and NVML."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return emulated.run(CODE, tmp_path_factory.mktemp("device")).results
 
 
-def test_the_device_is_the_one_described(results: dict[str, object]) -> None:
+def test_device_properties_match_the_description(results: dict[str, object]) -> None:
     """Count, name, compute capability, versions."""
     assert results["count"] == [[0, 8], [0, 8]]
     assert results["properties"] == [0, "NVIDIA H100 80GB HBM3"]
@@ -71,24 +71,24 @@ def test_the_device_is_the_one_described(results: dict[str, object]) -> None:
 
 
 def test_a_thread_has_a_current_device(results: dict[str, object]) -> None:
-    """Which the driver's contexts set too; one that does not exist is refused."""
+    """The driver's contexts set it too; a device that does not exist is refused."""
     assert results["set"] == [0, [0, 3], 101, 101]
     assert results["context"] == [0, 0, 0, [0, 1], 0, True]
 
 
-def test_devices_have_addresses_and_peers(results: dict[str, object]) -> None:
-    """Each its own PCI address; access to a peer is enabled once."""
+def test_devices_have_pci_addresses_and_peers(results: dict[str, object]) -> None:
+    """Each device has its own PCI address; peer access can be enabled once."""
     assert results["pci"] == [True, [0, 1]]
     assert results["peer"] == [[0, 1], 0, 704, 0, 705]
 
 
-def test_errors_have_the_names_programs_look_for(results: dict[str, object]) -> None:
-    """PyTorch raises OutOfMemoryError by the code and prints the sentence."""
+def test_errors_have_cudas_names_and_messages(results: dict[str, object]) -> None:
+    """PyTorch raises OutOfMemoryError for the code and prints the message."""
     assert results["error"] == ["cudaErrorMemoryAllocation", "out of memory"]
     assert results["driver error"] == "CUDA_ERROR_OUT_OF_MEMORY"
 
 
-def test_nvml_tells_the_same(results: dict[str, object]) -> None:
+def test_nvml_reports_the_same_device(results: dict[str, object]) -> None:
     """By index and by UUID."""
     assert results["nvml"] == [0, 0, 0, "NVIDIA H100 80GB HBM3", 0, 85520809984]
     assert results["by uuid"] == [0, True, 6]
@@ -96,7 +96,7 @@ def test_nvml_tells_the_same(results: dict[str, object]) -> None:
 
 
 def test_without_a_description_there_is_no_gpu(tmp_path: Path) -> None:
-    """As on a machine without one: cudaErrorNoDevice, and no log."""
+    """The error is cudaErrorNoDevice, and no log is written."""
     code = """
 from ctypes import byref, c_int, c_size_t, c_void_p
 rt = ctypes.CDLL("libcudart.so.13")

@@ -1,4 +1,4 @@
-"""Kernels: registered by the program, loaded by the driver, launched in every way."""
+"""Kernels registered by the program or loaded by the driver, with every kind of launch."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
     return emulated.run(CODE, tmp_path_factory.mktemp("kernels"))
 
 
-def test_launches_carry_the_kernels_name_and_shape(captured: emulated.Captured) -> None:
-    """By the host function that stands for it, or by its handle."""
+def test_launches_are_logged_with_the_kernels_name_and_shape(captured: emulated.Captured) -> None:
+    """The kernel is given by its host function or by its handle."""
     assert captured.work("runtime") == [
         "kernel name=_Z6kernelPf grid=4,2,1 block=128,1,1 shared=0",
         "kernel name=_Z6kernelPf grid=4,2,1 block=128,1,1 shared=1024",
@@ -89,20 +89,20 @@ def test_launches_carry_the_kernels_name_and_shape(captured: emulated.Captured) 
     ]
 
 
-def test_configurations_are_a_stack(captured: emulated.Captured) -> None:
-    """What <<<...>>> pushed is popped once; then there is none."""
+def test_launch_configurations_are_a_stack(captured: emulated.Captured) -> None:
+    """A configuration pushed by <<<...>>> can be popped once."""
     assert captured.results["push"] == 0
     assert captured.results["pop"] == [0, 3, 64, 256, 77, 52]
 
 
-def test_launches_that_no_gpu_would_do_are_refused(captured: emulated.Captured) -> None:
-    """Unknown function, block, empty grid, grid, shared memory without opting in, stream."""
+def test_invalid_launches_are_refused(captured: emulated.Captured) -> None:
+    """Unknown function, large block, empty grid, large grid, shared memory without opt-in, unknown stream."""
     assert captured.results["refused"] == [98, 9, 9, 9, 1, 400]
     assert (captured.results["opted in"], captured.results["too much"]) == (0, 1)
     assert captured.results["occupancy"] == [0, 8]
 
 
-def test_a_launch_with_too_many_threads_or_blocks_is_named_once(captured: emulated.Captured) -> None:
+def test_a_launch_with_too_many_threads_or_blocks_is_reported_once(captured: emulated.Captured) -> None:
     (remark,) = [note for note in captured.log.notes if note.startswith("remark ")]
     assert remark == (
         "remark The kernel kernel was launched with 4 x 2 x 1 blocks of 2048 x 1 x 1 threads, where CUDA takes "
@@ -111,20 +111,20 @@ def test_a_launch_with_too_many_threads_or_blocks_is_named_once(captured: emulat
 
 
 def test_kernels_of_loaded_modules_are_logged_by_name(captured: emulated.Captured) -> None:
-    """As Triton launches them, directly and through a looked-up function."""
+    """Launched as Triton does, directly and through a function pointer."""
     assert (captured.results["load"], captured.results["get"]) == (0, 0)
     assert captured.work("driver") == ["kernel name=triton_poi_fused_add_0 grid=7,1,1 block=128,1,1 shared=64"]
     assert captured.work("driver ex") == ["kernel name=triton_poi_fused_add_0 grid=9,1,1 block=256,1,1 shared=0"]
     assert captured.results["unload"] == [0, 400]
 
 
-def test_an_attribute_that_this_driver_has_not_is_refused_so_that_triton_takes_the_older_one(
+def test_an_attribute_unknown_to_this_driver_is_refused_so_triton_uses_the_older_one(
     captured: emulated.Captured,
 ) -> None:
     assert captured.results["attributes"] == [1, 0]
 
 
-def test_driver_functions_are_found_in_their_newest_version(captured: emulated.Captured) -> None:
-    """A name that does not exist is no error of the call that asks for the outcome."""
+def test_the_newest_version_of_a_driver_function_is_returned(captured: emulated.Captured) -> None:
+    """For an unknown name the call succeeds and its status parameter reports the failure."""
     assert captured.results["newest"] == [0, True]
     assert captured.results["no such name"] == [0, 1, None]

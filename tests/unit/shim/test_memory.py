@@ -1,4 +1,4 @@
-"""Device memory: capacity, what is really copied, and what CUDA would refuse."""
+"""Device memory: capacity, copied contents, and the calls that CUDA refuses."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ results["register"] = [rt.cudaHostRegister(page, c_size_t(8192), 0), host_type(p
                        rt.cudaHostUnregister(page), host_type(page)]
 results["free host"] = [rt.cudaFreeHost(pinned), rt.cudaFreeHost(pinned)]
 
-# Stream-ordered: the pool holds chunks until it is trimmed.
+# Stream-ordered allocation: the pool holds chunks until it is trimmed.
 def attribute(pool, number):
     value = c_uint64()
     assert rt.cudaMemPoolGetAttribute(pool, number, byref(value)) == 0
@@ -139,15 +139,15 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
 
 
 def segments(captured: emulated.Captured, section: str) -> list[tuple[int, int]]:
-    """Kind and bytes of what a section took from the device and gave back."""
+    """Kind and bytes of a section's allocations and frees."""
     first, end = captured.sections[section]
     records = captured.log.records[first:end]
     chosen = records[(records["kind"] == SEGMENT_ALLOC) | (records["kind"] == SEGMENT_FREE)]
     return [(int(kind), int(value)) for kind, value in zip(chosen["kind"], chosen["value"], strict=True)]
 
 
-def test_memory_ends_where_the_devices_does(captured: emulated.Captured) -> None:
-    """The second allocation does not fit, and cudaMemGetInfo says the same."""
+def test_allocations_are_limited_to_the_devices_memory(captured: emulated.Captured) -> None:
+    """The second allocation does not fit; cudaMemGetInfo agrees."""
     results = captured.results
     assert results["fresh"] == [TOTAL, TOTAL]
     assert (results["first"], results["second"]) == (0, 2)
@@ -156,38 +156,38 @@ def test_memory_ends_where_the_devices_does(captured: emulated.Captured) -> None
     assert segments(captured, "capacity") == [(SEGMENT_ALLOC, 60 * GIB), (SEGMENT_FREE, 60 * GIB)]
 
 
-def test_an_error_is_reported_once_more(captured: emulated.Captured) -> None:
-    """By cudaGetLastError, which forgets it."""
+def test_the_last_error_is_returned_once(captured: emulated.Captured) -> None:
+    """cudaGetLastError returns and clears it."""
     assert captured.results["last error"] == [2, 0]
 
 
 def test_a_double_free_is_refused(captured: emulated.Captured) -> None:
-    """With cudaErrorInvalidValue; freeing nothing is fine, the middle of a block is not."""
+    """The error is cudaErrorInvalidValue, as for an address inside a block; freeing null succeeds."""
     assert captured.results["free"] == [0, 1, 0]
     assert captured.results["inner address"] == 1
 
 
-def test_small_transfers_are_real(captured: emulated.Captured) -> None:
-    """To the device, on it and back; and fills."""
+def test_small_transfers_copy_their_data(captured: emulated.Captured) -> None:
+    """Copies to, on and from the device, and fills."""
     assert captured.results["small copy"] is True
     assert captured.results["small memset"] == "07" * 16 + "78" * 16
 
 
 def test_large_transfers_leave_zeros(captured: emulated.Captured) -> None:
-    """Neither what lay there before nor what the host's memory happened to hold."""
+    """The destination holds neither its old contents nor other host memory."""
     assert captured.results["after large"] is True
     assert captured.results["large to host"] is True
 
 
 def test_misused_addresses_are_refused(captured: emulated.Captured) -> None:
-    """Beyond a block, of a freed one, or against the direction asked for."""
+    """Beyond a block, in a freed block, or contrary to the direction of the copy."""
     assert captured.results["beyond"] == 1
     assert captured.results["freed address"] == [1, 1, 1]
     assert captured.results["wrong direction"] == [1, 21]
 
 
-def test_pinned_memory_is_host_memory(captured: emulated.Captured) -> None:
-    """cudaPointerGetAttributes tells pinned (1), device (2) and pageable (0) memory apart; so does the log."""
+def test_pointer_attributes_distinguish_pinned_device_and_pageable_memory(captured: emulated.Captured) -> None:
+    """The types are 1 for pinned, 2 for device and 0 for pageable memory; the log has them too."""
     assert captured.results["types"] == [1, 2, 0]
     assert captured.results["register"] == [0, 1, 712, 0, 713, 0]
     assert captured.results["free host"] == [0, 1]
@@ -198,14 +198,14 @@ def test_pinned_memory_is_host_memory(captured: emulated.Captured) -> None:
     ]
 
 
-def test_a_copy_between_gpus_goes_over_their_link(captured: emulated.Captured) -> None:
-    """Within one it is a copy like any other; of a GPU that is not there it is refused (cudaErrorInvalidDevice)."""
+def test_a_copy_between_gpus_is_logged_with_both_gpus(captured: emulated.Captured) -> None:
+    """Within one GPU it is an ordinary copy; for a missing GPU it fails with cudaErrorInvalidDevice."""
     assert (captured.results["peer"], captured.results["peer at once"]) == ([0, 0, 101], 0)
     assert captured.work("peer") == [f"copy direction={way} bytes=4096 pinned=0" for way in ("peer", "d2d", "peer")]
 
 
-def test_a_pool_keeps_its_chunks_until_it_is_trimmed(captured: emulated.Captured) -> None:
-    """It takes 32 MiB for a block of 5."""
+def test_a_memory_pool_keeps_its_chunks_until_it_is_trimmed(captured: emulated.Captured) -> None:
+    """It allocates a 32 MiB chunk for a block of 5 MiB."""
     results = captured.results
     assert (results["async"], results["free async"], results["async too large"]) == (0, [0, 1], 2)
     assert results["pool"] == [32 << 20, 5 << 20, 32 << 20]
@@ -213,8 +213,8 @@ def test_a_pool_keeps_its_chunks_until_it_is_trimmed(captured: emulated.Captured
     assert results["pool after trim"] == [0, 0]
 
 
-def test_mapped_memory_counts_and_joins(captured: emulated.Captured) -> None:
-    """A copy may cross from one mapping into the next; memory goes back with its last mapping."""
+def test_adjacent_mappings_are_one_range(captured: emulated.Captured) -> None:
+    """A copy may cross from one mapping into the next; memory is freed with its last mapping."""
     results = captured.results
     assert (results["create"], results["map"], results["access"], results["across"]) == ([0, 0], [0, 0], 0, 0)
     assert (results["held by mapping"], results["freed by unmap"]) == (0, 4 << 20)
@@ -224,7 +224,7 @@ def test_mapped_memory_counts_and_joins(captured: emulated.Captured) -> None:
 
 
 def test_misused_mappings_are_refused(captured: emulated.Captured) -> None:
-    """Mapped twice, not mapped, still mapped, released twice, beyond the capacity."""
+    """Mapped twice, not mapped, still mapped, released twice, or beyond the capacity."""
     results = captured.results
     refused = [results[name] for name in ("map twice", "unmapped", "free mapped", "release twice", "too much")]
     assert refused == [1, 1, 1, 1, 2]

@@ -1,4 +1,4 @@
-"""Copies and fills that leave their allocation are told to the byte, and refused where CUDA refuses them."""
+"""Copies and fills beyond their allocation are reported to the byte and refused where CUDA refuses them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BEYOND = "beyond the end of an allocation of 1000 bytes"
 
 
 @pytest.mark.parametrize(
-    ("call", "status", "said"),
+    ("call", "status", "message"),
     [
         ("copy(block, host, 1000)", 0, ""),
         ("copy(at(block, 999), host, 1)", 0, ""),
@@ -56,15 +56,15 @@ BEYOND = "beyond the end of an allocation of 1000 bytes"
         ("rt.cudaFree(block) or rt.cudaMemset(block, 0, c_size_t(8))", INVALID, f"a fill of 8 bytes writes {GONE}"),
     ],
 )
-def test_an_access_that_leaves_its_allocation_is_told(call: str, status: int, said: str, tmp_path: Path) -> None:
+def test_an_access_beyond_its_allocation_is_reported(call: str, status: int, message: str, tmp_path: Path) -> None:
     captured = emulated.run(f"{SETUP}\nresults['status'] = {call}\n", tmp_path)
     assert captured.results["status"] == status
     remarks = [note for note in captured.log.notes if note.startswith("remark ")]
-    assert remarks == ([f"remark Misuse of the GPU: {said}."] if said else [])
+    assert remarks == ([f"remark Misuse of the GPU: {message}."] if message else [])
 
 
-def test_a_neighbour_s_memory_is_another_allocation(tmp_path: Path) -> None:
-    """Side by side, a copy across both ends in the first."""
+def test_a_copy_into_the_adjacent_allocation_is_refused(tmp_path: Path) -> None:
+    """A copy that crosses from one allocation into the next fails although both are valid."""
     code = SETUP + (
         "blocks = sorted((malloc(4096) for _ in range(64)), key=lambda each: each.value)\n"
         "pairs = [(one, other) for one, other in zip(blocks, blocks[1:]) if other.value == one.value + 4096]\n"

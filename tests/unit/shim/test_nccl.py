@@ -116,8 +116,8 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
     return emulated.run(CODE, tmp_path_factory.mktemp("nccl"))
 
 
-def test_bytes_count_as_nccl_tests_does(captured: emulated.Captured) -> None:
-    """The whole result of a gather, the whole input of a scatter, the tensor otherwise; four ranks."""
+def test_message_sizes_follow_nccl_tests(captured: emulated.Captured) -> None:
+    """With four ranks: the whole result of a gather, the whole input of a scatter, the tensor otherwise."""
     assert captured.work("sizes") == [
         "collective kind=all_reduce bytes=32 dtype=f32 redop=sum comm=0 peer=-1",
         "collective kind=all_reduce bytes=32 dtype=f32 redop=avg comm=0 peer=-1",
@@ -129,8 +129,8 @@ def test_bytes_count_as_nccl_tests_does(captured: emulated.Captured) -> None:
     ]
 
 
-def test_small_payloads_move_as_if_all_ranks_held_the_same(captured: emulated.Captured) -> None:
-    """Rank 2 of 4, holding 0..7."""
+def test_small_payloads_are_computed_as_if_all_ranks_had_equal_data(captured: emulated.Captured) -> None:
+    """Rank 2 of 4 with the values 0..7."""
     assert captured.results["all_reduce sum"] == [4.0 * value for value in range(8)]
     assert captured.results["all_reduce avg"] == list(range(8))
     assert captured.results["all_gather"] == [0, 1] * 4
@@ -139,22 +139,22 @@ def test_small_payloads_move_as_if_all_ranks_held_the_same(captured: emulated.Ca
     assert captured.results["premul"] == list(range(8))
 
 
-def test_large_payloads_are_not_touched(captured: emulated.Captured) -> None:
-    """Their addresses may have no memory behind them."""
+def test_large_payloads_are_not_accessed(captured: emulated.Captured) -> None:
+    """Their addresses may be unmapped."""
     expected = f"collective kind=all_gather bytes={8 << 30} dtype=bf16 redop=none comm=0 peer=-1"
     assert captured.work("large") == [expected]
 
 
 def test_calls_of_a_group_are_one_launch(captured: emulated.Captured) -> None:
-    """And a call outside has a launch of its own."""
+    """A call outside a group is its own launch."""
     *group, alone = captured.launch_groups("group")
     assert len(group) == 8
     assert len(set(group)) == 1
     assert alone != group[0]
 
 
-def test_a_group_is_in_the_log_as_a_whole_or_not_at_all(captured: emulated.Captured) -> None:
-    """Nothing of it is seen before its outermost end; of one that is never ended, nothing at all."""
+def test_a_group_is_logged_completely_or_not_at_all(captured: emulated.Captured) -> None:
+    """A group is logged at its outermost end; a group that never ends is not logged."""
     assert captured.results["seen of a group"] == [0, 0, 0, 0, 8]
     first, _ = captured.sections["group"]
     assert len(set(captured.log.records[first : first + 8]["cpu_ns"].tolist())) == 1
@@ -162,19 +162,19 @@ def test_a_group_is_in_the_log_as_a_whole_or_not_at_all(captured: emulated.Captu
     assert captured.work("beside") == ["collective kind=all_reduce bytes=4 dtype=f32 redop=sum comm=0 peer=-1"]
 
 
-def test_receives_in_a_group_get_what_we_would_send_to_ourselves(captured: emulated.Captured) -> None:
-    """Though each receive was asked for before its send."""
+def test_receives_in_a_group_return_the_data_of_the_send(captured: emulated.Captured) -> None:
+    """Each receive is called before its send."""
     assert captured.results["received"] == [[2, 2]] * 4
 
 
-def test_broadcasts_from_every_rank_gather_equal_data(captured: emulated.Captured) -> None:
-    """In one group, as PyTorch gathers tensors that lie apart; one alone leaves the receiver's data as it is."""
+def test_grouped_broadcasts_from_every_rank_gather_equal_data(captured: emulated.Captured) -> None:
+    """PyTorch gathers separate tensors this way; a single broadcast leaves the receiver's data unchanged."""
     assert captured.results["gathered"] == [[5, 7]] * 4
     assert captured.results["kept"] == [5, 7]
 
 
-def test_communicators_are_noted(captured: emulated.Captured) -> None:
-    """A split knows its parent; its size only where the framework told it."""
+def test_communicators_are_logged(captured: emulated.Captured) -> None:
+    """A split is logged with its parent, and with its size if the framework gave it."""
     notes = [note for note in captured.log.notes if note.startswith("communicator ")]
     facts = [note.split(" unique_id=")[0] for note in notes]
     assert facts == [
@@ -186,8 +186,8 @@ def test_communicators_are_noted(captured: emulated.Captured) -> None:
     assert captured.results["no color"] is None
 
 
-def test_size_of_a_split_that_nobody_told(captured: emulated.Captured) -> None:
-    """Then the bytes are those of one rank, and the record says so."""
+def test_a_split_of_unknown_size(captured: emulated.Captured) -> None:
+    """The bytes are those of one rank, and the record is marked."""
     assert captured.work("split") == [
         "collective kind=all_gather bytes=16 dtype=f32 redop=none comm=1 peer=-1",
         "collective kind=all_gather bytes=8 dtype=f32 redop=none comm=2 peer=-1 per_rank=1",
@@ -195,7 +195,7 @@ def test_size_of_a_split_that_nobody_told(captured: emulated.Captured) -> None:
 
 
 def test_misuse_is_reported_as_nccl_does(captured: emulated.Captured) -> None:
-    """4: invalid argument; 5: invalid usage."""
+    """Status 4 is `invalid argument`, 5 is `invalid usage`."""
     assert captured.results["bad comm"] == 4
     assert captured.results["bad root"] == 4
     assert captured.results["bad rank"] == 4

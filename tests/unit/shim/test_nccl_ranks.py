@@ -1,4 +1,4 @@
-"""Several ranks that run together on the fake NCCL: what they exchange for real, and what absent ranks are given."""
+"""Several ranks that run together on the fake NCCL: exchanged data, and the data of absent ranks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WORLD = 4
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_valid_program_hangs_and_all_values_are_those_of_nccl(tmp_path: Path, seed: int) -> None:
-    """50 random programs of four ranks: communicators in any order, chained results, groups, late reads and writes."""
+def test_valid_programs_do_not_hang_and_have_nccls_results(tmp_path: Path, seed: int) -> None:
+    """50 random programs of four ranks: any order of communicators, dependent calls, groups, late reads and writes."""
     programs = [Program(1000 * seed + number, WORLD) for number in range(50)]
     initial = {rank: [[1000 * rank + 10 * b + e for e in range(4)] for b in range(4)] for rank in range(WORLD)}
     content = [
@@ -78,8 +78,8 @@ nccl.presim_ranks_end()
 )
 
 
-def test_absent_ranks_are_answered_by_who_stands_for_them(tmp_path: Path) -> None:
-    """Ranks 0 and 3 of 6 run; 0 stands for 1 and 2, 3 for 4. Nobody does for 5: it holds what whoever asks holds."""
+def test_absent_ranks_have_the_data_of_their_representatives(tmp_path: Path) -> None:
+    """Ranks 0 and 3 of 6 run; 0 represents 1 and 2, 3 represents 4; unrepresented 5 has the caller's own data."""
     done = emulated.run_ranks(STAND_INS, tmp_path, {0: (1, 2), 3: (4,)}, world_size=6)
     first, second = done[0].results, done[3].results
     assert first["gathered"] == [1, 1, 1, 4, 4, 1]
@@ -114,14 +114,14 @@ results["premul"] = out.value
 nccl.presim_ranks_end()
 """
 )
-# By NCCL's number of the type: integers and numpy's own floats, then those that are 8 bits or cut to 16.
+# By NCCL's type number: integers and numpy's floats, then 8-bit floats and bfloat16.
 NATIVE = {0: np.int8, 1: np.uint8, 2: np.int32, 3: np.uint32, 4: np.int64, 5: np.uint64, 6: np.float16,
           7: np.float32, 8: np.float64}  # fmt: skip
 SHORT = {9: (16, 8, 127, 0x7F7F), 10: (8, 4, 7, 0x7E), 11: (8, 5, 15, 0x7B)}  # bits, exponent bits, bias, largest
 
 
 def table(dtype: int) -> np.ndarray:
-    """The finite values of a short type that are not negative, by their bits."""
+    """The non-negative finite values of a short type, indexed by their bits."""
     bits, exponent_bits, bias, largest = SHORT[dtype]
     mantissa_bits = bits - 1 - exponent_bits
     codes = np.arange(largest + 1)
@@ -131,7 +131,7 @@ def table(dtype: int) -> np.ndarray:
 
 
 def encode(dtype: int, values: np.ndarray) -> bytes:
-    """To the nearest value, to the even one of two."""
+    """Round to the nearest value, ties to even."""
     if dtype in NATIVE:
         return values.astype(NATIVE[dtype]).tobytes()
     distance = np.abs(table(dtype)[None, :] - np.abs(values)[:, None])
@@ -149,15 +149,15 @@ def decode(dtype: int, data: bytes) -> list[float]:
 
 
 def expected(dtype: int, rows: np.ndarray, op: int) -> list[float]:
-    """Of three ranks: as numpy computes it, then as the type holds it."""
+    """The reduction over three ranks, computed by numpy and rounded to the type."""
     result = (rows.sum(axis=0), rows.prod(axis=0), rows.max(axis=0), rows.min(axis=0), rows.sum(axis=0) / 3)[op]
     if dtype < 6:
-        result = np.trunc(result).astype(np.int64)  # a mean goes towards zero, as in C
+        result = np.trunc(result).astype(np.int64)  # a mean is rounded towards zero, as in C
     return decode(dtype, encode(dtype, result))
 
 
-def test_every_type_and_operation_reduces_as_numpy_does(tmp_path: Path) -> None:
-    """Three ranks with small values of their own, of all twelve types, by sum, product, maximum, minimum and mean."""
+def test_every_type_and_operation_reduces_like_numpy(tmp_path: Path) -> None:
+    """Three ranks with different small values: all twelve types; sum, product, maximum, minimum and mean."""
     random = np.random.default_rng(0)
     values = {dtype: random.integers(0 if dtype in (1, 3, 5) else -5, 6, (3, 16)) for dtype in range(12)}
     values = {dtype: rows if dtype < 6 else rows.astype(np.float64) for dtype, rows in values.items()}
@@ -186,8 +186,8 @@ nccl.presim_ranks_end()
 )
 
 
-def test_a_rank_that_ended_is_not_waited_for(tmp_path: Path) -> None:
-    """On the cluster this hangs, which the traces say; here the rank goes on, as if the other held what it holds."""
+def test_an_exited_rank_is_not_waited_for(tmp_path: Path) -> None:
+    """On the cluster this hangs, which the traces report; here the rank continues with its own data."""
     done = emulated.run_ranks(LATE, tmp_path, {0: (), 1: ()}, world_size=2)
     assert (done[0].results["together"], done[0].results["alone"]) == ([3], [2])
 
@@ -207,8 +207,8 @@ nccl.presim_ranks_end()
 )
 
 
-def test_ranks_that_wait_for_each_other_for_ever_go_on(tmp_path: Path) -> None:
-    """Each reads what the other sends after its own read: nobody moves, so the first of them gives up its wait."""
+def test_deadlocked_ranks_continue(tmp_path: Path) -> None:
+    """Each rank sends only after it received from the other; the first of them stops waiting."""
     done = emulated.run_ranks(CROSSED, tmp_path, {0: (), 1: ()}, world_size=2)
     assert done[0].results["got"][0] == 0
 
@@ -230,8 +230,8 @@ nccl.presim_ranks_end()
 )
 
 
-def test_large_payloads_stay_and_count(tmp_path: Path) -> None:
-    """80,000 bytes are not moved, and the small message after them meets its receive all the same."""
+def test_large_payloads_are_not_moved(tmp_path: Path) -> None:
+    """80,000 bytes are not moved; the small message after them still matches its receive."""
     done = emulated.run_ranks(LARGE, tmp_path, {0: (), 1: ()}, world_size=2)
     for rank in (0, 1):
         assert done[rank].results["untouched"] == [rank, rank]

@@ -108,23 +108,23 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
     return emulated.run(CODE, tmp_path_factory.mktemp("libraries"))
 
 
-def test_fft_is_known_by_sizes_and_bytes(captured: emulated.Captured) -> None:
-    """Real to complex: one side has half of the last dimension and one more."""
+def test_fft_is_logged_with_sizes_and_bytes(captured: emulated.Captured) -> None:
+    """Real to complex: the complex side has n / 2 + 1 values in the last dimension."""
     size = 3 * 64 * 128 * 4 + 3 * 64 * 65 * 8
     assert captured.work("fft") == [f"fft kind=r2c sizes=64,128 batch=3 dtype=f32 bytes={size}"]
-    assert captured.results["fft"] == [0, 0, 1]  # no workspace, destroyed, invalid plan
+    assert captured.results["fft"] == [0, 0, 1]  # statuses of no workspace, destruction and an invalid plan
 
 
 def test_structured_sparsity(captured: emulated.Captured) -> None:
-    """Half the values, and two bits of position for each that is kept."""
+    """Compressed operands have half the values and two bits of position per kept value."""
     assert captured.results["compressed"] == 64 * 128 // 2 * 2 + 64 * 128 // 8
     (text,) = captured.work("2:4")
     assert text.startswith("gemm m=64 n=32 k=128 batch=1 a=bf16 b=bf16")
     assert text.endswith("sparse=2:4 sparse_operand=a")
 
 
-def test_structured_sparsity_by_rows(captured: emulated.Captured) -> None:
-    """What lies by rows is told in columns, as cuBLAS does: the operands change places, and so does the sparse one."""
+def test_structured_sparsity_in_row_major_order(captured: emulated.Captured) -> None:
+    """Row-major products are logged column-major, as in cuBLAS: the operands are swapped, the sparse one too."""
     (text,) = captured.work("2:4 by rows")
     assert text.startswith("gemm m=128 n=64 k=128 batch=1")
     assert "transa=T transb=N" in text
@@ -134,8 +134,8 @@ def test_structured_sparsity_by_rows(captured: emulated.Captured) -> None:
 SPARSE = "sparse_product operation={} m={} n={} k={} nnz={} other={} result={} batch=1 dtype=f32 format={}"
 
 
-def test_sparse_products_have_their_sizes(captured: emulated.Captured) -> None:
-    """From the descriptors, and of blocks from the call."""
+def test_sparse_products_are_logged_with_their_sizes(captured: emulated.Captured) -> None:
+    """Sizes come from the descriptors; block sizes come from the call."""
     csr, blocks = " index_bytes=8 block=1", " index_bytes=4 block=32"
     assert captured.work("sparse") == [
         SPARSE.format("spmm", 100, 16, 200, 600, 0, 0, "csr") + csr,
@@ -145,8 +145,8 @@ def test_sparse_products_have_their_sizes(captured: emulated.Captured) -> None:
     ]
 
 
-def test_the_size_of_a_sparse_result_is_that_of_evenly_scattered_operands(captured: emulated.Captured) -> None:
-    """600 * 2000 / 200 pairs fall on 100 * 100 places, some on the same; calls without a buffer launch nothing."""
+def test_the_size_of_a_sparse_result_assumes_uniformly_distributed_operands(captured: emulated.Captured) -> None:
+    """600 * 2000 / 200 pairs fall on 100 * 100 entries, some twice; calls without a buffer launch nothing."""
     expected = round(10000 * (1 - math.exp(-6000 / 10000)))
     assert captured.results["non-zeros"] == expected
     product = SPARSE.format("spgemm", 100, 100, 200, 600, 2000, expected, "csr") + " index_bytes=8 block=1"
@@ -158,17 +158,17 @@ def test_the_size_of_a_sparse_result_is_that_of_evenly_scattered_operands(captur
     assert f"the first: {expected}, at most 6000" in note
 
 
-def test_runtime_compilation_names_its_kernels(captured: emulated.Captured) -> None:
-    """The driver then finds the entry by its lowered name."""
+def test_kernels_compiled_at_run_time_have_names(captured: emulated.Captured) -> None:
+    """The driver finds the function by its lowered name."""
     assert captured.results["nvrtc"] == ["k_3_", True]
 
 
-def test_profiling_declines(captured: emulated.Captured) -> None:
-    """15: not initialized; torch.profiler goes on without a device."""
+def test_cupti_is_not_initialized(captured: emulated.Captured) -> None:
+    """Status 15 is `not initialized`; torch.profiler continues without device activities."""
     assert captured.results["cupti"] == 15
 
 
-def test_recurrent_weights_lie_one_after_the_other(captured: emulated.Captured) -> None:
+def test_recurrent_weights_are_contiguous(captured: emulated.Captured) -> None:
     """All matrices first (input gates, then state gates, layer by layer), then all biases in the same order."""
     first = 4 * 20 * 10 + 4 * 20 * 20  # one direction of layer 0
     second = 4 * 20 * 40 + 4 * 20 * 20

@@ -1,4 +1,4 @@
-"""Two things that preloading does to a process: how its threads end, and which libraries it opens."""
+"""Effects of preloading on a process: how its threads end and which libraries it opens."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ extern "C" void start() {
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the interpreter's name for its end changed; 3.14 is cured")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-def test_a_thread_that_wants_the_lock_at_the_end_does_not_abort_the_process(tmp_path: Path) -> None:
-    """PyTorch's autograd threads do, from functions that must not throw: rc 134 after all output."""
+def test_a_thread_waiting_for_the_lock_at_exit_does_not_abort_the_process(tmp_path: Path) -> None:
+    """PyTorch's autograd threads wait in noexcept functions, where an exception ends with exit code 134."""
     library = tmp_path / "thread.so"
     source = tmp_path / "thread.cpp"
     source.write_text(NOEXCEPT_THREAD)
@@ -34,7 +34,7 @@ def test_a_thread_that_wants_the_lock_at_the_end_does_not_abort_the_process(tmp_
     libraries = shim_libraries()
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
-    # What is freed at the end gives the thread its moment.
+    # The free at exit lets the thread run.
     code = f"import ctypes; held = [[i] for i in range(1_000_000)]; ctypes.CDLL({str(library)!r}).start()"
     for _ in range(3):
         environment = {"LD_PRELOAD": str(libraries[0])}
@@ -44,8 +44,8 @@ def test_a_thread_that_wants_the_lock_at_the_end_does_not_abort_the_process(tmp_
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_libraries_opened_by_path_are_ours(tmp_path: Path) -> None:
-    """PyTorch opens those of the nvidia packages so; another major version and other libraries stay what they are."""
+def test_libraries_opened_by_path_are_the_emulated_ones(tmp_path: Path) -> None:
+    """PyTorch opens the nvidia packages' libraries by path; other versions and libraries are not replaced."""
     code = """
 rt = ctypes.CDLL("libcudart.so.13")
 rt.cudaDeviceSynchronize()  # writes a log: emulated.run reads one

@@ -1,4 +1,4 @@
-"""Reading C prototypes: what a stub has to know of each argument."""
+"""Reading C prototypes: the kind of each argument, as the stub generator needs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ static inline int helper(int x) { return libInline(x); }
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Line of a symbols file by function."""
+    """Lines of a symbols file by function."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     directory = tmp_path_factory.mktemp("include")
@@ -42,19 +42,19 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     "expected",
     [
-        "libCreate p 0:new",  # a handle for whoever creates one
-        "libGetSize ppi 1:8",  # a size is zeroed
+        "libCreate p 0:new",  # a creation function returns a handle
+        "libGetSize ppi 1:8",  # a size is an out-parameter
         "libInit p{128}ifd -",  # structs by value with their size, enums as integers
-        "libRun ppppi -",  # neither data nor a caller's array of arguments is written
+        "libRun ppppi -",  # data and arrays of arguments are not written
         "libGetErrorString i - text",
         "libForget - - void",
     ],
 )
 def test_line_of_a_prototype(lines: dict[str, str], expected: str) -> None:
-    """In the format that generate_stubs.py reads."""
+    """The format is the one that generate_stubs.py reads."""
     assert lines[expected.split(" ")[0]] == expected
 
 
-def test_calls_are_no_prototypes(lines: dict[str, str]) -> None:
-    """Inline functions call others by name."""
+def test_calls_are_not_read_as_prototypes(lines: dict[str, str]) -> None:
+    """Inline functions contain calls that look like prototypes."""
     assert "libInline" not in lines

@@ -1,4 +1,4 @@
-"""The capture log under what happens to processes: forks, children, threads, a kill, a full disk."""
+"""The capture log with forks, child processes, threads, SIGKILL and a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fill(size):
 
 
 def run_to_the_end(code: str, directory: Path) -> tuple[int, Log]:
-    """Run code that does not end well, and return its status and log."""
+    """Run code that ends abnormally; return its exit status and log."""
     libraries = shim_libraries()
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
@@ -60,7 +60,7 @@ def test_a_forked_child_writes_nothing_and_has_no_device(tmp_path: Path) -> None
 
 
 def test_a_child_program_has_no_log(tmp_path: Path) -> None:
-    """It inherits the environment, and its parent's log is in use."""
+    """It inherits the environment, but its parent's log is in use."""
     code = """
     import subprocess, sys
     fill(1)
@@ -73,8 +73,8 @@ def test_a_child_program_has_no_log(tmp_path: Path) -> None:
     assert captured.sections["child"][0] == captured.sections["child"][1]
 
 
-def test_threads_lose_nothing(tmp_path: Path) -> None:
-    """Four threads, more records than the first chunk of the file holds; time never goes back."""
+def test_no_record_of_several_threads_is_lost(tmp_path: Path) -> None:
+    """Four threads write more records than the file's first chunk holds; times never decrease."""
     code = """
     import threading
     def many(size):
@@ -92,7 +92,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_the_log_survives_a_kill(tmp_path: Path) -> None:
-    """Everything asked before SIGKILL is there, the counts of calls included."""
+    """The log has everything before SIGKILL, including the counts of calls."""
     code = """
 for size in range(1, 1001): fill(size)
 rt.cudaMipmappedArrayGetSparseProperties(None, None)
@@ -106,8 +106,8 @@ os.kill(os.getpid(), 9)
     assert log.calls["cudaMipmappedArrayGetSparseProperties"] == 2
 
 
-def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path: Path) -> None:
-    """Later records are dropped and the header says so; what is there is whole."""
+def test_a_full_disk_ends_the_log_but_not_the_program(tmp_path: Path) -> None:
+    """Later records are dropped and marked so in the header; earlier records are complete."""
     code = """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
@@ -121,8 +121,8 @@ os._exit(7)
     assert (log.records["work"] < len(log.texts)).all()
 
 
-def test_time_is_what_the_process_computed(tmp_path: Path) -> None:
-    """About what it measures itself: divided by how much slower this machine is than the reference."""
+def test_times_are_the_process_cpu_time(tmp_path: Path) -> None:
+    """They are close to the process's own measurement, divided by this machine's slowdown."""
     code = """
     import time
     begin = time.process_time_ns()
@@ -135,8 +135,8 @@ def test_time_is_what_the_process_computed(tmp_path: Path) -> None:
     assert 19_000_000 / 5 <= times[1] - times[0] <= 20_000_000 * 5
 
 
-def test_long_computing_counts_alike_whatever_it_leaves_in_the_caches(tmp_path: Path) -> None:
-    """SHA-1 of 30 MB between short work that finds its lines gone: it waits for none of its own."""
+def test_long_computation_counts_the_same_whatever_the_caches_hold(tmp_path: Path) -> None:
+    """SHA-1 of 30 MB between short pieces of work evicts their cache lines, but has no misses of its own."""
     code = """
     import hashlib, time
     data = bytes(30_000_000)
@@ -158,12 +158,12 @@ def test_long_computing_counts_alike_whatever_it_leaves_in_the_caches(tmp_path: 
 
 
 def at_margin(code: str) -> str:
-    """Code written inside a test, at the margin."""
+    """Remove the indentation of code in a test."""
     return "\n".join(line[4:] for line in code.split("\n"))
 
 
-def test_time_that_was_wrongly_taken_for_ours_stops_no_clock(tmp_path: Path) -> None:
-    """An interruption while we observed is no CPU time: what the program does afterwards counts all the same."""
+def test_an_interruption_of_the_shim_does_not_stop_the_clock(tmp_path: Path) -> None:
+    """An interruption inside the shim is not CPU time; the program's later CPU time still counts."""
     code = """
     import time
     own = ctypes.CDLL(None)["_ZN6presim12add_own_timeEl"]

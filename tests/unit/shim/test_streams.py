@@ -68,7 +68,7 @@ host = HOST(lambda data: called.append(data))
 rt.cudaLaunchHostFunc(a, host, c_void_p(5))
 results["host function"] = list(called)
 
-# A capture that forks to b and joins again; c is another stream that the replay runs in.
+# A graph capture that forks to stream b and joins again; the replay runs in stream c.
 graph, execution, c = c_void_p(), c_void_p(), stream()
 status, info = c_int(), c_ulonglong()
 with section("capture"):
@@ -147,7 +147,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
 
 
 def entries(captured: emulated.Captured, section: str) -> list[tuple[int, int, int, str]]:
-    """Kind, stream, object and descriptor of the records of a section."""
+    """Kind, stream, object and descriptor of a section's records."""
     first, end = captured.sections[section]
     texts = captured.log.texts
     return [
@@ -156,8 +156,8 @@ def entries(captured: emulated.Captured, section: str) -> list[tuple[int, int, i
     ]
 
 
-def test_each_recording_has_a_serial_of_its_own(captured: emulated.Captured) -> None:
-    """A wait means the latest; one for an event that was never recorded is none."""
+def test_each_event_record_has_its_own_serial(captured: emulated.Captured) -> None:
+    """A wait refers to the latest record; waiting for an unrecorded event does nothing."""
     assert captured.results["never recorded"] == [0, 0, 0]
     assert entries(captured, "order") == [
         (RECORD, 1, 1, ""),
@@ -170,43 +170,43 @@ def test_each_recording_has_a_serial_of_its_own(captured: emulated.Captured) -> 
     ]
 
 
-def test_streams_and_their_priorities_are_noted(captured: emulated.Captured) -> None:
-    """Priorities out of range are clamped, as CUDA does."""
+def test_streams_are_logged_with_their_priorities(captured: emulated.Captured) -> None:
+    """Priorities out of range are clamped, as in CUDA."""
     assert captured.results["clamped priority"] == -5
     notes = [note for note in captured.log.notes if note.startswith("stream index=1 ")]
     assert notes == ["stream index=1 device=0 priority=-2 nonblocking=1"]
 
 
-def test_elapsed_time_is_positive(captured: emulated.Captured) -> None:
-    """And asked of unrecorded events or such without timing, an error."""
+def test_elapsed_time_is_positive_or_an_error(captured: emulated.Captured) -> None:
+    """It is an error for unrecorded events and for events without timing."""
     assert captured.results["time"] == [0, True]
     assert (captured.results["unrecorded time"], captured.results["no time"]) == (400, 400)
 
 
 def test_destroyed_and_foreign_handles_are_refused(captured: emulated.Captured) -> None:
-    """With cudaErrorInvalidResourceHandle, and without touching what lies there."""
+    """The error is cudaErrorInvalidResourceHandle; the memory behind the handle is not read."""
     assert captured.results["destroy"] == [0, 400, 0, 400]
     assert captured.results["destroyed"] == [400] * 5
     assert captured.results["garbage"] == [400, 400]
 
 
 def test_host_functions_are_called(captured: emulated.Captured) -> None:
-    """At once; within a capture at every replay."""
+    """Outside a graph capture immediately; within one at every replay."""
     assert captured.results["host function"] == [5]
     assert captured.results["not yet called"] == [5]
     assert captured.results["called by replay"] == [6, 6]
 
 
-def test_a_capture_logs_nothing_and_ends_where_it_began(captured: emulated.Captured) -> None:
-    """Its other stream joins by waiting and leaves at the end."""
+def test_a_graph_capture_logs_nothing_and_ends_in_its_origin_stream(captured: emulated.Captured) -> None:
+    """The second stream joins the capture by waiting for an event."""
     results = captured.results
     assert entries(captured, "capture") == []
     assert (results["joined"], results["left"], results["captured query"]) == (1, 0, 907)
     assert (results["end elsewhere"], results["end"], results["nodes"]) == (903, 0, 4)
 
 
-def test_a_replay_is_its_kernels_with_fresh_serials(captured: emulated.Captured) -> None:
-    """The origin's work runs in the stream of the launch (4), the other stays; every launch has its own serials."""
+def test_a_replay_logs_its_kernels_with_new_serials(captured: emulated.Captured) -> None:
+    """Work of the origin stream runs in the launch's stream (4); the other stream keeps its own."""
     replay = entries(captured, "replay")
     assert len(replay) == 14
     serials = [entry[2] for entry in replay if entry[0] == RECORD]
@@ -223,8 +223,8 @@ def test_a_replay_is_its_kernels_with_fresh_serials(captured: emulated.Captured)
     assert [entry[2] for entry in replay if entry[0] == WAIT] == serials
 
 
-def test_a_replay_takes_no_host_time_inside(captured: emulated.Captured) -> None:
-    """All records of a launch carry one time and the mark of a replay."""
+def test_a_replay_has_no_host_time_between_its_records(captured: emulated.Captured) -> None:
+    """All records of a launch have the same time and the replay flag."""
     first, end = captured.sections["replay"]
     records = captured.log.records[first:end]
     assert len(set(records["cpu_ns"][:7].tolist())) == 1
@@ -232,13 +232,13 @@ def test_a_replay_takes_no_host_time_inside(captured: emulated.Captured) -> None
 
 
 def test_destroyed_graphs_are_refused(captured: emulated.Captured) -> None:
-    """A graph's executable outlives it."""
+    """The executable graph outlives the graph it was made from."""
     assert captured.results["destroy graph"] == [0, 400]
     assert captured.results["destroy exec"] == [0, 1]
 
 
-def test_what_a_capture_forbids_spoils_it(captured: emulated.Captured) -> None:
-    """Waiting, allocating (also in other threads, in global mode), uncaptured events, streams left behind."""
+def test_forbidden_calls_invalidate_a_graph_capture(captured: emulated.Captured) -> None:
+    """Synchronizing, allocating (in global mode also in other threads), uncaptured events, unjoined streams."""
     results = captured.results
     assert (results["not capturing"], results["capture of default"]) == (401, 900)
     assert results["wait inside"] == [900, 901]

@@ -68,12 +68,12 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
 
 
 def text(kind: str, size: int, *, comm: int = 0, dtype: str = "f32", redop: str = "none", peer: int = -1) -> str:
-    """A collective as the log has it."""
+    """A collective's fields in the log."""
     return f"collective kind={kind} bytes={size} dtype={dtype} redop={redop} comm={comm} peer={peer}"
 
 
-def test_every_collective_of_a_lone_rank(captured: emulated.Captured) -> None:
-    """Message sizes as nccl-tests counts them, roots and peers as ranks of the group."""
+def test_collectives_of_a_single_rank(captured: emulated.Captured) -> None:
+    """Message sizes follow nccl-tests; roots and peers are ranks of the group."""
     assert captured.work("all_reduce", "collective") == [text("all_reduce", 32, redop="sum")]
     assert captured.work("all_gather", "collective") == [text("all_gather", 128, comm=1)]
     assert captured.work("reduce_scatter", "collective") == [text("reduce_scatter", 32, redop="avg")]
@@ -82,8 +82,8 @@ def test_every_collective_of_a_lone_rank(captured: emulated.Captured) -> None:
     assert captured.work("point to point", "collective") == [text("send", 32, peer=1), text("recv", 32, peer=7)]
 
 
-def test_calls_that_pytorch_groups_are_one_launch(captured: emulated.Captured) -> None:
-    """Batched send and receive, coalesced reductions, and the sends that make an uneven all-to-all."""
+def test_calls_grouped_by_pytorch_are_one_launch(captured: emulated.Captured) -> None:
+    """Batched send and receive, coalesced reductions and the sends of an uneven all-to-all."""
     for section, calls in (("point to point", 2), ("coalesced", 3), ("uneven all_to_all", 16)):
         groups = captured.launch_groups(section)
         assert len(groups) == calls
@@ -91,12 +91,12 @@ def test_calls_that_pytorch_groups_are_one_launch(captured: emulated.Captured) -
         first, end = captured.sections[section]
         records = captured.log.records[first:end]
         calls_at = np.flatnonzero(records["kind"] == emulated.COLLECTIVE)
-        assert (np.diff(calls_at) == 1).all()  # into the log at one moment
+        assert (np.diff(calls_at) == 1).all()  # logged together
         assert (records["cpu_ns"][calls_at] == records["cpu_ns"][calls_at[0]]).all()
 
 
-def test_values_are_those_of_equal_ranks(captured: emulated.Captured) -> None:
-    """What a script checks after a small collective holds."""
+def test_results_are_those_of_ranks_with_equal_data(captured: emulated.Captured) -> None:
+    """A script's checks after a small collective pass."""
     values = [1.0, 2, 3, 4, 5, 6, 7, 8]
     assert captured.results["all_reduce"] == [8 * value for value in values]
     assert captured.results["all_gather"] == values * 4
@@ -105,20 +105,20 @@ def test_values_are_those_of_equal_ranks(captured: emulated.Captured) -> None:
     assert captured.results["objects"] == [{"key": [1, 2]}] * 8
 
 
-def test_fully_sharded_layer(captured: emulated.Captured) -> None:
-    """Gathers 64 x 64 parameters in bf16 and reduces as many gradients."""
+def test_fsdp_layer(captured: emulated.Captured) -> None:
+    """It gathers 64 x 64 parameters in bf16 and reduce-scatters as many gradients."""
     collectives = captured.work("fsdp", "collective")
     assert text("all_gather", 8192, dtype="bf16") in collectives
     assert text("reduce_scatter", 8192, dtype="bf16", redop="avg") in collectives
 
 
 def test_distributed_data_parallel(captured: emulated.Captured) -> None:
-    """Its check of parameter shapes passes, and its one bucket is reduced."""
+    """The check of parameter shapes passes and the single bucket is all-reduced."""
     collectives = [line for line in captured.work("ddp", "collective") if "all_reduce" in line]
     assert any("bytes=16384 dtype=f32" in line for line in collectives)
 
 
-def test_communicators_know_their_sizes(captured: emulated.Captured) -> None:
-    """The world, and the group of four."""
+def test_communicators_have_the_sizes_of_their_groups(captured: emulated.Captured) -> None:
+    """The world and a group of four."""
     notes = [note for note in captured.log.notes if note.startswith("communicator ")]
     assert [note.split(" ")[2] for note in notes[:2]] == ["size=8", "size=4"]

@@ -1,4 +1,4 @@
-"""What real PyTorch operators ask of the fake math libraries: exact shapes, types and layouts."""
+"""Calls of PyTorch operators to the fake math libraries: exact shapes, types and layouts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def f8(*shape):
     return torch.empty(*shape, device="cuda", dtype=torch.float8_e4m3fn)
 
 f32, f64, f16, c64 = torch.float32, torch.float64, torch.float16, torch.complex64
-r(4, 4) @ r(4, 4)  # loads what is loaded lazily
+r(4, 4) @ r(4, 4)  # loads the lazily loaded libraries
 one = torch.ones((), device="cuda")
 
 attempt("mm nn", lambda: r(16, 32) @ r(32, 64))
@@ -144,7 +144,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> emulated.Captured:
 
 
 def test_no_operator_fails(captured: emulated.Captured) -> None:
-    """Each of them runs to its end."""
+    """Every operator completes."""
     assert {name: text for name, text in captured.results.items() if name != "events"} == {}
 
 
@@ -168,12 +168,12 @@ def test_no_operator_fails(captured: emulated.Captured) -> None:
     ],
 )
 def test_products(captured: emulated.Captured, section: str, expected: str) -> None:
-    """m and n are cuBLAS's: a row-major [16, 64] result is [64, 16] by columns."""
+    """m and n are cuBLAS's: a row-major [16, 64] result is [64, 16] in column-major order."""
     assert captured.work(section, "gemm") == [expected]
 
 
 def test_products_of_other_types(captured: emulated.Captured) -> None:
-    """Integers accumulate in 32 bits; fp8 says how it is scaled; a vector is one column."""
+    """Integers accumulate in 32 bits; fp8 has its scaling mode; a vector is one column."""
     assert captured.work("int8", "gemm") == [
         "gemm m=32 n=32 k=32 batch=1 a=i8 b=i8 c=i32 d=i32 compute=i32 transa=N transb=N beta=0 epilogue=none"
     ]
@@ -206,14 +206,14 @@ CONV = (
 def test_convolution_and_its_gradients(
     captured: emulated.Captured, section: str, details: tuple[int, str, str, str]
 ) -> None:
-    """TF32 is used unless it is forbidden, as PyTorch's default is."""
+    """TF32 is used unless it is disabled, as is PyTorch's default."""
     logged = captured.work(section, "conv")
     assert sorted(set(logged)) == sorted(CONV.format(direction, *details) for direction in ("fprop", "dgrad", "wgrad"))
     assert len(logged) == 3 or section == "conv benchmark"
 
 
-def test_convolutions_of_other_ranks(captured: emulated.Captured) -> None:
-    """One and three dimensions, and the transposed convolution, which is a gradient."""
+def test_convolutions_of_other_dimensions(captured: emulated.Captured) -> None:
+    """One and three dimensions, and the transposed convolution, which is a data gradient."""
     assert captured.work("conv3d", "conv") == [
         "conv direction=fprop n=2 c=8 k=4 input=8,32,32 filter=3,3,3 output=6,30,30 stride=1,1,1 pad=0,0,0 "
         "dilation=1,1,1 groups=1 dtype=bf16 compute=f32 layout=nchw"
@@ -233,21 +233,21 @@ ATTENTION = (
 @pytest.mark.parametrize(
     ("section", "details"),
     [
-        ("sdpa", (8, 128, 1, 0)),  # cuDNN is PyTorch's choice for compute capability 9.0
+        ("sdpa", (8, 128, 1, 0)),  # PyTorch chooses cuDNN for compute capability 9.0
         ("sdpa cudnn", (8, 128, 0, 0)),
         ("sdpa gqa", (2, 256, 0, 0)),
         ("sdpa dropout", (8, 128, 1, 1)),
         ("sdpa mask", (8, 128, 0, 0)),
     ],
 )
-def test_attention_by_cudnn(captured: emulated.Captured, section: str, details: tuple[int, int, int, int]) -> None:
-    """Found in the graph of operations, whether fused or spelled out."""
+def test_cudnn_attention(captured: emulated.Captured, section: str, details: tuple[int, int, int, int]) -> None:
+    """It is found in the operation graph, fused or as single operations."""
     expected = [ATTENTION.format(direction, *details) for direction in ("forward", "backward")]
     assert captured.work(section, "attention") == expected
 
 
-def test_attention_by_other_backends(captured: emulated.Captured) -> None:
-    """Flash and memory-efficient attention are PyTorch's own kernels; the plain one is products."""
+def test_other_attention_backends(captured: emulated.Captured) -> None:
+    """Flash and memory-efficient attention are PyTorch's own kernels; the math backend calls cuBLAS."""
     assert any("flash_fwd" in text for text in captured.work("sdpa flash", "kernel"))
     assert any("fmha_cutlass" in text for text in captured.work("sdpa efficient", "kernel"))
     assert len(captured.work("sdpa math", "gemm")) == 6
@@ -255,7 +255,7 @@ def test_attention_by_other_backends(captured: emulated.Captured) -> None:
 
 
 def test_blackwell_formats_and_engines(tmp_path: Path) -> None:
-    """4-bit and block-scaled 8-bit products, and a cuDNN engine that the frontend asks for by number."""
+    """4-bit and block-scaled 8-bit products, and a cuDNN engine selected by number."""
     emulated.require_cuda_torch()
     captured = emulated.run(
         """
@@ -286,8 +286,8 @@ def test_blackwell_formats_and_engines(tmp_path: Path) -> None:
     assert len(captured.work("sdpa", "attention")) == 2
 
 
-def test_recurrent_layers_are_the_products_they_consist_of(captured: emulated.Captured) -> None:
-    """Inputs of all five steps at once, states one after the other, forward and backward."""
+def test_recurrent_layers_are_logged_as_their_products(captured: emulated.Captured) -> None:
+    """The inputs of all five steps are one product, the states one each, forward and backward."""
     forward = [
         "gemm m=60 n=15 k=10 batch=1 a=f32 b=f32 c=f32 d=f32 compute=tf32 transa=T transb=N beta=0 epilogue=none",
         *["gemm m=60 n=3 k=20 batch=1 a=f32 b=f32 c=f32 d=f32 compute=tf32 transa=T transb=N beta=1 epilogue=none"] * 5,
@@ -298,8 +298,8 @@ def test_recurrent_layers_are_the_products_they_consist_of(captured: emulated.Ca
     assert len(captured.work("lstm projection", "gemm")) == 2 * 11 + 2 * 11 + 2 * 3
 
 
-def test_memory_bound_cudnn_calls(captured: emulated.Captured) -> None:
-    """Statistics and normalisation each read the input once."""
+def test_cudnn_normalisation_reads(captured: emulated.Captured) -> None:
+    """Statistics and normalisation read the input once each."""
     size = 2 * 8 * 16 * 16 * 4
     assert captured.work("batch norm", "cudnn_graph") == [
         f"cudnn_graph ops=batch_norm_forward bytes={3 * size} dtype=f32",
@@ -325,12 +325,12 @@ def test_memory_bound_cudnn_calls(captured: emulated.Captured) -> None:
     ],
 )
 def test_linear_algebra(captured: emulated.Captured, section: str, routine: str) -> None:
-    """Factorisations succeed (info = 0) and are known by the routine that PyTorch chose."""
+    """Factorisations succeed (info = 0) and are logged with the routine that PyTorch chose."""
     assert any(text.startswith(f"kernel name={routine} ") for text in captured.work(section, "kernel"))
 
 
 def test_sparse_products(captured: emulated.Captured) -> None:
-    """With their number of non-zeros; a 2:4 product by rows, which cuBLAS's columns turn round."""
+    """They have their number of non-zeros; a row-major 2:4 product is logged column-major."""
     for section, operation, columns in (("sparse mm", "spmm", 3), ("sparse mv", "spmv", 1)):
         (text,) = captured.work(section, "sparse_product")
         assert text.startswith(
@@ -344,18 +344,18 @@ def test_sparse_products(captured: emulated.Captured) -> None:
 
 
 def test_transforms(captured: emulated.Captured) -> None:
-    """By sizes, batch and bytes."""
+    """They are logged with sizes, batch and bytes."""
     assert captured.work("fft", "fft") == [
         f"fft kind=r2c sizes=64,128 batch=3 dtype=f32 bytes={3 * 64 * (128 * 4 + 65 * 8)}"
     ]
 
 
-def test_the_profiler_goes_on_without_a_device(captured: emulated.Captured) -> None:
-    """It records the CPU's side."""
+def test_the_profiler_continues_without_a_device(captured: emulated.Captured) -> None:
+    """It records CPU activities."""
     assert captured.results["events"] > 0  # type: ignore[operator]
 
 
-def test_nothing_in_these_libraries_is_unmodelled(captured: emulated.Captured) -> None:
-    """Whatever these operators call has semantics."""
+def test_every_called_function_is_modelled(captured: emulated.Captured) -> None:
+    """No function called by these operators is a counting stub."""
     prefixes = ("cublas", "cudnn", "cusolver", "cusparse", "cufft", "curand", "nccl", "nvrtc", "cupti")
     assert [name for name in captured.log.calls if name.startswith(prefixes)] == []

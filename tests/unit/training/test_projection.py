@@ -1,4 +1,4 @@
-"""A step becomes a training: days, goodput, money, energy."""
+"""Projecting a step to a training run: days, goodput, cost, energy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.result import Result
 from presim.training.projection import Request, project
-from presim.training.reliability import known
+from presim.training.reliability import load_reliability
 from support import workloads
 
 GPU = catalogue.gpu("h100-sxm")
@@ -24,7 +24,7 @@ def result() -> Result:
 
 
 def large(result: Result, gpus: int, step_s: float, tokens: float) -> Result:
-    """The result as if of so many GPUs."""
+    """The result scaled to a number of GPUs."""
     job = msgspec.structs.replace(result.job, world_size=gpus, nodes=gpus // 8, gpus_per_node=8)
     throughput = msgspec.structs.replace(
         result.throughput, tokens_per_s=tokens / step_s, data_parallel_ranks=gpus // 128
@@ -43,8 +43,8 @@ def projected(result: Result, **request: object) -> Projection:
     return project(result, msgspec.convert({"tokens": 1e12, "runs": 40, **request}, Request), GPU)
 
 
-def test_llama_3_has_its_interruptions_and_its_goodput(result: Result) -> None:
-    """54 days of 16,384 H100. Its rate of failures is the default; its goodput, above 90 %, was not fitted to."""
+def test_llama_3_s_interruptions_and_goodput_are_reproduced(result: Result) -> None:
+    """54 days of 16,384 H100. The failure rate is the default; the goodput, above 90 %, was not fitted."""
     steps = 54 * 86400 * 0.9 / 7.0
     answer = projected(large(result, 16_384, 7.0, 16.8e6), tokens=steps * 16.8e6, checkpoint_s=10.0)
     assert answer.days.mean == pytest.approx(54, rel=0.03)
@@ -65,7 +65,7 @@ def test_without_limits_the_mean_is_the_closed_form(result: Result) -> None:
     assert answer.days_low < answer.days.mean < answer.days_high
 
 
-def test_money_counts_spare_nodes_and_energy_is_bounded(result: Result) -> None:
+def test_cost_includes_spare_nodes_and_energy_has_bounds(result: Result) -> None:
     big = large(result, 1024, 7.0, 1e6)
     free, spared = projected(big, price_per_gpu_hour=2.0), projected(big, price_per_gpu_hour=2.0, spares=128)
     assert free.money == pytest.approx(2.0 * free.gpu_hours)
@@ -81,14 +81,14 @@ def test_jitter_makes_every_step_wait_for_the_slowest(result: Result) -> None:
     assert projected(big, jitter=0.01).work_days == pytest.approx(1.0323 * projected(big).work_days, rel=1e-4)
 
 
-def test_every_default_is_named_with_its_source(result: Result) -> None:
+def test_every_default_is_listed_with_its_source(result: Result) -> None:
     names = {row.name: row.source for row in projected(result, checkpoint_s=5.0).assumptions}
     assert names["checkpoint"] == "given"
     assert "arXiv 2407.21783" in names["time between failures"]
     assert all(names.values())
 
 
-def test_the_same_seed_gives_the_same_answer(result: Result) -> None:
+def test_the_same_seed_gives_the_same_result(result: Result) -> None:
     assert projected(result, seed=3) == projected(result, seed=3)
 
 
@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_answer(result: Result) -> None:
         ({"jitter": -0.1}, "jitter = -0.1 must not be negative; correct it"),
         (
             {"failures": "none"},
-            "no report of failures is called 'none'; there are llama3, rsc-1, or",
+            "no failure report is called 'none'; use one of llama3, rsc-1, or",
         ),
         (
             {"mtbf_hours": 0.01, "checkpoint_s": 60.0, "runs": 1},
@@ -107,21 +107,23 @@ def test_the_same_seed_gives_the_same_answer(result: Result) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(result: Result, request_: dict[str, object], sentence: str) -> None:
+def test_an_invalid_request_is_refused_with_one_sentence(
+    result: Result, request_: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(InputError) as raised:
         projected(result, **request_)
     assert str(raised.value).startswith(sentence)
 
 
-def test_a_job_without_tokens_has_no_budget(result: Result) -> None:
+def test_a_job_without_tokens_is_refused(result: Result) -> None:
     bare = msgspec.structs.replace(result, throughput=msgspec.structs.replace(result.throughput, tokens_per_s=None))
-    with pytest.raises(InputError, match=r"^the job's tokens per step are not known"):
+    with pytest.raises(InputError, match=r"^the job's tokens per step are unknown"):
         projected(bare)
 
 
-def test_published_rates_are_of_the_reports() -> None:
-    """RSC-1's rate gives the mean times that its report projects for large jobs: 1.8 h and 0.23 h."""
-    rates = {report.name: report.per_gpu_hour for report in known().report}
+def test_published_rates_match_the_reports() -> None:
+    """RSC-1's rate gives the mean times between failures that its report projects: 1.8 h and 0.23 h."""
+    rates = {report.name: report.per_gpu_hour for report in load_reliability().report}
     assert rates["llama3"] < rates["rsc-1"]
     assert 1 / (rates["rsc-1"] * 16_384) == pytest.approx(1.8, rel=0.03)
     assert 1 / (rates["rsc-1"] * 131_072) == pytest.approx(0.23, rel=0.03)

@@ -1,4 +1,4 @@
-"""Simulated trainings agree with the closed forms where those hold, and lose nothing."""
+"""Simulated training runs agree with the closed forms where these apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB = Job(
     ("checkpoint_s", "restart_s", "mtbf_s", "interval_s"),
     [(60, 600, 3 * 3600, 1800), (300, 600, 24 * 3600, 7000), (300, 600, 6 * 3600, 3400), (30, 60, 1800, 330)],
 )
-def test_the_mean_of_many_trainings_is_dalys_expectation(
+def test_the_mean_of_many_runs_is_dalys_expectation(
     checkpoint_s: float, restart_s: float, mtbf_s: float, interval_s: float
 ) -> None:
     job = dataclasses.replace(JOB, checkpoint_s=checkpoint_s, restart_s=restart_s, mtbf_s=mtbf_s, interval_s=interval_s)
@@ -35,7 +35,7 @@ def test_the_mean_of_many_trainings_is_dalys_expectation(
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])
-def test_dalys_interval_is_that_of_his_paper(hours: float, minutes: float) -> None:
+def test_dalys_interval_matches_his_paper(hours: float, minutes: float) -> None:
     """Figures 3 to 5: dumps of 5 minutes."""
     assert daly_interval(300, hours * 3600) / 60 == pytest.approx(minutes, abs=0.5)
     assert best_interval(300, 600, hours * 3600) / 60 == pytest.approx(minutes, abs=0.5)
@@ -75,7 +75,7 @@ def test_without_failures_only_checkpoints_are_added() -> None:
     assert spent.checkpoints_s == pytest.approx(JOB.work_s / JOB.interval_s * JOB.checkpoint_s, rel=0.01)
 
 
-def test_spares_and_elastic_restarts_shorten_a_training_whose_nodes_break() -> None:
+def test_spares_and_elastic_restarts_shorten_a_run_with_broken_nodes() -> None:
     breaking = dataclasses.replace(JOB, hardware_share=0.75, repair_s=DAY)
     alone = train(breaking, 1)
     spared = train(dataclasses.replace(breaking, spares=40), 1)
@@ -87,7 +87,7 @@ def test_spares_and_elastic_restarts_shorten_a_training_whose_nodes_break() -> N
     assert spared.total_s < elastic.total_s < alone.total_s
 
 
-def test_a_training_that_cannot_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "_MOST_FAILURES", 1000)
+def test_an_endless_training_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "_MAX_FAILURES", 1000)
     with pytest.raises(NeverEndsError):
         train(dataclasses.replace(JOB, mtbf_s=60.0, restart_s=3600.0), 0)

@@ -78,6 +78,7 @@ BAD = [
     ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "of 61 cases no two differ in their plan alone"),
+    ("validation/two_fidelities", ("--keep", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has a line that is no capture"),
     ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),
     ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),
     ("validation/known_stretches", ("{tmp}/empty", *OUT), "there are no captures in {tmp}/empty; presim validate"),

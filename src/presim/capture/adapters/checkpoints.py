@@ -1,7 +1,7 @@
-"""PyTorch's distributed checkpoints, saved in a world of which only some ranks run.
+"""Let PyTorch save distributed checkpoints in a world in which only some ranks run.
 
-The plans that absent ranks would send are copies of those that stand for them. They must not share tensors out among
-them, nor add up to whole tensors: each rank that runs writes all that it holds, and the copies nothing.
+The plans received for absent ranks are copies of their representatives' plans. They must not divide tensors between
+them or be checked for completeness: each rank that runs writes all that it holds, and the copies write nothing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from presim.capture.script.after_import import when_imported
 
 
 def install() -> None:
-    """Where ranks are absent."""
-    when_imported("torch.distributed.checkpoint.default_planner", _take_plans_as_they_are)
+    """Install if some ranks are absent."""
+    when_imported("torch.distributed.checkpoint.default_planner", _accept_plans)
 
 
-def _take_plans_as_they_are(module: Any) -> None:
+def _accept_plans(module: Any) -> None:
     returns_errors = "list" in str(module._validate_global_plan.__annotations__["return"])  # since PyTorch 2.14
-    module._validate_global_plan = lambda *args, **kwargs: [] if returns_errors else True  # True: all is well
+    module._validate_global_plan = lambda *args, **kwargs: [] if returns_errors else True  # True: valid
     deduplicate = module.dedup_save_plans
-    module.dedup_save_plans = lambda plans, *args, **kwargs: deduplicate(_once(plans), *args, **kwargs)
+    module.dedup_save_plans = lambda plans, *args, **kwargs: deduplicate(_without_copies(plans), *args, **kwargs)
 
 
-def _once(plans: Sequence[Any]) -> list[Any]:
-    """The plans, those that repeat an earlier one without items."""
+def _without_copies(plans: Sequence[Any]) -> list[Any]:
+    """The plans, without the items of those that repeat an earlier one."""
     seen: list[Any] = []
     found = []
     for plan in plans:

@@ -1,8 +1,8 @@
-"""Attributes device work of torch.compile's own compilation to a scope of its name.
+"""Attribute device work of torch.compile's own compilation to a separate scope.
 
-A rank whose graphs lie in inductor's cache already asks for less than the one that filled it: such work is no sign that
-ranks differ, and none of a step that is repeated. What is recorded into a CUDA graph keeps its own place: each replay
-has it.
+A rank that finds its graphs in inductor's cache launches less than the one that filled it. This work is no sign that
+ranks differ, and not part of a repeated step. Work recorded into a CUDA graph keeps its scope, because each replay has
+it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from presim.trace.schema import COMPILING
 
 
 def install(hook: Hook) -> None:
-    """Where the script compiles, forward or backward."""
+    """Install for forward and backward compilation."""
     when_imported("torch._dynamo.callback", functools.partial(_name_compilations, hook))
 
 
 def _name_compilations(hook: Hook, module: Any) -> None:
-    # Callbacks that are registered there are dropped by torch._dynamo.reset().
+    # torch._dynamo.reset() would drop registered callbacks.
     handler = module.CompilationCallbackHandler
     scope = hook.scope_id(COMPILING)
     recording = module.CallbackTrigger.CUDAGRAPH_RECORDING
-    handler.run_start_callbacks = _then(handler.run_start_callbacks, recording, lambda: hook.enter_scope(scope))
-    handler.run_end_callbacks = _then(handler.run_end_callbacks, recording, hook.leave_scope)
+    handler.run_start_callbacks = _and_then(handler.run_start_callbacks, recording, lambda: hook.enter_scope(scope))
+    handler.run_end_callbacks = _and_then(handler.run_end_callbacks, recording, hook.leave_scope)
 
 
-def _then(call: Callable[..., None], recording: Any, tell: Callable[[], None]) -> Callable[..., None]:
-    """``call``, and then ``tell`` but where a CUDA graph is recorded."""
+def _and_then(call: Callable[..., None], recording: Any, callback: Callable[[], None]) -> Callable[..., None]:
+    """Run ``call``, then ``callback`` unless a CUDA graph is recorded."""
 
     @functools.wraps(call)
-    def call_and_tell(handler: Any, args: Any) -> None:
+    def call_both(handler: Any, args: Any) -> None:
         try:
             call(handler, args)
         finally:
             if args.callback_trigger != recording:
-                tell()
+                callback()
 
-    return call_and_tell
+    return call_both

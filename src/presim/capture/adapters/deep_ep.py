@@ -1,8 +1,8 @@
-"""Replaces the module ``deep_ep``: DeepEP cannot be built or run without GPUs.
+"""Replace the module ``deep_ep``: DeepEP cannot be built or run without GPUs.
 
-Its library passes tokens to experts through memory that GPUs share and through the network, by kernels of its own, past
-everything that presim stands below. What a program asks of it is known from its arguments, though: each call becomes
-one collective that carries how tokens are dealt out, and its outputs have the sizes that follow from the routing.
+DeepEP's kernels send tokens to experts through shared GPU memory and the network, below the libraries that presim
+emulates. But its calls describe their work: each one becomes one collective that records how tokens are distributed,
+and its outputs have the sizes that follow from the routing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from presim.capture.script.hook import Hook
 
-_OFFERED = {
+_PROVIDED = {
     "deep_ep_buffers": ("Buffer",),
     "deep_ep_config": ("Config",),
     "deep_ep_events": ("EventHandle", "EventOverlap"),
@@ -27,33 +27,33 @@ _NAMES = ("deep_ep", "deep_ep.utils", "deep_ep.hybrid_ep_buffer")
 
 
 class DeepEp:
-    """Offers the stand-in, whether or not the library is installed; knows whether it was used."""
+    """Provides the replacement, whether or not the library is installed, and records whether it was used."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
-        self._exchange: Any = None  # `deep_ep_exchange.exchange`, once the script imports the library
+        self._exchange: Any = None  # `deep_ep_exchange.exchange`, once the script has imported the library
 
     def install(self) -> None:
-        """For any import of ``deep_ep`` from here on."""
+        """Install for later imports of ``deep_ep``."""
         sys.meta_path.insert(0, _Finder(self))
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the result should know."""
+        """Notes for the result."""
         if self._exchange is None or not self._exchange.was_used:
             return ()
         return (
-            "DeepEP was stood in for: its exchanges take what published tables of it say, for the experts that the "
-            "program's tokens choose where that is computed, else for evenly chosen ones; other ranks are taken to "
-            "send this one what it sends to itself.",
+            "DeepEP was replaced: its exchanges take the times published for it, for the experts that the program's "
+            "tokens choose where these are computed, else for evenly chosen ones; other ranks are assumed to send this "
+            "one what it sends to itself.",
         )
 
-    def offered(self) -> dict[str, Any]:
-        """What the library's modules have, by name."""
+    def provided(self) -> dict[str, Any]:
+        """The names in the library's modules."""
         from presim.capture.adapters import deep_ep_exchange
 
         self._exchange = deep_ep_exchange.exchange
         self._exchange.hook = self.hook
-        modules = ((importlib.import_module(f"{__package__}.{name}"), names) for name, names in _OFFERED.items())
+        modules = ((importlib.import_module(f"{__package__}.{name}"), names) for name, names in _PROVIDED.items())
         return {name: getattr(module, name) for module, names in modules for name in names}
 
 
@@ -69,4 +69,4 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=fullname == _NAMES[0])
 
     def exec_module(self, module: Any) -> None:
-        vars(module).update(self.owner.offered())
+        vars(module).update(self.owner.provided())

@@ -1,4 +1,4 @@
-"""DeepEP's buffer for training and prompts, with the library's names and results."""
+"""DeepEP's buffer for training and prefill, with the library's names and results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from presim.capture.adapters.deep_ep_config import Config, recommended
+from presim.capture.adapters.deep_ep_config import Config, default_config
 from presim.capture.adapters.deep_ep_events import EventHandle, EventOverlap
 from presim.capture.adapters.deep_ep_exchange import MISSING, Routing, exchange
 from presim.capture.adapters.deep_ep_low_latency import LowLatency
@@ -14,7 +14,7 @@ from presim.capture.adapters.device_memory import DeviceMemory
 
 
 class Buffer(LowLatency):
-    """DeepEP's exchanges: for training and for prompts ("normal kernels") here."""
+    """DeepEP's exchanges for training and prefill ("normal kernels")."""
 
     num_sms = 20
 
@@ -33,36 +33,36 @@ class Buffer(LowLatency):
 
     @staticmethod
     def is_sm90_compiled() -> bool:
-        """Whether it was built for Hopper and later, with NVSHMEM."""
+        """Whether it is built for Hopper and later, with NVSHMEM."""
         return True
 
     def destroy(self) -> None:
-        """Nothing: its memory stays until the process ends."""
+        """Do nothing: the memory stays allocated until the process ends."""
 
     @classmethod
     def set_num_sms(cls, new_num_sms: int) -> None:
-        """For all exchanges from here on."""
+        """Set the number of SMs for later exchanges."""
         cls.num_sms = new_num_sms
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
-        """The library's own choice for so many ranks, with as many SMs as were set."""
-        return recommended("dispatch", num_ranks, Buffer.num_sms)
+        """The library's default for this number of ranks, with the configured SMs."""
+        return default_config("dispatch", num_ranks, Buffer.num_sms)
 
     @staticmethod
     def get_combine_config(num_ranks: int) -> Config:
-        """As `get_dispatch_config`."""
-        return recommended("combine", num_ranks, Buffer.num_sms)
+        """Same as `get_dispatch_config`."""
+        return default_config("combine", num_ranks, Buffer.num_sms)
 
     @staticmethod
     def capture() -> EventOverlap:
-        """What the current stream has to do by now."""
+        """An event after the current stream's work so far."""
         return EventOverlap(EventHandle())
 
     def get_dispatch_layout(self, topk_idx: torch.Tensor, num_experts: int, *_: Any, **__: Any) -> tuple[Any, ...]:
-        """Counts by rank, host and expert, and which token goes to which rank; only those by expert are computed."""
+        """Token counts by rank, host and expert, and each token's ranks; only the counts by expert are computed."""
         ranks, device = self.group.size(), topk_idx.device
-        by_expert = torch.bincount(topk_idx.flatten() + 1, minlength=num_experts + 1)[1:]  # -1: chose none
+        by_expert = torch.bincount(topk_idx.flatten() + 1, minlength=num_experts + 1)[1:]  # -1: no expert
         by_rank = torch.empty(ranks, dtype=torch.int32, device=device)
         by_host = torch.empty(ranks // 8, dtype=torch.int32, device=device) if ranks > 8 else None
         in_rank = torch.empty((topk_idx.shape[0], ranks), dtype=torch.bool, device=device)
@@ -84,13 +84,13 @@ class Buffer(LowLatency):
         async_finish: bool = False,
         **__: Any,
     ) -> tuple[Any, ...]:
-        """Send every token to the ranks of its experts; the host waits for their number where there is no handle."""
+        """Send every token to the ranks of its experts; without a handle, the host waits for the token counts."""
         data, scales = x if isinstance(x, tuple) else (x, None)
         is_new = handle is None
         if is_new:
             if num_tokens_per_expert is None or topk_idx is None:
                 raise NotImplementedError(MISSING.format("dispatch without topk_idx and num_tokens_per_expert"))
-            loads = tuple(num_tokens_per_expert.tolist())  # the host waits for the device, as the library's does
+            loads = tuple(num_tokens_per_expert.tolist())  # the host waits for the device, as in the library
             ranks, spread = self.group.size(), exchange.spread(topk_idx, len(loads), self.group.size())
             handle = Routing("deepep", data.shape[0], loads, ranks, self.group.rank(), self.num_sms, spread)
         config = config or self.get_dispatch_config(handle.ranks)
@@ -118,7 +118,7 @@ class Buffer(LowLatency):
         async_finish: bool = False,
         **__: Any,
     ) -> tuple[Any, ...]:
-        """Send every token's results back and add them up."""
+        """Send every token's results back and sum them."""
         config = config or self.get_combine_config(handle.ranks)
         work = exchange.start("combine", self.group, config.applied_to(handle), x)
         out = x.new_empty((handle.tokens, *x.shape[1:]))
@@ -136,7 +136,7 @@ def _finished(work: Any, async_finish: bool) -> EventOverlap:
 
 
 def _choices(loads: tuple[int, ...], rows: int, like: torch.Tensor) -> torch.Tensor:
-    """For each of the rows that arrived the local experts that it chose, -1 in places left over."""
+    """The local experts of each received row, with -1 in unused places."""
     key = (loads, rows)
     if key not in _chosen:
         width = max(like.shape[1], -(-sum(loads) // rows))

@@ -1,4 +1,4 @@
-"""Tuning of DeepEP's kernels for training and prompts: SMs, and tokens sent before a peer is notified."""
+"""Tuning of DeepEP's kernels for training and prefill: SMs, and tokens sent before a peer is notified."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from presim.capture.adapters.deep_ep_exchange import Routing
 
-_HOST = 8  # ranks that NVLink joins, as the library counts them
-_TOKEN_BYTES = 8 + 128 * (8 + 4 + 4)  # beside a token in a buffer: its origin, 128 choices, their weights, 128 factors
+_HOST = 8  # ranks per NVLink domain in the library
+_TOKEN_BYTES = 8 + 128 * (8 + 4 + 4)  # per buffered token: origin, 128 choices, their weights, 128 factors
 _RDMA_TOKEN_BYTES = _TOKEN_BYTES + 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """DeepEP's ``Config``: what is written before a peer is told ("send"), and what a buffer holds ("recv").
+    """DeepEP's ``Config``: tokens written before a peer is notified ("send"), and tokens in a buffer ("recv").
 
-    Sizes of buffers are those of ``csrc/config.hpp`` (DeepEP 1.2), less some hundred bytes of counters.
+    Buffer sizes follow ``csrc/config.hpp`` (DeepEP 1.2), without some hundred bytes of counters.
     """
 
     num_sms: int = 20
@@ -27,12 +27,12 @@ class Config:
     num_max_rdma_chunked_recv_tokens: int = 256
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes of memory shared over NVLink: a buffer of tokens for every channel and rank of a host."""
+        """Bytes of memory shared over NVLink: a token buffer for every channel and rank of a host."""
         tokens = self.num_sms // 2 * min(num_ranks, _HOST) * self.num_max_nvl_chunked_recv_tokens
         return tokens * (hidden_bytes + _TOKEN_BYTES)
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes of memory that the network reads and writes: sent and received, for every channel and host."""
+        """Bytes of memory accessed over the network: send and receive buffers for every channel and host."""
         if num_ranks <= _HOST:
             return 0
         step = self.num_max_rdma_chunked_send_tokens
@@ -40,11 +40,11 @@ class Config:
         return 2 * (self.num_sms // 2) * (num_ranks // _HOST) * each * (hidden_bytes + _RDMA_TOKEN_BYTES)
 
     def applied_to(self, routing: Routing) -> Routing:
-        """An exchange with these SMs and windows."""
+        """A routing with these SMs and windows."""
         return dataclasses.replace(routing, sms=self.num_sms, window=self.num_max_nvl_chunked_send_tokens)
 
 
-# By ranks: tokens before a peer is told and tokens of a buffer, over NVLink and over the network
+# Ranks -> tokens before a peer is notified and tokens in a buffer, over NVLink and over the network
 # (get_dispatch_config and get_combine_config of deepseek-ai/DeepEP 1.2, deep_ep/buffer.py).
 _RECOMMENDED = {
     "dispatch": {
@@ -60,8 +60,12 @@ _RECOMMENDED = {
 }  # fmt: skip
 
 
-def recommended(kind: str, ranks: int, sms: int) -> Config:
-    """The library's own choice; as there, AssertionError for numbers of ranks that it has none for."""
+def default_config(kind: str, ranks: int, sms: int) -> Config:
+    """The library's default.
+
+    Raises:
+        AssertionError: as in the library, there is none for this number of ranks.
+    """
     if ranks not in _RECOMMENDED[kind]:
         raise AssertionError(f"Unsupported number of EP ranks: {ranks}")
     return Config(sms, *_RECOMMENDED[kind][ranks])

@@ -1,9 +1,10 @@
-"""Shared by the replacements of DeepEP and HybridEP: how tokens are distributed, and one collective per exchange.
+"""Shared by the replacements of DeepEP and HybridEP: the distribution of tokens, and one collective per exchange.
 
-Tokens go once to every rank that has an expert they chose. How many choose each expert is read from the routing, which
-presim computes or answers by a policy; the other ranks' tokens are taken to choose as this one's do. How many ranks a
-token goes to is counted where the program itself says which experts it chose (a gate that deals tokens out in turn has
-them next to each other), else the expectation for choices spread evenly (`presim.trace.routing`).
+Each token goes once to every rank that has one of its experts. The number of tokens per expert is read from the
+routing, which presim computes or takes from a policy; tokens of other ranks are assumed to choose the same experts as
+this rank's. The number of ranks per token is counted if the program computes the choices (a gate that assigns tokens in
+turn puts them on neighbouring experts); otherwise it is the expectation for evenly distributed choices
+(`presim.trace.routing`).
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from presim.trace.routing import distinct
 if TYPE_CHECKING:
     from presim.capture.script.hook import Hook
 
-MISSING = "presim's stand-in for DeepEP has no {}: the exchanges of training, of prompts and of decoding are there"
+MISSING = "presim's replacement of DeepEP has no {}: it has the exchanges of training, prefill and decoding"
 
 
 class Exchange:
-    """Makes an exchange appear in the log: one collective of the group, described by what it carries."""
+    """Records an exchange in the log as one collective of the group, described by its payload."""
 
     hook: Hook | None = None
     was_used = False
 
     def start(self, kind: str, group: Any, routing: Routing | Decoding, token: torch.Tensor, factors: int = 0) -> Any:
-        """Begin on the group's own stream after what the current stream has to do; returns what can be waited for.
+        """Start on the group's own stream after the current stream's work; returns a work object to wait for.
 
-        ``kind``: dispatch or combine; ``token``: rows of what travels; ``factors``: of a token in FP8, four bytes each.
+        ``kind``: dispatch or combine; ``token``: rows of the payload; ``factors``: FP8 scale factors per token, four
+        bytes each.
         """
         self.was_used = True
         size = token.shape[-1] * token.element_size() + 4 * factors
@@ -43,7 +45,7 @@ class Exchange:
         text = ";".join((kind, routing.library, *map(str, numbers))) + ";"
         text += ",".join(f"{places:.4g}" for places in routing.spread)
         if self.hook is None:
-            raise RuntimeError("deep_ep's stand-in was imported outside of presim")
+            raise RuntimeError("presim's replacement of deep_ep was imported outside of presim")
         self.hook.exchange = f"{text};{str(token.dtype).removeprefix('torch.')}"
         try:
             return dist.all_reduce(_signal(token.device), group=group, async_op=True)
@@ -51,9 +53,9 @@ class Exchange:
             self.hook.exchange = ""
 
     def spread(self, chosen: torch.Tensor, experts: int, ranks: int) -> tuple[float, ...]:
-        """To how many places a token goes on average, where a place is 1, 2, 4, ... ranks; empty: nobody knows.
+        """Average number of places per token, for places of 1, 2, 4, ... ranks; empty if unknown.
 
-        ``chosen``: experts of each token, shape (tokens, experts of each), -1 for none.
+        ``chosen``: experts of each token, shape (tokens, experts per token), -1 for none.
         """
         if self.hook is None or not chosen.is_contiguous():
             return ()
@@ -66,7 +68,7 @@ class Exchange:
 
 
 def _spread(chosen: Any, local: int, ranks: int) -> tuple[float, ...]:
-    """For choices as an array; ``local``: experts of a rank."""
+    """`Exchange.spread` for choices as an array; ``local``: experts per rank."""
     counts, width = [], local
     while width <= local * ranks:
         places = np.sort(np.where(chosen < 0, -1, chosen // width), axis=1)
@@ -81,7 +83,7 @@ _signals: dict[torch.device, torch.Tensor] = {}
 
 
 def _signal(device: torch.device) -> torch.Tensor:
-    """What the stand-in's collectives carry in truth: one number."""
+    """The one number that the replacement's collectives really carry."""
     if device not in _signals:
         _signals[device] = torch.zeros(1, dtype=torch.int32, device=device)
     return _signals[device]
@@ -89,35 +91,35 @@ def _signal(device: torch.device) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """How the tokens of one rank are dealt out; what a handle holds."""
+    """The distribution of one rank's tokens; the content of a handle."""
 
     library: str
     tokens: int
-    loads: tuple[int, ...]  # by expert, of all ranks: how many of this rank's tokens chose it
+    loads: tuple[int, ...]  # by expert of all ranks: how many of this rank's tokens chose it
     ranks: int
     rank: int
     sms: int
-    spread: tuple[float, ...] = ()  # as `Exchange.spread`
-    window: int = 0  # as `Routed.window`
+    spread: tuple[float, ...] = ()  # see `Exchange.spread`
+    window: int = 0  # see `Routed.window`
 
     @property
     def experts(self) -> int:
-        """Of all ranks."""
+        """Experts of all ranks."""
         return len(self.loads)
 
     @property
     def chosen(self) -> int:
-        """Experts of each token."""
+        """Experts per token."""
         return max(1, round(sum(self.loads) / max(self.tokens, 1)))
 
     @property
     def received(self) -> int:
-        """Tokens that arrive at a rank: as many copies as leave one."""
+        """Tokens received by a rank: the number of copies that it sends."""
         copies = self.spread[0] if self.spread else distinct(self.ranks, self.experts, self.chosen)
         return max(1, round(self.tokens * copies))
 
     def rows(self, multiple: int | None) -> list[int]:
-        """Rows for each expert of this rank, filled up to a multiple."""
+        """Rows for each expert of this rank, rounded up to a multiple."""
         local, step = self.experts // self.ranks, multiple or 1
         mine = self.loads[self.rank * local : (self.rank + 1) * local]
         return [-(-count * self.ranks // step) * step for count in mine]
@@ -125,12 +127,12 @@ class Routing:
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """The same in low latency, as far as the host knows, which waits for no counts."""
+    """The low-latency exchange for decoding, in which the host waits for no counts."""
 
     tokens: int
     chosen: int
     experts: int
     library: str = "deepep-low-latency"
-    sms: int = 0  # none while data moves
+    sms: int = 0  # none while data is in transit
     spread: tuple[float, ...] = ()
     window: int = 0

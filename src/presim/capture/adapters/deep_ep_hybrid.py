@@ -1,4 +1,4 @@
-"""HybridEP's buffer as ``deep_ep`` offers it: the exchange, and the order of rows by expert beside it."""
+"""HybridEP's buffer as provided by ``deep_ep``: the exchange, and ordering rows by expert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from presim.capture.adapters.device_memory import DeviceMemory
 
 
 class HybridEPBuffer:
-    """HybridEP: the exchange, and the order of rows by expert beside it."""
+    """HybridEP: the exchange, and ordering rows by expert."""
 
     def __init__(
         self,
@@ -28,11 +28,9 @@ class HybridEPBuffer:
     ) -> None:
         self.group = group
         self.num_local_experts = num_local_experts
-        said = {"hidden_dim": hidden_dim, "max_num_of_tokens_per_rank": max_num_of_tokens_per_rank}
-        config = types.SimpleNamespace(**said, num_of_experts_per_rank=num_local_experts)
-        self.configurer = types.SimpleNamespace(
-            buffer_config=config
-        )  # torchtitan asks whether a buffer is large enough
+        sizes = {"hidden_dim": hidden_dim, "max_num_of_tokens_per_rank": max_num_of_tokens_per_rank}
+        config = types.SimpleNamespace(**sizes, num_of_experts_per_rank=num_local_experts)
+        self.configurer = types.SimpleNamespace(buffer_config=config)  # torchtitan reads the buffer's size
         self.sms = {"dispatch": num_sms_dispatch_api, "combine": num_sms_combine_api}
         rows = max_num_of_tokens_per_rank * group.size()  # all tokens may choose this rank
         self._memory = DeviceMemory(rows * hidden_dim * (1 if use_fp8 else 2), "DeepEP's buffer")
@@ -49,11 +47,11 @@ class HybridEPBuffer:
         num_permuted_tokens: int | None = None,
         **_: Any,
     ) -> tuple[Any, ...]:
-        """Send every token to the ranks of its experts, and there lay it out by expert."""
+        """Send every token to the ranks of its experts, and order it by expert there."""
         if handle is None:
             if routing_map is None:
                 raise NotImplementedError(MISSING.format("dispatch without routing_map"))
-            loads = tuple(routing_map.sum(0).tolist())  # the host waits for the device, as the library's does
+            loads = tuple(routing_map.sum(0).tolist())  # the host waits for the device, as in the library
             handle = Routing("hybridep", hidden.shape[0], loads, self.group.size(), self.group.rank(), 0)
         routing = dataclasses.replace(handle, sms=self.sms["dispatch"])
         factors = 0 if scaling_factor is None else scaling_factor.shape[-1]
@@ -68,7 +66,7 @@ class HybridEPBuffer:
     def combine_with_unpermute(
         self, *, hidden: torch.Tensor, probs: torch.Tensor | None = None, handle: Any = None, **_: Any
     ) -> tuple[Any, ...]:
-        """Add up a token's results on each rank, send them back, and add them up there."""
+        """Sum a token's results on each rank, send them back, and sum them there."""
         _gather_rows(hidden, handle.received)
         routing = dataclasses.replace(handle, sms=self.sms["combine"])
         exchange.start("combine", self.group, routing, hidden).wait()
@@ -82,7 +80,7 @@ class HybridEPBuffer:
 def indices_to_map(
     topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, num_of_tokens: int, num_of_experts: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Which experts each token chose, and their weights, [tokens, experts]."""
+    """The chosen experts of each token and their weights, each [tokens, experts]."""
     empty = torch.zeros(num_of_tokens, num_of_experts, dtype=torch.bool, device=topk_idx.device)
     routing_map = empty.scatter(1, topk_idx.long(), True)
     if topk_weights is None:
@@ -91,7 +89,7 @@ def indices_to_map(
 
 
 def _gather_rows(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """The kernel that orders rows: each is read and written once."""
+    """The kernel that orders rows: each one is read and written once."""
     key = (count, rows.device)
     if key not in _orders:
         _orders[key] = torch.zeros(count, dtype=torch.int32, device=rows.device)

@@ -1,7 +1,7 @@
-"""DeepEP's exchanges for decoding ("low-latency kernels"), which its buffer offers beside those for training.
+"""DeepEP's exchanges for decoding ("low-latency kernels"), which its buffer provides beside those for training.
 
-The host waits for nothing: every expert has room for all tokens of all ranks, and how many came the device knows. A
-token goes to each of its experts.
+The host waits for nothing: every expert has room for all tokens of all ranks, and the counts stay on the device. A
+token is sent to each of its experts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from presim.capture.adapters.deep_ep_events import EventOverlap
 from presim.capture.adapters.deep_ep_exchange import MISSING, Decoding, exchange
 
-_SCALED = 128  # numbers in FP8 that share a factor
+_SCALED = 128  # FP8 values per scale factor
 _MESSAGE_HEAD = 16  # bytes in front of a token
 _BUFFERS = 2  # used in turn
 
 
 class LowLatency:
-    """The part of DeepEP's buffer for decoding."""
+    """The decoding part of DeepEP's buffer."""
 
     group: Any
 
@@ -28,13 +28,13 @@ class LowLatency:
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Bytes that the network reads and writes: every expert's tokens, sent and received, twice."""
+        """Bytes accessed over the network: every expert's tokens, sent and received, double-buffered."""
         factors = hidden // _SCALED * 4
         message = max(_MESSAGE_HEAD + max(2 * hidden, hidden + factors), 2 * hidden + factors)
         return 2 * _BUFFERS * num_experts * num_max_dispatch_tokens_per_rank * message
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Nothing: what it holds is not computed."""
+        """Do nothing: the buffer's content is not computed."""
 
     def low_latency_dispatch(
         self,
@@ -50,10 +50,10 @@ class LowLatency:
         async_finish: bool = False,
         return_recv_hook: bool = False,
     ) -> tuple[Any, ...]:
-        """Send every token to each of its experts, in FP8 with factors unless told otherwise.
+        """Send every token to each of its experts, in FP8 with scale factors by default.
 
-        Returns what each expert of this rank has room for, shape (experts, ranks * tokens at most, width), how many
-        came, a handle, an event, and a hook that receives.
+        Returns each expert's buffer, shape (local experts, ranks * maximum tokens, width), the token counts, a handle,
+        an event, and a hook that receives.
         """
         if use_ue8m0:
             raise NotImplementedError(MISSING.format("low_latency_dispatch with use_ue8m0"))
@@ -68,7 +68,7 @@ class LowLatency:
             factors = x.new_empty((local, scaled, room), dtype=torch.float32)
             out = (out, factors.transpose(1, 2))
         share = handle.tokens * handle.chosen * ranks // num_experts
-        counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as evenly chosen ones
+        counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as for evenly chosen experts
         return out, counts, handle, *_received(work, async_finish, return_recv_hook)
 
     def low_latency_combine(
@@ -84,7 +84,7 @@ class LowLatency:
         out: torch.Tensor | None = None,
         combine_wait_recv_cost_stats: torch.Tensor | None = None,
     ) -> tuple[Any, ...]:
-        """Send every expert's results back and add them up by their weights: shape (tokens, width)."""
+        """Send every expert's results back and sum them by weight: shape (tokens, width)."""
         if use_logfmt or zero_copy:
             raise NotImplementedError(MISSING.format("low_latency_combine with use_logfmt or zero_copy"))
         work = exchange.start("combine", self.group, handle, x)
@@ -93,11 +93,11 @@ class LowLatency:
 
 
 def _received(work: Any, async_finish: bool, hooked: bool) -> tuple[EventOverlap, Callable[[], None]]:
-    """An event and a hook; the current stream waits now where neither was asked for."""
+    """An event and a hook; without either, the current stream waits now."""
     if not (async_finish or hooked):
         work.wait()
-    return EventOverlap(work), work.wait if hooked else _nothing
+    return EventOverlap(work), work.wait if hooked else _no_receive
 
 
-def _nothing() -> None:
-    """What is there already needs no receiving."""
+def _no_receive() -> None:
+    """The data has already arrived."""

@@ -1,10 +1,11 @@
-"""Marks the optimizer step of DeepSpeed's engine, which calls the wrapped optimizer several times or never.
+"""Mark the optimizer step of DeepSpeed's engine, which calls the wrapped optimizer several times or never.
 
-ZeRO steps its optimizer once per group of parameters, skips it where gradients overflowed, and does work of its own
-before and after (unscaling, clipping, gathering what was updated). So the engine's step is the step.
+ZeRO steps its optimizer once per parameter group, skips it if gradients overflowed, and does its own work before and
+after (unscaling, clipping, gathering updated parameters). So the engine's step is the training step.
 
-ZeRO-3 holds the order of modules against rank 0's, by a broadcast whose values it reads: eight bytes a module that ran,
-and what is larger than 64 KiB has no values here. Deep models with adapters have more, so such lists go in pieces.
+ZeRO-3 compares the order of modules with rank 0's by a broadcast whose values it reads: eight bytes per module that
+ran. The emulated device keeps no values of tensors above 64 KiB, which deep models with adapters exceed, so these lists
+are sent in pieces.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import torch
 
 from presim.capture.script.after_import import when_imported
 
-_NUMBERS = 4096  # of eight bytes: half of what keeps its values (shim/core/transfer.h)
+_NUMBERS = 4096  # of eight bytes each: half of the size that keeps its values (shim/core/transfer.h)
 
 
 def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
-    """Have each step of a DeepSpeed engine run inside ``whole_step()``; nothing happens where none is imported."""
+    """Run each step of a DeepSpeed engine inside ``whole_step()``; no effect without DeepSpeed."""
 
     def wrap(module: Any) -> None:
         engine = module.DeepSpeedEngine
@@ -36,10 +37,10 @@ def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
         engine._take_model_step = step
 
     when_imported("deepspeed.runtime.engine", wrap)
-    when_imported("deepspeed.runtime.zero.utils", _compare_in_pieces)
+    when_imported("deepspeed.runtime.zero.utils", _broadcast_in_pieces)
 
 
-def _compare_in_pieces(module: Any) -> None:
+def _broadcast_in_pieces(module: Any) -> None:
     whole = module.get_lst_from_rank0
 
     @functools.wraps(whole)

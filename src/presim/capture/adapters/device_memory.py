@@ -1,4 +1,4 @@
-"""Memory that a library takes from the device itself, past PyTorch's allocator."""
+"""Device memory that a library allocates itself, outside PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RUNTIME = "libcudart.so.13"
 
 
 class DeviceMemory:
-    """So many bytes of the current device; never given back."""
+    """A block of ``size`` bytes on the current device, never freed."""
 
     def __init__(self, size: int, purpose: str) -> None:
         runtime, self.address = ctypes.CDLL(RUNTIME), ctypes.c_void_p()

@@ -1,9 +1,8 @@
-"""Detects CUDA extensions that presim cannot capture, by the files they load.
+"""Detect CUDA extensions that presim cannot capture, by the files they load.
 
-An extension that has NVIDIA's runtime linked into it statically does not call the emulated one: its runtime asks the
-driver for tables that are not documented, and does not get them. One that was built for another major version of CUDA
-wants libraries that are not there. Both are recognised by what the file says, so that an error that looks like a broken
-driver gets a name.
+An extension with NVIDIA's runtime linked in statically does not call the emulated runtime; its own runtime queries the
+driver for undocumented tables and fails. An extension built for another major version of CUDA needs other libraries.
+Both are recognised from the file, so that an error that looks like a broken driver is explained.
 """
 
 from __future__ import annotations
@@ -14,42 +13,41 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_REGISTER = b"__cudaRegisterFatBinary\0"  # what a runtime exports, and every object with device code calls
+_REGISTER = b"__cudaRegisterFatBinary\0"  # exported by a runtime and called by every object with device code
 _KERNELS = b".nv_fatbin\0"
 _ELF, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNSYM = 11
-# NVIDIA's own JPEG decoder, which torchvision's wheel brings and its import loads: it works where images are decoded on
-# the GPU, and no step of training asks anything of it.
-_WITHOUT_WORK = "libnvjpeg."
+# NVIDIA's JPEG decoder, loaded with torchvision: it decodes images on the GPU, and training steps do not use it.
+_IGNORED = "libnvjpeg."
 _OTHER_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d+)")
 
 
 def loaded_libraries() -> list[Path]:
-    """Shared libraries mapped into this process that are no part of the system."""
+    """Shared libraries mapped into this process that do not belong to the system."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5] for line in lines if ".so" in line}
     return [Path(path) for path in sorted(paths) if not path.startswith(("/usr/", "/lib"))]
 
 
 def own_runtime(libraries: Iterable[Path]) -> list[str]:
-    """Names of those that hold kernels and a CUDA runtime of their own."""
-    asked = [library for library in libraries if library.is_file() and not library.name.startswith(_WITHOUT_WORK)]
-    return [library.name for library in asked if has_own_runtime(library)]
+    """Names of the libraries that contain kernels and their own CUDA runtime."""
+    candidates = [one for one in libraries if one.is_file() and not one.name.startswith(_IGNORED)]
+    return [library.name for library in candidates if has_own_runtime(library)]
 
 
 def has_own_runtime(library: Path) -> bool:
-    """Whether a file has device code and asks no shared runtime to register it."""
+    """Whether a file has device code and does not register it with a shared runtime."""
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             names = dict(_sections(data))
             return _KERNELS in names and not _imports(data, names)
     except (struct.error, ValueError, OSError):
-        return False  # no 64-bit ELF file
+        return False  # not a 64-bit ELF file
 
 
 def _sections(data: mmap.mmap) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-    """Name (with its zero) and header of each section."""
+    """Name (with its zero byte) and header of each section."""
     if data[:5] != b"\x7fELF\x02":
         raise ValueError
     header = _ELF.unpack_from(data)
@@ -61,7 +59,7 @@ def _sections(data: mmap.mmap) -> Iterator[tuple[bytes, tuple[int, ...]]]:
 
 
 def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
-    """Whether the dynamic symbol table names the registration without defining it."""
+    """Whether the dynamic symbol table imports the registration function."""
     table, strings = sections.get(b".dynsym\0"), sections.get(b".dynstr\0")
     if table is None or strings is None or table[1] != _DYNSYM:
         return False
@@ -74,7 +72,7 @@ def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
 
 
 def explain(error: str, with_own_runtime: list[str]) -> str:
-    """What the extensions have to do with an error, as an end to its sentence; empty where nothing."""
+    """How the extensions explain an error, as a suffix of its message; empty if they do not."""
     other = _OTHER_CUDA.search(error)
     if other and "cannot open shared object file" in error and other.group(1) != "13":
         return f" (built for CUDA {other.group(1)}; presim emulates CUDA 13: install the extension's build for that)"
@@ -84,13 +82,13 @@ def explain(error: str, with_own_runtime: list[str]) -> str:
 
 
 def notes(with_own_runtime: list[str]) -> list[str]:
-    """A sentence about those that were loaded, whether or not something failed."""
+    """A note on extensions that were loaded, whether or not something failed."""
     sentence = _unsupported(with_own_runtime)
     return [f"{sentence[0].upper()}{sentence[1:]}."] if with_own_runtime else []
 
 
 def _unsupported(libraries: list[str]) -> str:
     return (
-        f"unsupported: {', '.join(libraries)} has a CUDA runtime of its own linked in, which presim cannot stand in "
-        "for; nothing that it asks of the GPU is seen. Use a build that links libcudart as a shared library"
+        f"unsupported: {', '.join(libraries)} contains its own CUDA runtime, which presim cannot replace, so its work "
+        "on the GPU is not captured. Use a build that links libcudart as a shared library"
     )

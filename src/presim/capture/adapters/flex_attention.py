@@ -1,11 +1,11 @@
-"""Flex attention as attention: inductor's template has shapes and mask in its source.
+"""Describe flex attention kernels as attention, from shapes and mask in the source of inductor's template.
 
-Its arguments tell shapes too, but not their order: where a whole model is compiled, a transposed tensor is handed over
-as it lies in memory. They are asked only for what the source leaves open (sizes that change from call to call).
+The arguments also have shapes, but not the order of dimensions: in a compiled model, a transposed tensor is passed as
+it lies in memory. They are used only for sizes that the source leaves dynamic.
 
-Which blocks a mask leaves out is worked out on the device, where nothing is computed. A mask whose function compares
-query and key position is taken to be causal; other conditions (documents, prefixes) are taken to hold everywhere. Under
-context parallelism a rank has queries from all over the sequence: such a mask shows them half of the keys.
+Which blocks a mask skips is computed on the device, where nothing is computed here. A mask that compares query and key
+positions is assumed to be causal; other conditions (documents, prefixes) are assumed to hold everywhere. With context
+parallelism, a rank has queries from all over the sequence, and such a mask shows them half of the keys.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _COMPARISON = re.compile(r"(tmp\d+) (>=|<=|>|<) (tmp\d+)")
 _WORD = re.compile(r"tmp\d+")
 _NAMES = "ZQ|HQ|Q_LEN|KV_LEN|GQA_SHARED_HEADS|QK_HEAD_DIM|V_HEAD_DIM"
 _SIZE = re.compile(rf"^\s*({_NAMES})(?: : tl\.constexpr)? = (\d+)\s*$", re.MULTILINE)
-_MARK = "presim_source"  # attribute of a kernel: what its source says, which the loaded kernel has no more
+_FACTS = "presim_source"  # attribute that keeps the source's facts at a kernel
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a kernel's source says."""
+    """Facts from a kernel's source."""
 
     mask: str
-    sizes: Mapping[str, int]  # in the template's names
+    sizes: Mapping[str, int]  # by the template's names
 
 
-_SILENT = Source("", {})
+_NO_FACTS = Source("", {})
 
 
 def install() -> None:
-    """Read the source of each kernel while inductor has it."""
+    """Parse the source of each kernel while inductor has it."""
     when_imported("torch._inductor.async_compile", _read_sources)
 
 
@@ -50,49 +50,49 @@ def _read_sources(module: Any) -> None:
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         made = make(self, name, source, *args, **kwargs)
         if "flex" in name:
-            said = Source(mask_of(source), sizes_of(source))
+            facts = Source(mask_of(source), sizes_of(source))
             if hasattr(made, "result"):  # compiled by another process meanwhile
-                made.result = functools.partial(_mark_result, made.result, said)
+                made.result = functools.partial(_mark_result, made.result, facts)
             else:
-                setattr(made, _MARK, said)
+                setattr(made, _FACTS, facts)
         return made
 
     module.AsyncCompile.triton = reading
 
 
-def _mark_result(result: Callable[..., Any], said: Source, *args: Any, **kwargs: Any) -> Any:
+def _mark_result(result: Callable[..., Any], facts: Source, *args: Any, **kwargs: Any) -> Any:
     kernel = result(*args, **kwargs)
-    setattr(kernel, _MARK, said)
+    setattr(kernel, _FACTS, facts)
     return kernel
 
 
-def is_one(name: str, tensors: list[tuple[str, Any]]) -> bool:
-    """Whether a kernel, by its name and its parameters, is made from the template."""
+def is_flex_attention(name: str, tensors: list[tuple[str, Any]]) -> bool:
+    """Whether a kernel is made from the template, by its name and parameters."""
     return "_tem_" in name and "flex" in name and _QUERY in {parameter for parameter, _ in tensors}
 
 
 def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
-    """What the kernel does, in the fields that `library_calls` reads. Tensors are [batch, heads, length, dim]."""
-    given = dict(tensors)
-    query = given[_QUERY]
-    key, value = (given.get(one, query) for one in (_KEY, _VALUE))  # one tensor is passed once
-    said: Source = getattr(kernel, _MARK, _SILENT)
-    size = said.sizes.get
+    """The kernel's work in the fields of `library_calls`. Tensors are [batch, heads, length, dim]."""
+    arguments = dict(tensors)
+    query = arguments[_QUERY]
+    key, value = (arguments.get(one, query) for one in (_KEY, _VALUE))  # a tensor used twice is passed once
+    facts: Source = getattr(kernel, _FACTS, _NO_FACTS)
+    size = facts.sizes.get
     batch, heads = size("ZQ", query.shape[0]), size("HQ", query.shape[1])
-    kv_heads = heads // said.sizes["GQA_SHARED_HEADS"] if "GQA_SHARED_HEADS" in said.sizes else key.shape[1]
+    kv_heads = heads // facts.sizes["GQA_SHARED_HEADS"] if "GQA_SHARED_HEADS" in facts.sizes else key.shape[1]
     width = size("QK_HEAD_DIM", query.shape[-1])
     keys = size("KV_LEN", key.numel() // (batch * kv_heads * width))
     fields = {
         "is": "attention",
-        "direction": "backward" if _GRADIENT in given else "forward",
+        "direction": "backward" if _GRADIENT in arguments else "forward",
         "batch": batch,
         "heads": heads,
         "kv_heads": kv_heads,
         "q_len": size("Q_LEN", query.numel() // (batch * heads * width)),
-        "kv_len": keys // 2 if said.mask == "shared" else keys,  # what a query sees, on average over the pieces
+        "kv_len": keys // 2 if facts.mask == "shared" else keys,  # keys that a query sees, averaged over the pieces
         "head_dim": width,
         "v_head_dim": size("V_HEAD_DIM", value.shape[-1]),
-        "causal": int(said.mask == "causal"),
+        "causal": int(facts.mask == "causal"),
         "dtype": str(query.dtype).removeprefix("torch."),
         "backend": "flex",
     }
@@ -100,22 +100,23 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
 
 
 def sizes_of(source: str) -> dict[str, int]:
-    """Sizes that a kernel's source has as numbers, in the template's names."""
+    """Constant sizes in a kernel's source, by the template's names."""
     return {name: int(size) for name, size in _SIZE.findall(source)}
 
 
 def mask_of(source: str) -> str:
-    """What the mask in a kernel's source says of positions.
+    """The mask in a kernel's source.
 
     Args:
-        source: of the whole generated file. The template calls the query's position m and the key's n; the mask
-            gives each a name of its own, may look them up in a table, and compares.
+        source: the whole generated file. The template calls the query position m and the key position n; the mask
+            renames
+            them, may look them up in a table, and compares them.
 
     Returns:
-        ``causal`` where the query's position has to be at least the key's; ``shared`` where so of positions that were
-        looked up or worked out first (context parallelism hands out sequences in pieces); ``""`` otherwise.
+        ``causal`` if the query position has to be at least the key position; ``shared`` if the compared positions were
+        looked up or computed first (context parallelism distributes sequences in pieces); ``""`` otherwise.
     """
-    kinds: dict[str, str] = {}  # of each name: made from the query's position alone, from the key's alone, from both
+    kinds: dict[str, str] = {}  # name -> derived from the query position (m), the key position (n) or both
     plain: set[str] = set()
     for name, expression in _ASSIGNMENT.findall(source):
         if compared := _COMPARISON.fullmatch(expression):

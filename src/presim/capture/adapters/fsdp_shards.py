@@ -1,8 +1,8 @@
-"""Creates FSDP2's shards of a parameter only when they are accessed.
+"""Create FSDP2's shards of a parameter only when they are accessed.
 
-``fully_shard`` cuts every parameter into one view for each rank of the mesh, and looks at two of them: rank 0's and
-its own. Over 16,384 ranks that was 57 of the 66 s of CPU time that a rank of the 8B example took, and over 100,352
-ranks some minutes. It happens before the first step, and the device is asked for nothing.
+``fully_shard`` cuts every parameter into one view per rank of the mesh, and uses two of them: rank 0's and its own.
+Over 16,384 ranks that took 57 of the 66 s of CPU time of a rank in the 8B example, and minutes over 100,352 ranks. It
+happens before the first step and launches nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from presim.capture.script.after_import import when_imported
 
 
 def install() -> None:
-    """Where the script shards by FSDP2."""
-    when_imported("torch.distributed.fsdp._fully_shard._fsdp_param", _cut_when_needed)
+    """Install for FSDP2."""
+    when_imported("torch.distributed.fsdp._fully_shard._fsdp_param", _shard_lazily)
 
 
-def _cut_when_needed(module: Any) -> None:
+def _shard_lazily(module: Any) -> None:
     def chunk(tensor: Any, num_chunks: int, dim: int) -> Sequence[Any]:
         return Shards(tensor, num_chunks, dim)
 
@@ -27,7 +27,7 @@ def _cut_when_needed(module: Any) -> None:
 
 
 class Shards(Sequence[Any]):
-    """What ``_chunk_with_empty`` returns: ``torch.chunk``'s views, then empty tensors up to ``count``."""
+    """Same as the result of ``_chunk_with_empty``: ``torch.chunk``'s views, then empty tensors up to ``count``."""
 
     def __init__(self, tensor: Any, count: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, count, dim

@@ -1,9 +1,9 @@
-"""Recognises losses that a framework computes by its own autograd function, e.g. over a split vocabulary.
+"""Recognise losses computed by a framework's own autograd function, for example over a split vocabulary.
 
-The policies know a loss by its operator's name. Within such a function there are maxima, exponentials, sums and
-collectives only, and what comes out would be a number that no loss can be (below zero). Functions are found by their
-name: torchtitan's, Megatron's, Transformer Engine's and other cross entropies; PyTorch's own for split vocabularies
-is no class, and is named here.
+Policies recognise a loss by its operator's name. Such a function consists of maxima, exponentials, sums and
+collectives, whose policies would give an impossible loss (below zero). Functions are recognised by name: cross
+entropies of torchtitan, Megatron, Transformer Engine and others. PyTorch's own for split vocabularies is not a class
+and is patched by name.
 """
 
 from __future__ import annotations
@@ -16,51 +16,66 @@ from typing import Any
 
 import torch
 
-from presim.capture.device_values.triton import answer_loss
+from presim.capture.device_values.triton import apply_loss_policy
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.capture.script.real_clock import now_ns
 
-_NAMED_SO = re.compile("cross_?entropy", re.IGNORECASE)
-_SUM = ("sum", 2)  # a reduction, as it is written and as PyTorch numbers it
+_NAME = re.compile("cross_?entropy", re.IGNORECASE)
+_SUM = ("sum", 2)  # a sum reduction as text and as PyTorch's number
 
 
 def install(hook: Hook) -> None:
-    """For classes that the script defines or imports from here on."""
+    """Install for classes that exist (a rank may be a fork with imports) and those that the script defines later."""
     function = torch.autograd.Function
-    define = function.__init_subclass__  # bound to the class that is inherited from
+    define = function.__init_subclass__  # bound to the base class
 
     def defined(cls: type, **kwargs: Any) -> None:
         define(**kwargs)
-        forward = cls.__dict__.get("forward")
-        if _NAMED_SO.search(cls.__name__) and isinstance(forward, staticmethod):
-            cls.forward = staticmethod(_answering(hook, forward.__func__))  # type: ignore[attr-defined]
+        _change_class(hook, cls)
 
+    for cls in _subclasses(function):
+        _change_class(hook, cls)
     function.__init_subclass__ = classmethod(defined)  # type: ignore[assignment,arg-type]
     when_imported("torch.distributed.tensor.parallel.loss", functools.partial(_change_split, hook))
 
 
+def _subclasses(cls: type) -> list[type]:
+    """All that are defined so far, once each."""
+    found: dict[type, None] = {}
+    subclasses: list[type] = cls.__subclasses__()
+    for one in subclasses:
+        found |= {one: None} | dict.fromkeys(_subclasses(one))
+    return list(found)
+
+
+def _change_class(hook: Hook, cls: type) -> None:
+    forward = cls.__dict__.get("forward")
+    if _NAME.search(cls.__name__) and isinstance(forward, staticmethod):
+        cls.forward = staticmethod(_with_loss_policy(hook, forward.__func__))  # type: ignore[attr-defined]
+
+
 def _change_split(hook: Hook, module: Any) -> None:
-    module._nll_loss_forward = _answering(hook, module._nll_loss_forward)
+    module._nll_loss_forward = _with_loss_policy(hook, module._nll_loss_forward)
 
 
-def _answering(hook: Hook, forward: Callable[..., Any]) -> Callable[..., Any]:
+def _with_loss_policy(hook: Hook, forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
-    def answered(*args: Any, **kwargs: Any) -> Any:
+    def patched(*args: Any, **kwargs: Any) -> Any:
         found = forward(*args, **kwargs)
         if not torch.compiler.is_compiling():
             start = now_ns()
             loss = found[0] if isinstance(found, tuple) else found
             if isinstance(loss, torch.Tensor) and loss.is_cuda and loss.is_floating_point():
-                answer_loss(hook, loss, _terms(forward, args, kwargs) if loss.dim() == 0 else 1)
+                apply_loss_policy(hook, loss, _terms(forward, args, kwargs) if loss.dim() == 0 else 1)
             hook.add_own_time(now_ns() - start)
         return found
 
-    return answered
+    return patched
 
 
 def _terms(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """How many losses are summed up: one a label, where the function is told to add them."""
+    """Number of losses in the result: one per label if the reduction is a sum."""
     bound = inspect.signature(forward).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.arguments.get("reduction") not in _SUM:

@@ -1,8 +1,8 @@
 """PyTorch's CUDA sanitizer, which finds tensors that a stream uses without waiting for another stream's use.
 
-It watches PyTorch's operators and allocations, streams and events, and works on the emulated device as on a GPU. What
-it finds it raises at the line that uses the tensor. Its module is imported where it is wanted only: the import alone
-has PyTorch call Python at each event, allocation and synchronisation, for the rest of the process.
+It observes PyTorch's operators, allocations, streams and events, and works on the emulated device as on a GPU. It
+raises at the line that uses the tensor. Its module is imported only on request, because the import alone makes PyTorch
+call Python at each event, allocation and synchronisation.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _MODULE = "torch.cuda._sanitizer"
 
 
 def install() -> None:
-    """From now on, in this process."""
+    """Enable it in this process."""
     from torch.cuda._sanitizer import enable_cuda_sanitizer
 
     enable_cuda_sanitizer()
 
 
 def explain(error: BaseException) -> str:
-    """What the sanitizer found, as a clause; empty for any other error."""
+    """The sanitizer's finding as a clause; empty for any other error."""
     sanitizer: Any = sys.modules.get(_MODULE)
     if sanitizer is None or not isinstance(error, sanitizer.CUDASanitizerErrors) or not error.errors:
         return ""

@@ -1,8 +1,8 @@
-"""Memory shared by the GPUs of a group, of which only one is present.
+"""Memory shared by the GPUs of a group when only one of them is present.
 
-Stands for what PyTorch's fused operators ask of ``torch._C._distributed_c10d._SymmetricMemory``. What another rank
-would have written is what this one writes, at the same place; reading it is a copy between two GPUs, by a copy engine
-and over the link between them. A barrier is a kernel on one word for each rank: the others are as far as this one is.
+Replaces what PyTorch's fused operators use of ``torch._C._distributed_c10d._SymmetricMemory``. Another rank's memory is
+assumed to hold what this one writes at the same place. Reading it is a copy between two GPUs, by a copy engine over the
+link between them. A barrier is a kernel on one word per rank: the other ranks are assumed to be as far as this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from presim.capture.adapters.device_memory import RUNTIME, DeviceMemory
 
 
 class SharedMemory:
-    """A workspace of one group; its size is in bytes."""
+    """A workspace of one group; ``size`` in bytes."""
 
     def __init__(self, group_name: Any, size: int) -> None:
         group: Any = _resolve_process_group(group_name)
@@ -31,13 +31,13 @@ class SharedMemory:
         self._bytes = torch.as_tensor(self, device="cuda")
 
     def get_buffer(self, rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
-        """So many elements of a rank's memory, from an offset in elements on."""
+        """A tensor of ``sizes`` in a rank's memory, at an offset in elements."""
         begin = storage_offset * dtype.itemsize
         part = self._bytes[begin : begin + math.prod(sizes) * dtype.itemsize].view(dtype).view(tuple(sizes))
         return part if rank == self.rank else part.as_subclass(_Remote)
 
     def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
-        """On the current stream."""
+        """Barrier on the current stream."""
         address = self._bytes.data_ptr() + self.size
         _call("cudaMemsetAsync", ctypes.c_void_p(address), 0, ctypes.c_size_t(self._signals), _stream())
 
@@ -50,11 +50,11 @@ class _Remote(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.copy_ and isinstance(args[1], cls):
-            return _pull(args[0], args[1])
+            return _copy_from_peer(args[0], args[1])
         return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]  # torch's
 
 
-def _pull(into: torch.Tensor, remote: torch.Tensor) -> torch.Tensor:
+def _copy_from_peer(into: torch.Tensor, remote: torch.Tensor) -> torch.Tensor:
     own, size = into.get_device(), remote.numel() * remote.element_size()
     addresses = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (into, remote))
     other = (own + 1) % torch.cuda.device_count()
@@ -68,14 +68,14 @@ def _stream() -> ctypes.c_void_p:
 
 def _call(name: str, *arguments: Any) -> None:
     if status := getattr(ctypes.CDLL(RUNTIME), name)(*arguments):
-        raise RuntimeError(f"{name} of memory that GPUs share failed: CUDA error {status}")
+        raise RuntimeError(f"{name} on shared GPU memory failed: CUDA error {status}")
 
 
 _workspaces: dict[str, SharedMemory] = {}
 
 
 def workspace(group_name: str, min_size: int) -> SharedMemory:
-    """As ``get_symm_mem_workspace``: the group's, made larger where it is too small."""
+    """Same as ``get_symm_mem_workspace``: the group's workspace, enlarged if too small."""
     known = _workspaces.get(group_name)
     if known is None or known.size < min_size:
         known = _workspaces[group_name] = SharedMemory(group_name, min_size)

@@ -1,9 +1,9 @@
-"""Captures asynchronous tensor parallelism when the other ranks are absent.
+"""Capture asynchronous tensor parallelism when the other ranks are absent.
 
-PyTorch's fused operators (an all-gather and the product of what it gathers, a product and its reduce-scatter) pass
-pieces through memory of the other GPUs while they multiply. Making such memory hands handles from process to process,
-which absent ranks cannot answer; PyTorch's own code runs on a stand-in for it (`shared_memory`), so that its copies and
-partial products are on the streams where they would be. Other uses of such memory are refused.
+PyTorch's fused operators (an all-gather with a product, a product with a reduce-scatter) exchange pieces through other
+GPUs' memory while they multiply. Creating such memory exchanges handles between processes, which absent ranks cannot
+answer. PyTorch's own code runs on a replacement (`shared_memory`), so that its copies and partial products are on the
+right streams. Other uses of such memory are refused.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any, NoReturn
 
 from presim.capture.script.after_import import when_imported
 
-_KERNELS_OF_THEIR_OWN = ("_should_use_fused_all_gather_matmul_native", "_should_use_multimem_all_gather_matmul")
+_NATIVE_KERNELS = ("_should_use_fused_all_gather_matmul_native", "_should_use_multimem_all_gather_matmul")
 
 
 class SymmetricMemory:
-    """Puts the stand-in in place; knows whether it was used."""
+    """Installs the replacement and records whether it was used."""
 
     def __init__(self) -> None:
         self.was_used = False
 
     def install(self) -> None:
-        """As soon as the script imports torch.distributed._symmetric_memory."""
+        """Install once the script imports torch.distributed._symmetric_memory."""
         when_imported("torch.distributed._symmetric_memory", self._replace)
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the result should know."""
+        """Notes for the result."""
         if not self.was_used:
             return ()
         return (
-            "Asynchronous tensor parallelism passed its pieces through memory that stands for the other GPUs': its "
-            "barriers take other ranks to be as far as this one.",
+            "Asynchronous tensor parallelism exchanged its pieces through memory that represents the other GPUs': its "
+            "barriers assume that other ranks are as far as this one.",
         )
 
     def _replace(self, module: Any) -> None:
@@ -39,7 +39,7 @@ class SymmetricMemory:
         module.is_symm_mem_enabled_for_group = lambda group_name: group_name in groups
         module.get_symm_mem_workspace = self._workspace
         module.rendezvous = _refuse_rendezvous
-        for name in _KERNELS_OF_THEIR_OWN:  # of which the stand-in has none; for few rows only
+        for name in _NATIVE_KERNELS:  # the replacement has none; they serve few rows only
             if hasattr(module, name):
                 setattr(module, name, _never)
 
@@ -56,6 +56,6 @@ def _never(*args: Any, **kwargs: Any) -> bool:
 
 def _refuse_rendezvous(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError(
-        "presim does not emulate memory that GPUs share (torch.distributed._symmetric_memory.rendezvous): switch it "
-        "off in the script; its fused operators for tensor parallelism run without it"
+        "presim does not emulate shared GPU memory (torch.distributed._symmetric_memory.rendezvous): switch it off in "
+        "the script; PyTorch's fused operators for tensor parallelism run without it"
     )

@@ -1,9 +1,8 @@
-"""Transformer Engine's own functions as operators: they launch kernels without PyTorch's dispatcher.
+"""Record Transformer Engine's own functions as operators: they launch kernels without PyTorch's dispatcher.
 
-Its layers call the functions of a compiled module (norms, activations, casts, optimizers, router) through pybind11,
-where no operator callback sees them. Each function is wrapped as that module is loaded, so that what it launches has
-the tensors it was given and those it gave back. Products and attention have shapes of their own, from cuBLASLt and
-cuDNN.
+Its layers call functions of a compiled module (norms, activations, casts, optimizers, router) through pybind11, where
+no operator callback sees them. Each function is wrapped when the module is loaded, so that its launches are recorded
+with its input and output tensors. Products and attention get their shapes from cuBLASLt and cuDNN.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 
 _MODULE = "transformer_engine_torch"
-# Their kernels beside the product or attention work on lengths, offsets and scales, not on the operands.
+# Their kernels besides the product or attention work on lengths, offsets and scales, not on the operands.
 _LIBRARY_CALLS = ("fused_attn", "generic_gemm", "te_general_grouped_gemm")
 _ATTENTION = "fused_attn"
-# Lists that multi-tensor functions write, of those they are given; they return nothing.
-_WRITTEN = {
+# Argument lists that multi-tensor functions write; these functions return nothing.
+_WRITTEN_LISTS = {
     "multi_tensor_adam": slice(1, None),  # gradients, parameters, both moments, master weights
     "multi_tensor_sgd": slice(1, None),
     "multi_tensor_scale": slice(1, None),
@@ -35,14 +34,14 @@ _WRITTEN = {
 
 
 class TransformerEngine:
-    """Tells the recorder which function launched what."""
+    """Records which function launched what."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         self._ids: dict[tuple[str, str, str, str], int] = {}
 
     def install(self) -> None:
-        """For the compiled module, as soon as the script has Transformer Engine load it."""
+        """Install once Transformer Engine loads its compiled module."""
         when_imported("transformer_engine.common", self._wrap_loader)
 
     def _wrap_loader(self, common: Any) -> None:
@@ -76,17 +75,17 @@ class TransformerEngine:
 
         return observed
 
-    def _operator(self, name: str, given: tuple[Any, ...], result: Any) -> int:
+    def _operator(self, name: str, arguments: tuple[Any, ...], result: Any) -> int:
         written = list(_operands(result))
         if name.startswith(_LIBRARY_CALLS):
-            read, written = [one for one in _operands(given) if _is_lengths(one)], []
+            read, written = [one for one in _operands(arguments) if _is_lengths(one)], []
         else:
             returned = {id(tensor) for group in written for tensor in group}
-            read = [group for group in _operands(given) if not returned & {id(tensor) for tensor in group}]
-        for prefix, lists in _WRITTEN.items():
+            read = [group for group in _operands(arguments) if not returned & {id(tensor) for tensor in group}]
+        for prefix, lists in _WRITTEN_LISTS.items():
             if name.startswith(prefix):
                 written = [group for group in read if len(group) > 1 or group[0].numel() > 1][lists]
-        window = _window(given) if name.startswith(_ATTENTION) else ""
+        window = _window(arguments) if name.startswith(_ATTENTION) else ""
         key = (name, _describe(read), _describe(written), window)
         if key not in self._ids:
             self._ids[key] = self.hook.operator_id(f"op name=te::{name} in={key[1]} out={key[2]} args={window}")
@@ -94,10 +93,10 @@ class TransformerEngine:
 
 
 def _operands(value: Any) -> Iterator[list[torch.Tensor]]:
-    """The tensors in an argument or result: one by one, but lists of them together."""
+    """The tensors in an argument or result, single ones in lists of one."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return
-    if hasattr(value, "get_data_tensors"):  # quantised: rows and columns are kept apart, each beside its scales
+    if hasattr(value, "get_data_tensors"):  # quantised: rows and columns are separate tensors, each with its scales
         parts = value.get_data_tensors()
         yield from ([part] for part in (parts if isinstance(parts, tuple) else (parts,)) if part is not None)
     elif isinstance(value, torch.Tensor):
@@ -111,12 +110,12 @@ def _operands(value: Any) -> Iterator[list[torch.Tensor]]:
                 yield from _operands(one)
 
 
-def _window(given: tuple[Any, ...]) -> str:
-    """Tokens that a query sees up to itself, from the one pair of numbers (before, after) that attention is given.
+def _window(arguments: tuple[Any, ...]) -> str:
+    """Size of attention's sliding window in tokens, including the query; empty without one.
 
-    cuDNN is handed a window as a subgraph of masks; empty: none.
+    It is the only pair of integers (before, after) among the arguments. cuDNN gets the window as a subgraph of masks.
     """
-    pairs = (one for one in given if isinstance(one, (tuple, list)) and len(one) == 2)
+    pairs = (one for one in arguments if isinstance(one, (tuple, list)) and len(one) == 2)
     before = next((pair[0] for pair in pairs if all(isinstance(number, int) for number in pair)), -1)
     return str(before + 1) if before >= 0 else ""
 

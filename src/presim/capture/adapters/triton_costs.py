@@ -1,8 +1,8 @@
-"""What one run of an operation of TTIR costs: FLOPs of products, bytes by tensor, instructions of all threads.
+"""The cost of running one TTIR operation: FLOPs of products, bytes by tensor, instructions of all threads.
 
-Instructions are of three kinds that a GPU works off at rates of their own (CUDA C++ Programming Guide, throughput of
-native arithmetic instructions). How many instructions a function or a division takes is what nvcc's libraries make of
-it, to within a few. Addresses and masks are not counted: a thread works out one for several elements.
+Instructions are of three kinds for which GPUs have different throughputs (CUDA C++ Programming Guide, throughput of
+native arithmetic instructions). Instructions per function or division are approximate, following nvcc's libraries.
+Addresses and masks are not counted, because a thread computes one for several elements.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections import Counter
 from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, target, writes
 from presim.capture.adapters.triton_ir import Op, Type
 
-Work = Counter[tuple[str, str]]  # ("product", type): FLOPs; ("load" or "store", tensor): bytes; ("do", kind): numbers
+Work = Counter[
+    tuple[str, str]
+]  # ("product", dtype): FLOPs; ("load"/"store", tensor): bytes; ("do", kind): instructions
 
-UNKNOWN = "?"  # a tensor whose address was read from memory
-_FUNCTIONS = {  # plain and special instructions of one in 32 bits
+UNKNOWN = "?"  # a tensor whose address was loaded from memory
+_FUNCTIONS = {  # function -> plain and special instructions in 32 bits
     "exp": (6, 1), "exp2": (3, 1), "log": (6, 1), "log2": (4, 1), "log1p": (10, 1), "rsqrt": (1, 1), "sqrt": (4, 1),
     "tanh": (12, 2), "erf": (24, 1), "sin": (20, 2), "cos": (20, 2), "pow": (30, 4), "precise_divf": (9, 1),
     "precise_sqrt": (8, 1), "divf": (4, 1),
@@ -49,19 +51,19 @@ _FREE = frozenset(
     ]
 )
 _CONVERSIONS = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui")
-_VECTOR = 16  # bytes that one instruction loads or stores at most
+_VECTOR = 16  # maximum bytes per load or store instruction
 _DTYPES = {
     "bf16": "bfloat16", "f16": "float16", "f64": "float64", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
     "f8E4M3FNUZ": "float8_e4m3fn", "f8E5M2FNUZ": "float8_e5m2", "i8": "int8",
 }  # fmt: skip
-# What a product of float32 becomes: the type whose units it runs on, and how many products of these.
+# Input precision of a float32 product -> the type whose units it uses, and the number of products of that type.
 _PRECISIONS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("bfloat16", 3), "bf16x6": ("bfloat16", 6)}
 _FORMATS = {"e2m1": "float4_e2m1fn_x2", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
-_SCALED_SINCE = 100  # compute capability, times ten, since which there are products with scales of blocks
+_SCALED_SINCE = 100  # compute capability times ten from which block-scaled products exist
 
 
 def cost(op: Op, flow: Flow, threads: int, capability: int) -> Work:
-    """Of an operation without those in its regions, run once by a program of so many threads."""
+    """The cost of an operation without its regions, run once by a program of ``threads`` threads."""
     work: Work = Counter()
     if op.name in PRODUCTS:
         dtype, flops = _product(op, capability)
@@ -80,14 +82,14 @@ def cost(op: Op, flow: Flow, threads: int, capability: int) -> Work:
 
 
 def _moved(op: Op) -> int:
-    """Bytes; of a descriptor the other type says how many, of gathered rows the result."""
+    """Bytes moved; descriptor operations and gathers have them in the other type."""
     if "descriptor" not in op.name:
         return op.types[0].bytes if op.types else 0
     return op.types[-1].bytes if op.types else 0
 
 
 def _product(op: Op, capability: int) -> tuple[str, int]:
-    """Type whose peak bounds it, and FLOPs: multiply-adds count two."""
+    """The type whose peak bounds a product, and its FLOPs (two per multiply-add)."""
     left, result = op.types[0], op.types[-1]
     depth = left.shape[-1] if left.shape else 1
     if op.name == "tt.dot_scaled":
@@ -100,14 +102,14 @@ def _product(op: Op, capability: int) -> tuple[str, int]:
         return dtype, 2 * result.elements * depth
     flops = 2 * result.elements * depth
     if left.dtype == "f32":
-        said = re.search(r"inputPrecision = (\w+)", op.text)
-        dtype, times = _PRECISIONS.get(said[1] if said else "ieee", ("float32", 1))
+        precision = re.search(r"inputPrecision = (\w+)", op.text)
+        dtype, times = _PRECISIONS.get(precision[1] if precision else "ieee", ("float32", 1))
         return dtype, flops * times
     return _DTYPES.get(left.dtype, "float16"), flops
 
 
 def _instructions(op: Op, threads: int) -> dict[str, float]:
-    """By kind. What has fewer elements than there are threads is done by each of them."""
+    """Instructions by kind. If there are fewer elements than threads, every thread computes them."""
     if op.name in _FREE or op.name.startswith(("scf.", "cf.", "tt.return", "tt.call")) or op.name in PRODUCTS:
         return {}
     if op.name in ("tt.reduce", "tt.scan"):
@@ -115,14 +117,14 @@ def _instructions(op: Op, threads: int) -> dict[str, float]:
         steps = 2 if op.name == "tt.scan" else 1
         each = Counter[str]()
         for inner in combining:
-            each.update(_of_one(inner))
+            each.update(_per_element(inner))
         return {kind: steps * count * max(op.types[0].elements, threads) for kind, count in each.items()}
     elements = max(op.types[-1].elements, threads)
-    return {kind: count * elements for kind, count in _of_one(op).items()}
+    return {kind: count * elements for kind, count in _per_element(op).items()}
 
 
-def _of_one(op: Op) -> dict[str, float]:
-    """Instructions for one element."""
+def _per_element(op: Op) -> dict[str, float]:
+    """Instructions per element."""
     name = op.name.split(".")[-1]
     kinds: list[Type] = op.types or [Type((), "i32")]
     wide: dict[str, float] = {"wide": 1} if name in _PLAIN_WIDE else {"wide": 8, "special": 1}

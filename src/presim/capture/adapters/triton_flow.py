@@ -1,6 +1,6 @@
-"""Where values of a Triton kernel come from: the tensor of a pointer, what decides loops, what results are made of.
+"""Data flow in a Triton kernel: the tensor of a pointer, the values that decide loops, the inputs of results.
 
-What is chosen between two pointers at run time takes the first; what is read from memory is not followed.
+A run-time choice between two pointers counts as the first; values loaded from memory are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRODUCTS = ("tt.dot", "tt.dot_scaled")
 
 
 def reads(op: Op) -> bool:
-    """Whether an operation reads memory, at its first operand."""
+    """Whether an operation reads memory at its first operand."""
     return op.name.replace("experimental_", "") in _READS
 
 
@@ -30,53 +30,53 @@ def writes(op: Op) -> bool:
 
 
 def target(op: Op) -> int:
-    """The pointer or descriptor at which an operation reads or writes."""
+    """The pointer or descriptor that an operation accesses."""
     return op.operands[0] if op.operands else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """What follows from a kernel's code alone."""
+    """Facts that follow from a kernel's code alone."""
 
-    origin: dict[int, str]  # of a pointer or descriptor: the parameter that it was made from
+    origin: dict[int, str]  # pointer or descriptor -> the parameter that it is derived from
     control: frozenset[int]  # values that loops and branches depend on
-    data: frozenset[int]  # values that go into what is stored, or into a product
-    read: frozenset[str]  # parameters that control depends on the contents of
-    axes: frozenset[str]  # of the grid, that control depends on
+    data: frozenset[int]  # values that stores or products depend on
+    read: frozenset[str]  # parameters whose contents control depends on
+    axes: frozenset[str]  # axes of the grid that control depends on
 
 
 def follow(code: Code) -> Flow:
-    """Follow all values of a kernel."""
+    """Analyse the data flow of a kernel."""
     ops = list(walk(code.blocks))
     labels = {(id(op), block.label): block for op in ops for region in op.regions for block in region}
     labels |= {(0, block.label): block for block in code.blocks}
-    steps = [*_flows(code.blocks, None), *(step for op in ops for step in _inside(op))]
+    steps = [*_branch_flows(code.blocks, None), *(step for op in ops for step in _region_flows(op))]
     loads = [(value, result) for op in ops if reads(op) for value in op.operands for result in op.results]
     origin = {code.parameters[name]: name for name in code.pointers}
-    for _ in range(2):  # what an `if` results in is known once its branches are
+    for _ in range(2):  # the results of an `if` are known once its branches are
         for source, result in steps:
             if source in origin:
                 origin.setdefault(result, origin[source])
-    control = _reached((value for op in ops for value in _decides(op)), [*steps, *loads])
+    control = _dependencies((value for op in ops for value in _control_operands(op)), [*steps, *loads])
     deciding = [op for op in ops if control & {*op.results}]
     return Flow(
         origin=origin,
         control=control,
-        data=_reached((value for op in ops for value in _makes(op)), steps),
+        data=_dependencies((value for op in ops for value in _data_operands(op)), steps),
         read=frozenset(origin.get(target(op), "") for op in deciding if reads(op)) - {""},
         axes=frozenset(op.text.split()[1] for op in deciding if op.name == "tt.get_program_id"),
     )
 
 
-def _inside(op: Op) -> Iterator[tuple[int, int]]:
-    """Source and result of all that an operation hands on, into its regions and out of them."""
+def _region_flows(op: Op) -> Iterator[tuple[int, int]]:
+    """Source and result of all values that an operation passes into and out of its regions."""
     if op.name in ("tt.reduce", "tt.scan", "tt.map_elementwise") or not op.regions:
         if not reads(op):
             yield from ((value, result) for result in op.results for value in op.operands)
         return
     inner = op.operands[3:] if op.name == "scf.for" else op.operands
     for region in op.regions:
-        yield from _flows(region, op)
+        yield from _branch_flows(region, op)
     entry = op.regions[0][0]
     arguments = entry.arguments[1:] if op.name == "scf.for" else entry.arguments
     ends = [block.ops[-1] for region in op.regions for block in region if block.ops]
@@ -93,16 +93,16 @@ def _inside(op: Op) -> Iterator[tuple[int, int]]:
             yield from zip(end.operands, arguments if op.name != "scf.if" else ())
 
 
-def _flows(region: list[Block], _: Op | None) -> Iterator[tuple[int, int]]:
-    """What branches between the blocks of one region hand on."""
+def _branch_flows(region: list[Block], _: Op | None) -> Iterator[tuple[int, int]]:
+    """Values passed by branches between the blocks of one region."""
     known = {block.label: block for block in region}
     for block in region:
         for label, given in block.ops[-1].targets if block.ops else ():
             yield from zip(given, known[label].arguments if label in known else ())
 
 
-def _decides(op: Op) -> tuple[int, ...]:
-    """Operands that say whether or how often something is run."""
+def _control_operands(op: Op) -> tuple[int, ...]:
+    """Operands that decide whether or how often something runs."""
     if op.name == "scf.for":
         return op.operands[:3]
     if op.name in ("scf.if", "scf.condition", "cf.cond_br"):
@@ -110,15 +110,15 @@ def _decides(op: Op) -> tuple[int, ...]:
     return ()
 
 
-def _makes(op: Op) -> tuple[int, ...]:
-    """Operands that are results: what is stored, and what products are made of."""
+def _data_operands(op: Op) -> tuple[int, ...]:
+    """Operands that are stored or multiplied."""
     if op.name in PRODUCTS:
         return op.operands
     return op.operands[1:] if writes(op) else ()
 
 
-def _reached(roots: Iterable[int], steps: list[tuple[int, int]]) -> frozenset[int]:
-    """All values that the roots are made of, with them."""
+def _dependencies(roots: Iterable[int], steps: list[tuple[int, int]]) -> frozenset[int]:
+    """The roots and all values that they depend on."""
     sources: dict[int, list[int]] = {}
     for source, result in steps:
         sources.setdefault(result, []).append(source)

@@ -1,8 +1,8 @@
-"""Reads Triton's intermediate code (TTIR, ``compiled.asm["ttir"]``): blocks of operations over numbered values.
+"""Parse Triton's intermediate code (TTIR, ``compiled.asm["ttir"]``): blocks of operations over numbered values.
 
-Only what counting needs is kept: names of operations, which values they take and make, types, and nesting. Calls of
-functions that are not inlined become operations with a region, the function's body. The syntax is MLIR's, as Triton 3.x
-prints it; a line that is not understood is an operation that nobody knows.
+Only what counting needs is kept: operation names, operands, results, types and nesting. A call of a function that is
+not inlined becomes an operation whose region is the function's body. The syntax is MLIR as printed by Triton 3.x; a
+line that cannot be parsed becomes an unknown operation.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _CARRIED = re.compile(r"(%[\w.$-]+) = (%[\w.$#-]+)")
 
 
 class Type(NamedTuple):
-    """Of a value: a tensor's elements, or one of them."""
+    """The type of a value: a tensor or a scalar."""
 
     shape: tuple[int, ...]
-    dtype: str  # as MLIR has it: bf16, f8E4M3FN, i32
+    dtype: str  # in MLIR's notation: bf16, f8E4M3FN, i32
     is_pointer: bool = False
 
     @property
     def elements(self) -> int:
-        """1 for a scalar."""
+        """Number of elements; 1 for a scalar."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """In memory, of what is pointed to where it is a pointer."""
+        """Bytes in memory; for a pointer those of its target."""
         bits = re.search(r"\d+", self.dtype)
         return self.elements * max(int(bits[0]) // 8 if bits else 8, 1)
 
@@ -54,15 +54,15 @@ class Op:
     name: str
     results: tuple[int, ...]
     operands: tuple[int, ...]
-    text: str  # what follows the name
-    types: list[Type]  # in the order of the text
+    text: str  # the text after the name
+    types: list[Type]  # in textual order
     regions: list[list[Block]] = dataclasses.field(default_factory=list)
-    targets: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of a branch: blocks by label, with what they are given
+    targets: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of a branch: target labels with their arguments
 
 
 @dataclasses.dataclass(eq=False)
 class Block:
-    """Operations in order; the last one says where it goes on."""
+    """Operations in order; the last one decides where execution continues."""
 
     label: str = ""
     arguments: tuple[int, ...] = ()
@@ -73,16 +73,16 @@ class Block:
 class Code:
     """A kernel."""
 
-    parameters: dict[str, int]  # values by name
+    parameters: dict[str, int]  # name -> value
     pointers: frozenset[str]  # parameters that point to tensors
     blocks: list[Block]
 
 
 def parse(text: str) -> Code:
-    """The kernel in a module's text.
+    """Parse the kernel in a module's text.
 
     Raises:
-        ValueError: there is none in it.
+        ValueError: the text has no kernel.
     """
     functions: dict[str, list[str]] = {}
     kernel = ""
@@ -99,7 +99,7 @@ def parse(text: str) -> Code:
 
 
 def walk(blocks: list[Block]) -> Iterator[Op]:
-    """All operations, in the order of the text."""
+    """All operations in textual order."""
     for block in blocks:
         for op in block.ops:
             yield op
@@ -108,7 +108,7 @@ def walk(blocks: list[Block]) -> Iterator[Op]:
 
 
 class _Reader:
-    """Reads functions line by line; names are known within the region that defines them."""
+    """Parses functions line by line; names are valid within the region that defines them."""
 
     def __init__(self, functions: dict[str, list[str]]) -> None:
         self.functions = functions

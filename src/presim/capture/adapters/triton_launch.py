@@ -1,7 +1,7 @@
-"""What single launches of hand-written Triton kernels do: their code with the arguments, the grid and known values.
+"""The work of single launches of hand-written Triton kernels: their code with arguments, grid and known values.
 
-A kernel's code is read once. A launch is evaluated again only where its arguments, its grid, or the values that its
-loops depend on differ from those of earlier ones.
+A kernel's code is parsed once. A launch is evaluated only if no earlier one had the same arguments, grid and values
+that its loops depend on.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from typing import Any
 
 import torch
 
-from presim.capture.adapters.triton_scalars import Place, Scalar
+from presim.capture.adapters.triton_scalars import Address, Scalar
 from presim.capture.adapters.triton_work import Kernel, Launch
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.hook import Hook
 
-_FROM_CACHES = 8  # times that a kernel loads its tensors: caches deliver about so much faster than memory
-_MOST_READ = 1 << 16  # bytes of one tensor whose values decide how often loops run
+_CACHED_LOADS = 8  # loads of the same data up to which caches, about this much faster than memory, serve them
+_MAX_READ_BYTES = 1 << 16  # largest tensor in bytes whose values are read to follow loops
 
 
 class LaunchWork:
-    """Of one process."""
+    """The work of the launches in this process."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
-        self.guesses: dict[str, None] = {}  # sentences for the reader of the result
-        self._kernels: dict[int, Kernel | None] = {}  # by id of the compiled kernel
+        self.guesses: dict[str, None] = {}  # notes for the result
+        self._kernels: dict[int, Kernel | None] = {}  # id of the compiled kernel -> its analysis
         self._texts: dict[tuple[Any, ...], str] = {}
-        self._kept: list[Any] = []  # compiled kernels stay alive, so that ids stay unique
+        self._kept: list[Any] = []  # compiled kernels are kept alive, so that ids stay unique
 
     def written(self, compiled: Any) -> frozenset[str]:
-        """The parameters that a hand-written kernel writes; none where its code is not at hand."""
+        """The parameters that a hand-written kernel writes; empty without its code."""
         kernel = self._kernel(compiled)
         return kernel.written if kernel else frozenset()
 
     def text(self, jit: Any, compiled: Any, named: dict[str, Any], grid: Any) -> str:
-        """Fields of an operator's description that say what a launch does; empty where that is not known.
+        """Fields of an operator's description with the work of a launch; empty if unknown.
 
-        ``grid``: as the script gave it: up to three numbers, or a function of the arguments.
+        ``grid``: as in the script, up to three numbers or a function of the arguments.
         """
         kernel = self._kernel(compiled) if grid is not None else None
         if kernel is None:
@@ -55,9 +55,9 @@ class LaunchWork:
         contents = {name: self._contents(tensors[name]) for name in sorted(kernel.flow.read & tensors.keys())}
         key = (id(compiled), programs, *sorted(arguments.items()), *sizes.items(), *contents.items())
         if key not in self._texts:
-            places: dict[str, Scalar] = {name: Place(name) for name in tensors}
+            places: dict[str, Scalar] = {name: Address(name) for name in tensors}
 
-            def read(place: Place) -> Scalar:
+            def read(place: Address) -> Scalar:
                 values = contents.get(place.tensor)
                 return values[place.offset] if values and 0 <= place.offset < len(values) else None
 
@@ -68,7 +68,7 @@ class LaunchWork:
                 f"Loops of the Triton kernel {name} depend on values that are not computed: {guess}.": None
                 for guess in launch.guesses
             }
-            if remark := _served_by_caches(name, launch):
+            if remark := _cache_note(name, launch):
                 self.guesses[remark] = None
         return self._texts[key]
 
@@ -80,17 +80,17 @@ class LaunchWork:
         return self._kernels[id(compiled)]
 
     def _contents(self, tensor: Any) -> tuple[int | float, ...] | None:
-        """The values of a small tensor, in the order of its memory; None where nobody knows them."""
+        """The values of a small tensor in memory order; None if unknown."""
         size = triton_values.host_bytes(tensor)
-        if size > _MOST_READ or (tensor.is_cuda and not self.hook.origin_of(tensor.data_ptr(), size)):
+        if size > _MAX_READ_BYTES or (tensor.is_cuda and not self.hook.origin_of(tensor.data_ptr(), size)):
             return None
         flat = torch.as_strided(tensor, (size // tensor.element_size(),), (1,))
         return tuple(triton_values.host_view(flat).tolist())
 
 
-def _served_by_caches(name: str, launch: Launch) -> str:
-    """What a reader should know of a kernel that loads the same again and again; empty for products."""
-    if any(launch.products.values()) or launch.rounds <= _FROM_CACHES:
+def _cache_note(name: str, launch: Launch) -> str:
+    """A note on a kernel that loads the same data many times; empty for products."""
+    if any(launch.products.values()) or launch.rounds <= _CACHED_LOADS:
         return ""
     return (
         f"The Triton kernel {name} loads its tensors {launch.rounds:.0f} times. Only memory and instructions are "
@@ -99,7 +99,7 @@ def _served_by_caches(name: str, launch: Launch) -> str:
 
 
 def _read(code: str, compiled: Any) -> Kernel | None:
-    """None for code that is no kernel's, or of a kind that is not known."""
+    """Parse a kernel's code; None if it has no kernel or an unknown construct."""
     metadata = getattr(compiled, "metadata", None)
     target = getattr(metadata, "target", None)
     arch = getattr(target, "arch", 90)
@@ -117,7 +117,7 @@ def _programs(grid: Any, given: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _tensor(value: Any) -> Any:
-    """A tensor among the arguments, or that of a descriptor; None for anything else."""
+    """The tensor of an argument or descriptor; None for anything else."""
     inner = getattr(value, "base", value)
     return inner if isinstance(inner, torch.Tensor) else None
 

@@ -1,8 +1,8 @@
 """How often the programs of a launch run each block of a kernel's code.
 
-Loops and branches are followed with the launch's numbers, program by program where they depend on the program. A loop
-in which nothing else depends on its round is not followed round by round. Where a grid or a loop is long, a sample
-stands for the whole: one program, or round, of each of equal stretches, drawn by a fixed seed.
+Loops and branches are followed with the launch's arguments, program by program if they depend on the program. A loop in
+which nothing else depends on the iteration is not followed iteration by iteration. For a large grid or a long loop, a
+stratified sample with a fixed seed represents the whole.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, writes
 from presim.capture.adapters.triton_ir import Block, Code, Op, walk
-from presim.capture.adapters.triton_scalars import Place, Scalar, evaluate
+from presim.capture.adapters.triton_scalars import Address, Scalar, evaluate
 
-_PROGRAMS = 192  # that are followed: as many as a GPU of today has SMs, each of which may have one
-_ROUNDS = 256  # of a loop that are followed, where each round can be looked at by itself
-_CARRIED = 4096  # where each round needs what the one before it left
-_ENOUGH, _FEW = 100_000, 16  # rounds of a launch after which only few of each loop are followed
+_MAX_PROGRAMS = 192  # programs followed: about as many as a GPU has SMs, because each may hold one
+_MAX_INDEPENDENT = 256  # iterations of a loop followed if they are independent
+_MAX_DEPENDENT = 4096  # the same if each iteration needs the previous one
+_MAX_ITERATIONS, _FEW = 100_000, 16  # iterations of a launch after which only a few of each loop are followed
 _AXES = ("x", "y", "z")
 
-Runs = dict[int, float]  # by id of the block
-Read = Callable[[Place], Scalar]  # a number in the device's memory, where it is known
+Runs = dict[int, float]  # block id -> times
+Read = Callable[[Address], Scalar]  # reads a number in device memory if known
 
 
 @dataclasses.dataclass
-class Open:
-    """A loop of which nobody knows how often it runs."""
+class UnknownLoop:
+    """A loop with an unknown number of iterations."""
 
-    inside: Runs  # in one round
-    entered: float = 0.0  # times, by all programs
+    inside: Runs  # in one iteration
+    entered: float = 0.0  # how often all programs enter it
 
 
 @dataclasses.dataclass(frozen=True)
-class Followed:
+class BlockRuns:
     """What the programs of a launch run."""
 
     programs: int
     runs: Runs  # by all programs
-    each: list[Runs]  # by those that were followed
-    loops: list[Open]
-    guessed: bool  # a branch with work in it depends on what nobody knows
+    each: list[Runs]  # by each followed program
+    loops: list[UnknownLoop]
+    guessed: bool  # whether a branch with work in it depends on an unknown value
 
 
 def follow_programs(
     code: Code, flow: Flow, arguments: Mapping[str, Scalar], grid: tuple[int, int, int], read: Read
-) -> Followed:
-    """Follow one launch; ``arguments``: numbers and addresses by the names of the code's parameters."""
+) -> BlockRuns:
+    """Follow one launch; ``arguments``: parameter name -> number or address."""
     given: dict[int, Scalar] = {value: arguments.get(name) for name, value in code.parameters.items()}
     given |= {op.results[0]: evaluate(op, ()) for op in walk(code.blocks) if op.name == "arith.constant"}
     sampled = list(_sample(grid, flow.axes))
@@ -60,13 +60,13 @@ def follow_programs(
     for runs in each:
         for block, times in runs.items():
             total[block] += times * follower.stands_for
-    return Followed(programs, dict(total), each, list(follower.loops.values()), follower.guessed)
+    return BlockRuns(programs, dict(total), each, list(follower.loops.values()), follower.guessed)
 
 
 def _sample(grid: tuple[int, int, int], axes: frozenset[str]) -> Iterator[tuple[int, int, int]]:
-    """Ids of the programs to follow: all along the axes that matter, as long as these are few."""
+    """Ids of the programs to follow, stratified along the axes that matter."""
     sizes = [size if axis in axes else min(size, 1) for axis, size in zip(_AXES, grid)]
-    chosen, left = {}, _PROGRAMS
+    chosen, left = {}, _MAX_PROGRAMS
     for place in sorted(range(3), key=lambda place: sizes[place]):
         chosen[place] = strata(sizes[place], left)
         left = max(left // max(len(chosen[place]), 1), 1)
@@ -74,7 +74,7 @@ def _sample(grid: tuple[int, int, int], axes: frozenset[str]) -> Iterator[tuple[
 
 
 def strata(size: int, most: int) -> list[int]:
-    """All numbers below ``size``, or one of each of ``most`` equal stretches of them."""
+    """All numbers below ``size``, or one from each of ``most`` equal intervals."""
     if size <= most:
         return list(range(size))
     drawn = random.Random(size)
@@ -82,26 +82,26 @@ def strata(size: int, most: int) -> list[int]:
 
 
 class _Follower:
-    """Follows programs one by one; a value that is not known is None."""
+    """Follows programs one by one; unknown values are None."""
 
     def __init__(self, flow: Flow, read: Read, grid: tuple[int, int, int], stands_for: float) -> None:
         self.flow, self.read, self.grid = flow, read, grid
-        self.stands_for = stands_for  # programs, each that is followed
-        self.loops: dict[int, Open] = {}
+        self.stands_for = stands_for  # programs represented by each followed one
+        self.loops: dict[int, UnknownLoop] = {}
         self.guessed = False
         self._rounds = 0
         self._relevant: dict[int, list[Op]] = {}
         self._follow = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
 
     def program(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
-        """Runs of blocks by one program."""
+        """How often one program runs each block."""
         self.values, self.ids = values, dict(zip(_AXES, ids))
         self.runs: Runs = defaultdict(float)
         self._region(blocks, 1.0)
         return dict(self.runs)
 
     def _region(self, blocks: list[Block], times: float) -> Op | None:
-        """Run a region from its first block on; returns the operation that leaves it."""
+        """Run a region from its first block; returns the operation that leaves it."""
         labels = {block.label: block for block in blocks}
         block, seen = blocks[0], set[int]()
         while True:
@@ -120,7 +120,7 @@ class _Follower:
             block = following
 
     def _steps(self, block: Block) -> list[Op]:
-        """Operations that say what is run, and those in whose regions something is."""
+        """Operations that control or contain what runs."""
         if id(block) not in self._relevant:
             control = self.flow.control
             steps = [op for op in block.ops if op.name in self._follow or not control.isdisjoint(op.results)]
@@ -133,7 +133,7 @@ class _Follower:
             return self.ids[axis] if op.name == "tt.get_program_id" else self.grid[_AXES.index(axis)]
         values = self._get(op.operands)
         if op.name == "tt.load":
-            return self.read(values[0]) if isinstance(values[0], Place) else None
+            return self.read(values[0]) if isinstance(values[0], Address) else None
         return evaluate(op, values)
 
     def _get(self, numbers: Sequence[int]) -> list[Scalar]:
@@ -148,20 +148,20 @@ class _Follower:
         turn, *carried = body[0].arguments
         trips = trip_count(*self._get(op.operands[:3]))
         if trips is None:
-            self._open(op, times)
+            self._count_unknown_loop(op, times)
             return
         control = self.flow.control
         if control.isdisjoint(body[0].arguments):
             if trips:
                 self._region(body, times * trips)
             return
-        hands_on = not control.isdisjoint(carried)
-        most = _FEW if self._rounds > _ENOUGH else _CARRIED if hands_on else _ROUNDS
-        rounds = list(range(min(trips, most))) if hands_on else strata(trips, most)
+        is_dependent = not control.isdisjoint(carried)
+        most = _FEW if self._rounds > _MAX_ITERATIONS else _MAX_DEPENDENT if is_dependent else _MAX_INDEPENDENT
+        rounds = list(range(min(trips, most))) if is_dependent else strata(trips, most)
         low, _, step = self._get(op.operands[:3])
         self._set(carried, self._get(op.operands[3:]))
         for place in rounds:
-            self.values[turn] = low + place * step  # type: ignore[operator,assignment]  # numbers, as there are trips
+            self.values[turn] = low + place * step  # type: ignore[operator,assignment]  # numbers, because the trip count is known
             end = self._region(body, times * trips / len(rounds))
             self._set(carried, self._get(end.operands if end else ()))
         self._rounds += len(rounds)
@@ -170,19 +170,19 @@ class _Follower:
     def _while(self, op: Op, times: float) -> None:
         before, after = op.regions
         self._set(before[0].arguments, self._get(op.operands))
-        while self._rounds <= _ENOUGH:
+        while self._rounds <= _MAX_ITERATIONS:
             self._rounds += 1
             end = self._region(before, times)
-            goes_on, *passed = self._get(end.operands if end else ()) or [None]
-            if goes_on is None:
+            continues, *passed = self._get(end.operands if end else ()) or [None]
+            if continues is None:
                 break
-            if not goes_on:
+            if not continues:
                 self._set(op.results, passed)
                 return
             self._set(after[0].arguments, passed)
             end = self._region(after, times)
             self._set(before[0].arguments, self._get(end.operands if end else ()))
-        self._open(op, times)
+        self._count_unknown_loop(op, times)
 
     def _if(self, op: Op, times: float) -> None:
         known = self.values.get(op.operands[0])
@@ -211,13 +211,13 @@ class _Follower:
         self._set(block.arguments, self._get(given))
         return block
 
-    def _open(self, op: Op, times: float) -> None:
-        """Count one round of a loop by itself."""
+    def _count_unknown_loop(self, op: Op, times: float) -> None:
+        """Count one iteration of a loop separately."""
         runs, self.runs = self.runs, defaultdict(float)
         for region in op.regions:
             self._set(region[0].arguments, ())
             self._region(region, 1.0)
-        found = self.loops.setdefault(id(op), Open({}))
+        found = self.loops.setdefault(id(op), UnknownLoop({}))
         found.inside = dict(self.runs)
         found.entered += times * self.stands_for
         self.runs = runs
@@ -225,7 +225,7 @@ class _Follower:
 
 
 def trip_count(low: Scalar, high: Scalar, step: Scalar) -> int | None:
-    """Rounds of ``for i in range(low, high, step)``; None where a bound is not known."""
+    """Iterations of ``for i in range(low, high, step)``; None if a bound is unknown."""
     if not (isinstance(low, int) and isinstance(high, int) and isinstance(step, int)) or step <= 0:
         return None
     return max(0, -((low - high) // step))

@@ -1,4 +1,4 @@
-"""Scalars of TTIR: what an operation makes of numbers, None where that is not known."""
+"""Evaluate scalar TTIR operations; unknown values are None."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import NamedTuple, TypeAlias
 from presim.capture.adapters.triton_ir import Op
 
 
-class Place(NamedTuple):
-    """An address: of an element of a tensor that the kernel was given."""
+class Address(NamedTuple):
+    """An address within a tensor argument of the kernel."""
 
     tensor: str
     offset: int = 0  # in elements
 
 
-Scalar: TypeAlias = int | float | Place | None
+Scalar: TypeAlias = int | float | Address | None
 _CONSTANT = re.compile(r"arith\.constant (-?[\d.]+(?:[eE][+-]?\d+)?|true|false)\b")
 
 
 def _truncated(left: int, right: int) -> int:
-    """Divided as C does: towards zero."""
+    """Integer division towards zero, as in C."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
@@ -49,7 +49,7 @@ _COMPARISONS: dict[str, Callable[..., bool]] = {
 
 
 def constant(op: Op) -> Scalar:
-    """Of ``arith.constant``; None for a tensor of them."""
+    """The value of an ``arith.constant``; None for a tensor."""
     found = _CONSTANT.match(op.text)
     if not found:
         return None
@@ -63,7 +63,11 @@ def evaluate(op: Op, values: Sequence[Scalar]) -> Scalar:
     dialect, _, name = op.name.partition(".")
     if op.name == "tt.addptr":
         base, offset = values
-        return Place(base.tensor, base.offset + offset) if isinstance(base, Place) and isinstance(offset, int) else None
+        return (
+            Address(base.tensor, base.offset + offset)
+            if isinstance(base, Address) and isinstance(offset, int)
+            else None
+        )
     if dialect not in ("arith", "math") or (op.types and op.types[-1].shape):
         return None
     if name == "constant":
@@ -76,17 +80,22 @@ def evaluate(op: Op, values: Sequence[Scalar]) -> Scalar:
         return 0
     if len(numbers) < len(values):
         return None
-    return _of_numbers(op, name, numbers)
+    return _evaluate_numbers(op, name, numbers)
 
 
-def _of_numbers(op: Op, name: str, numbers: list[int | float]) -> Scalar:
+def _evaluate_numbers(op: Op, name: str, numbers: list[int | float]) -> Scalar:
     try:
         if name in ("cmpi", "cmpf"):
             how = op.text.split()[1].rstrip(",")
-            how = how if how in ("eq", "ne") else how[1:]  # signed, unsigned, ordered, unordered: here the same
+            how = how if how in ("eq", "ne") else how[1:]  # without u, s or o: such comparisons are the same here
             return int(_COMPARISONS[how](*numbers))
         if name in _BINARY:
             return _BINARY[name](*numbers)
         return _UNARY[name](*numbers) if name in _UNARY else None
-    except (ArithmeticError, KeyError, TypeError, ValueError):  # what the kernel does not run either
+    except (
+        ArithmeticError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # invalid operations, which the kernel does not run either
         return None

@@ -1,6 +1,6 @@
-"""Products that torch.compile writes from a template (``max_autotune``): their code and grid, as Triton has them.
+"""Code and grid of products that torch.compile generates from a template (``max_autotune``).
 
-Other kernels that it generates have no products; what they do is known from their source (`triton_arithmetic`).
+Its other kernels contain no products; their work follows from their source (`triton_arithmetic`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_TEMPLATE = "triton_tem_"  # how inductor names them
+_TEMPLATE = "triton_tem_"  # prefix of inductor's names for them
 
 
 def compiled_template(kernel: Any) -> Any:
-    """What Triton compiled for such a kernel, with ``asm`` and ``metadata``; None for any other."""
+    """The compiled template kernel with ``asm`` and ``metadata``; None for any other kernel."""
     name = kernel.fn.__name__
     launchers: list[Any] = getattr(kernel, "launchers", [])
     if not name.startswith(_TEMPLATE) or len(launchers) != 1:
@@ -29,7 +29,7 @@ def compiled_template(kernel: Any) -> Any:
 
 
 def template_grid(kernel: Any, args: Sequence[Any]) -> tuple[int, ...] | None:
-    """The grid that such a kernel is launched with; None where it is not given as numbers."""
+    """The grid of a template kernel's launch; None if it is not given as numbers."""
     meta = getattr(kernel, "inductor_meta", {})
     extra = args[len(kernel.fn.arg_names) :]
     given = dict(zip(meta.get("extra_launcher_args", ()), extra))

@@ -1,8 +1,8 @@
-"""What a launch of a Triton kernel does, from its intermediate code and the launch's arguments and grid.
+"""The work of a Triton kernel's launch, from its intermediate code, arguments and grid.
 
-Bytes to and from memory are those that are loaded and stored, but no more of a tensor than it has: what programs load
-again comes from the caches. How often a loop runs that depends on unknown values of the device is bounded by the
-tensors: it writes each of its outputs once, or, where it writes nothing, reads each of its inputs once.
+Memory traffic is the bytes loaded and stored, limited to each tensor's size: repeated loads are served by caches. The
+iterations of a loop that depends on unknown device values are bounded by the tensors: it writes each output once or, if
+it writes nothing, reads each input once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from presim.capture.adapters.triton_costs import Work, cost
 from presim.capture.adapters.triton_flow import follow, target, writes
 from presim.capture.adapters.triton_ir import parse, walk
-from presim.capture.adapters.triton_programs import Open, Read, Runs, follow_programs
+from presim.capture.adapters.triton_programs import Read, Runs, UnknownLoop, follow_programs
 from presim.capture.adapters.triton_scalars import Scalar
 
 WARP = 32
@@ -23,30 +23,30 @@ WARP = 32
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What one launch does in all."""
+    """The total work of one launch."""
 
-    read: Mapping[str, int]  # bytes that come from memory, by tensor
+    read: Mapping[str, int]  # tensor -> bytes from memory
     written: Mapping[str, int]
-    loaded: int  # bytes that programs load, from memory or from a cache
-    products: Mapping[str, int]  # FLOPs of matrix products by the type whose units do them
+    loaded: int  # bytes loaded by programs, from memory or cache
+    products: Mapping[str, int]  # dtype whose units are used -> FLOPs of matrix products
     instructions: tuple[int, int, int]  # plain, special, wide; of all threads
     programs: int
-    longest: float  # work of the program that has most, over the mean
-    guesses: tuple[str, ...]  # what had to be assumed, as sentences without the kernel's name
+    longest: float  # work of the longest program relative to the mean
+    guesses: tuple[str, ...]  # assumptions, as clauses without the kernel's name
 
     @property
     def rounds(self) -> float:
-        """How often it loads what it takes from memory once; caches serve the others."""
+        """How often each byte from memory is loaded; caches serve the repetitions."""
         return self.loaded / max(sum(self.read.values()), 1)
 
 
 class Kernel:
-    """A compiled kernel: its code is read once, and evaluated for each launch.
+    """A compiled kernel: its code is parsed once and evaluated for each launch.
 
     Args:
         text: TTIR.
-        warps: of a program.
-        capability: compute capability times ten: 90 for Hopper.
+        warps: warps per program.
+        capability: compute capability times ten, such as 90 for Hopper.
 
     Raises:
         ValueError: the text has no kernel.
@@ -66,30 +66,32 @@ class Kernel:
 
     @functools.cached_property
     def written(self) -> frozenset[str]:
-        """Names of the parameters that are written."""
+        """Names of the written parameters."""
         ops = (op for op in walk(self.code.blocks) if writes(op))
         return frozenset(self.flow.origin.get(target(op), "") for op in ops) - {""}
 
     def launch(
         self, arguments: Mapping[str, Scalar], sizes: Mapping[str, int], grid: tuple[int, int, int], read: Read
     ) -> Launch:
-        """What a launch does.
+        """The work of one launch.
 
         Args:
-            arguments: numbers and addresses, by the names of the code's parameters.
-            sizes: bytes of the tensors, by the same names.
+            arguments: parameter name -> number or address.
+            sizes: parameter name -> bytes of the tensor.
             grid: programs along x, y and z.
-            read: what lies at an address of the device; None where that is not known.
+            read: returns the value at a device address, None if unknown.
         """
         found = follow_programs(self.code, self.flow, arguments, grid, read)
         total = self._total(found.runs)
-        guesses = {"branches that depend on them are taken where they lead to more work"} if found.guessed else set()
+        guesses = (
+            {"branches that depend on them are assumed to take the side with more work"} if found.guessed else set()
+        )
         for loop in found.loops:
             rounds, guess = self._rounds(loop, sizes)
             guesses.add(guess)
             for key, amount in self._total(loop.inside).items():
                 total[key] += amount * rounds
-        each = [_load(self._total(runs)) for runs in found.each]
+        each = [_program_load(self._total(runs)) for runs in found.each]
         mean = sum(each) / max(len(each), 1)
         return Launch(
             read=_from_memory(total, "load", sizes),
@@ -109,23 +111,23 @@ class Kernel:
                 total[key] += amount * times
         return total
 
-    def _rounds(self, loop: Open, sizes: Mapping[str, int]) -> tuple[float, str]:
-        """How often an open loop runs in all programs together, and the sentence that says so."""
+    def _rounds(self, loop: UnknownLoop, sizes: Mapping[str, int]) -> tuple[float, str]:
+        """How often a loop with unknown trip count runs in all programs, and the assumption made."""
         inside = self._total(loop.inside)
         for kind, sentence in (("store", "write each output once"), ("load", "read each input once")):
             bounds = [sizes[name] / amount for (what, name), amount in inside.items() if what == kind and name in sizes]
             if bounds:
-                return max(bounds), f"loops that depend on them are taken to {sentence}"
-        return loop.entered, "loops that depend on them are taken to run once"
+                return max(bounds), f"loops that depend on them are assumed to {sentence}"
+        return loop.entered, "loops that depend on them are assumed to run once"
 
 
-def _load(work: Mapping[tuple[str, str], float]) -> float:
-    """What programs are compared by: FLOPs of products where they have any, else bytes."""
+def _program_load(work: Mapping[tuple[str, str], float]) -> float:
+    """The measure for comparing programs: FLOPs of products if any, else bytes."""
     products = sum(amount for (kind, _), amount in work.items() if kind == "product")
     return products or sum(amount for (kind, _), amount in work.items() if kind in ("load", "store"))
 
 
 def _from_memory(total: Mapping[tuple[str, str], float], kind: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes by tensor; of tensors whose address lies in memory itself, what is loaded stands for itself."""
+    """Bytes by tensor, limited to its size if that is known."""
     moved = {name: amount for (what, name), amount in total.items() if what == kind and amount}
     return {name: round(min(amount, sizes.get(name, amount))) for name, amount in moved.items()}

@@ -1,4 +1,4 @@
-"""Frameworks that a script uses: which versions were tried here, and what to install where one is missing."""
+"""Frameworks that a script uses: versions tested with presim, and how to install missing ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-# First and last minor versions that ran the examples and tests; what a script uses of others is not known to work.
-TRIED = {
+# Oldest and newest minor versions that ran the examples and tests.
+TESTED = {
     "accelerate": ("1.15", "1.15"),
     "bitsandbytes": ("0.50", "0.50"),
     "deepspeed": ("0.19", "0.19"),
@@ -25,7 +25,7 @@ TRIED = {
     "transformers": ("5.20", "5.23"),
     "vllm": ("0.33", "0.33"),
 }
-# Distributions that are called otherwise than the module they bring.
+# Module -> distribution, where the names differ.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -38,19 +38,18 @@ _DISTRIBUTIONS = {
 
 
 def loaded_versions() -> dict[str, str]:
-    """Versions of the frameworks that this process has imported."""
-    names = (*TRIED, "triton")
+    """Versions of the frameworks imported in this process."""
+    names = (*TESTED, "triton")
     return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules}
 
 
-def untried(versions: Mapping[str, str]) -> list[str]:
-    """A sentence for each framework whose version lies outside the range that was tried."""
-    found = ((name, version, _minor(version)) for name, version in sorted(versions.items()) if name in TRIED)
+def untested(versions: Mapping[str, str]) -> list[str]:
+    """A note for each framework whose version is outside the tested range."""
+    found = ((name, version, _minor(version)) for name, version in sorted(versions.items()) if name in TESTED)
     return [
-        f"{name} {version} was never tried with presim ({_range(*TRIED[name])} was): what it does differently may be "
-        "missing."
+        f"{name} {version} is not tested with presim ({_range(*TESTED[name])} is): new behaviour may not be captured."
         for name, version, minor in found
-        if minor and not _minor(TRIED[name][0]) <= minor <= _minor(TRIED[name][1])
+        if minor and not _minor(TESTED[name][0]) <= minor <= _minor(TESTED[name][1])
     ]
 
 
@@ -64,7 +63,7 @@ def _range(first: str, last: str) -> str:
 
 
 def how_to_install(error: BaseException) -> str:
-    """What to do about a module that is missing, as an end to the error's own sentence; empty for other errors."""
+    """The fix for a missing module, as a suffix of the error message; empty for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     module = error.name.split(".")[0]
@@ -72,4 +71,4 @@ def how_to_install(error: BaseException) -> str:
         return f" ({module} is installed, in a version without this part)"
     python = Path(sys.executable).name
     name = _DISTRIBUTIONS.get(module, module)
-    return f": `{python} -m pip install {name}`, with --no-deps where it asks for torch or nvidia-* packages"
+    return f": `{python} -m pip install {name}`, with --no-deps if it requires torch or nvidia-* packages"

@@ -1,7 +1,7 @@
-"""State that vLLM's V2 model runner keeps on the device by Triton kernels: progress of requests and sampled tokens.
+"""Emulate Triton kernels with which vLLM's V2 model runner keeps request state and sampled tokens on the device.
 
-Its scheduler reads ``num_sampled``; where that stays zero no request ever ends. Names and meaning as in vLLM 0.33
-(vllm/v1/worker/gpu/input_batch.py and buffer_utils.py). Rows of a batch stand for requests by ``idx_mapping``.
+Its scheduler reads ``num_sampled``; if that stayed zero, no request would end. Names and meaning follow vLLM 0.33
+(vllm/v1/worker/gpu/input_batch.py and buffer_utils.py). ``idx_mapping`` maps rows of a batch to requests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from presim.capture.device_values.triton import emulates
 
 
 def install() -> None:
-    """The entries are made when this module is imported."""
+    """Does nothing: importing this module registers the emulations."""
 
 
 @emulates("_get_num_sampled_and_rejected_kernel", writes=("num_rejected_ptr",), updates=("num_sampled_ptr",))
 def num_sampled_and_rejected(a: Any) -> None:
-    """A request whose prompt is not done yet has sampled nothing; of the others' logits the rest was rejected."""
+    """Requests with an unfinished prompt have sampled nothing; for others, the remaining logits were rejected."""
     rows = a.num_rejected_ptr.shape[0]
     requests = a.idx_mapping_ptr[:rows].long()
     prompt_done = a.seq_lens_ptr[:rows] >= a.prefill_len_ptr[requests]
@@ -29,7 +29,7 @@ def num_sampled_and_rejected(a: Any) -> None:
 
 @emulates("_prepare_pos_seq_lens_kernel", writes=("pos_ptr", "seq_lens_ptr"))
 def positions_and_lengths(a: Any) -> None:
-    """Each request goes on where it is; rows beyond the batch have length zero."""
+    """Each request continues at its position; rows beyond the batch have length zero."""
     rows = a.idx_mapping_ptr.shape[0]
     computed = a.num_computed_tokens_ptr[a.idx_mapping_ptr.long()]
     starts = a.query_start_loc_ptr[: rows + 1]
@@ -42,7 +42,7 @@ def positions_and_lengths(a: Any) -> None:
 
 @emulates("_post_update_num_computed_tokens_kernel", updates=("num_computed_tokens_ptr",))
 def advance_without_sampling(a: Any) -> None:
-    """Requests are further by the tokens of this batch."""
+    """Advance requests by the tokens of this batch."""
     rows = a.idx_mapping_ptr.shape[0]
     a.num_computed_tokens_ptr[a.idx_mapping_ptr.long()] += a.query_start_loc_ptr[: rows + 1].diff()
 
@@ -53,9 +53,9 @@ def advance_without_sampling(a: Any) -> None:
     ignores=("all_token_ids_ptr", "output_bin_counts_ptr", "draft_tokens_ptr", "draft_tokens_out_ptr"),
 )
 def advance(a: Any) -> None:
-    """Requests are longer by what was sampled, and further by the batch's tokens but for rejected ones.
+    """Extend requests by their sampled tokens, and advance them by the batch's tokens minus rejected ones.
 
-    Which tokens those were steers nothing, and the tables of them are large.
+    The tables of token ids are not updated: they are large and control nothing.
     """
     for row, request in enumerate(a.idx_mapping_ptr.tolist()):
         if request < 0:
@@ -71,7 +71,7 @@ def advance(a: Any) -> None:
 
 @emulates("_expand_idx_mapping_kernel", writes=("expanded_idx_mapping_ptr", "expanded_local_pos_ptr"))
 def expand(a: Any) -> None:
-    """One row a logit: its request, and the how manieth of it."""
+    """One row per logit: its request, and its index within the request."""
     bounds = a.cu_num_logits_ptr.tolist()
     for row, request in enumerate(a.idx_mapping_ptr.tolist()):
         start, end = bounds[row], bounds[row + 1]
@@ -79,9 +79,9 @@ def expand(a: Any) -> None:
         a.expanded_local_pos_ptr[start:end] = a.expanded_local_pos_ptr.new_tensor(range(end - start))
 
 
-@emulates("_apply_write_kernel", updates=("output_ptr",), unless="MULTI_GROUP")  # then: a table of addresses
+@emulates("_apply_write_kernel", updates=("output_ptr",), unless="MULTI_GROUP")  # MULTI_GROUP: a table of addresses
 def staged_writes(a: Any) -> None:
-    """The host's changes to a table on the device, each a stretch of one row."""
+    """The host's changes to a table on the device, each to a range of one row."""
     ends = a.write_cu_lens_ptr.tolist()
     rows = a.output_ptr.view(a.output_ptr.shape[0], -1)
     for start, end, row, column in zip([0, *ends], ends, a.write_indices_ptr.tolist(), a.write_starts_ptr.tolist()):

@@ -1,4 +1,4 @@
-"""Values on the emulated device: who answers where nothing was computed, and which of them the script reads.
+"""Values on the emulated device: policies for values that are not computed, and which values the script reads.
 
-The computing itself is C++ (shim/hook/values); what Triton kernels do to values is said here, by name.
+Values are computed in C++ (shim/hook/values); `triton` emulates kernels by name.
 """

@@ -1,7 +1,7 @@
-"""Policies for values of the emulated device: which there are, and how they are written.
+"""Parse and check the policies for device values that cannot be computed.
 
-``--values KEY=VALUE`` names the answers to what cannot be computed. They are checked here, without torch; the
-operator hook applies them (shim/hook/values/policies.cpp).
+``--values KEY=VALUE`` sets them. They are checked here, without torch; the operator hook applies them
+(shim/hook/values/policies.cpp).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ OFF = "off"
 
 
 class Origin(enum.IntEnum):
-    """Who gave a value; of what is computed from several, the greatest names it. The same as in shim/core/values.h."""
+    """Where a value comes from; a value computed from several has the greatest. Must match shim/core/values.h."""
 
     UNKNOWN = 0
     COMPUTED = 1  # by the program itself, on the CPU
-    ZERO = 2  # integers and booleans that nobody knows
-    NUMBER = 3  # floats that nobody knows
-    FINITE = 4  # nothing overflows: isfinite, all, a gradient scaler's check
+    ZERO = 2  # unknown integers and booleans
+    NUMBER = 3  # unknown floats
+    FINITE = 4  # overflow checks: isfinite, all, a gradient scaler's check
     GRADIENT_NORM = 5
     LOSS = 6
     SAMPLING = 7
@@ -31,7 +31,7 @@ class Origin(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """As results print it."""
+        """The name printed in results."""
         return self.name.lower().replace("_", " ")
 
 
@@ -54,63 +54,63 @@ def _natural(text: str) -> int:
 
 
 _CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
-    "loss": (_numbers, "a number, or several that losses take one after the other: 3.2,2.9,2.5"),
+    "loss": (_numbers, "a number, or several numbers for consecutive losses: 3.2,2.9,2.5"),
     "gradient_norm": (_number, "a number"),
     "number": (_number, "a number"),
     "routing": (lambda text: _routing(text), "balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or file:PATH"),
-    "token": (_natural, "a token's id"),
-    "eos": (_natural, "the id of the token that ends a sequence"),
-    "eos_after": (_natural, "how many tokens are sampled before the one that ends"),
+    "token": (_natural, "a token id"),
+    "eos": (_natural, "the id of the end-of-sequence token"),
+    "eos_after": (_natural, "the number of tokens sampled before the end-of-sequence token"),
     "watchdog": (_number, "seconds"),
 }
 DEFAULTS = {"loss": "2.0", "gradient_norm": "1.0", "number": "0.5", "routing": "balanced", "watchdog": "60"}
 
 
 def parse(options: Iterable[str]) -> dict[str, str] | None:
-    """Policies from ``KEY=VALUE`` texts or files of such lines; None: ``off``, no value is computed.
+    """Parse policies from ``KEY=VALUE`` texts or files of such lines; None for ``off``: compute no values.
 
     Raises:
-        InputError: a key or value that does not exist, or a file that cannot be read.
+        InputError: an unknown key, an invalid value, or a file that cannot be read.
     """
     chosen = dict(DEFAULTS)
-    given = list(options)
-    if OFF in given:
+    texts = list(options)
+    if OFF in texts:
         return None
-    for option in given:
+    for option in texts:
         for line in [option] if "=" in option else _lines(option):
             key, _, value = (part.strip() for part in line.partition("="))
             chosen[key] = _checked(key, value)
     return chosen
 
 
-def seeded(options: Iterable[str], further: int) -> str:
-    """The policy that draws experts, with its seed, or with one so much further on.
+def seeded(options: Iterable[str], offset: int) -> str:
+    """The random routing policy with its seed increased by ``offset``.
 
     Raises:
-        InputError: nothing is drawn by these options.
+        InputError: the routing policy is not random.
     """
     routing = (parse(options) or {"routing": OFF})["routing"]
-    told = _routing(routing) if routing != OFF else {}
-    if "seed" not in told:
+    settings = _routing(routing) if routing != OFF else {}
+    if "seed" not in settings:
         raise InputError(
-            f"--draws needs experts that are drawn, and routing is {routing}: add --values routing=uniform, or "
+            f"--draws needs a random routing policy, but routing is {routing}: add --values routing=uniform, or "
             "routing=zipf:S with a skew S such as 1.0"
         )
-    kind = f"zipf:{told['zipf']}" if "zipf" in told else told["routing"]
-    return f"{kind}:{int(told['seed']) + further}"
+    kind = f"zipf:{settings['zipf']}" if "zipf" in settings else settings["routing"]
+    return f"{kind}:{int(settings['seed']) + offset}"
 
 
 def _lines(path: str) -> list[str]:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--values {path}: neither KEY=VALUE nor a file that can be read ({error})") from error
+        raise InputError(f"--values {path}: neither KEY=VALUE nor a readable file ({error})") from error
     return [line for raw in text.splitlines() if (line := raw.split("#")[0].strip())]
 
 
 def _checked(key: str, value: str) -> str:
     if key not in _CHECKS:
-        raise InputError(f"--values {key}={value}: there is no {key!r}; there are {', '.join(_CHECKS)}, and `off`")
+        raise InputError(f"--values {key}={value}: unknown key {key!r}; use one of {', '.join(_CHECKS)}, or `off`")
     check, expected = _CHECKS[key]
     try:
         check(value)
@@ -120,7 +120,7 @@ def _checked(key: str, value: str) -> str:
 
 
 def _routing(text: str) -> dict[str, str]:
-    """What the hook is told of a routing."""
+    """The hook's settings for a routing policy."""
     kind, *rest = text.split(":", 1) if text.startswith("file:") else text.split(":")
     if kind == "balanced" and not rest:
         return {"routing": "balanced"}
@@ -134,20 +134,20 @@ def _routing(text: str) -> dict[str, str]:
 
 
 def _loads(path: str) -> list[float]:
-    """A file of expert loads: numbers apart by blanks, commas or lines."""
+    """Read a file of expert loads: numbers separated by blanks, commas or newlines."""
     try:
         words = Path(path).read_text().replace(",", " ").split()
         loads = [_number(word) for word in words]
     except (OSError, ValueError) as error:
         raise InputError(
-            f"--values routing=file:{path}: expected a file of numbers, one an expert ({error})"
+            f"--values routing=file:{path}: expected a file with one number per expert ({error})"
         ) from error
     if not loads or min(loads) < 0 or sum(loads) == 0:
-        raise InputError(f"--values routing=file:{path}: loads are not negative, and not all zero; got {loads[:8]}")
+        raise InputError(f"--values routing=file:{path}: loads must not be negative, nor all zero; got {loads[:8]}")
     return loads
 
 
 def for_hook(chosen: dict[str, str]) -> str:
-    """The policies as lines that the hook reads."""
-    told = {key: value for key, value in chosen.items() if key not in ("routing", "watchdog")}
-    return "\n".join(f"{key}={value}" for key, value in (told | _routing(chosen["routing"])).items())
+    """The policies in the hook's format, one per line."""
+    settings = {key: value for key, value in chosen.items() if key not in ("routing", "watchdog")}
+    return "\n".join(f"{key}={value}" for key, value in (settings | _routing(chosen["routing"])).items())

@@ -1,7 +1,7 @@
-"""Records which device values the script reads, and ends loops that wait for one.
+"""Record which device values the script reads, and end loops that wait for a value that never changes.
 
-A program that reads the same values at the same lines again and again, and asks the device for nothing that it has
-not asked for before, waits for something that will not happen. After many rounds and long enough it is stopped.
+A program that repeatedly reads the same values at the same lines, without launching work of a new shape, waits for
+something that cannot happen. It is ended after many rounds and enough CPU time.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from presim.capture.script.hook import Hook, OnRead
 from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
-_ROUNDS = 1000  # of the same reads, at least, before a loop is taken for endless
+_ROUNDS = 1000  # repeated reads after which a loop may count as endless
 
 
 class ReadBacks:
-    """Collects what the hook tells of each read."""
+    """Collects the hook's reports of reads."""
 
     def __init__(self, policies: dict[str, str], endless: Callable[[str], None]) -> None:
         self.policies = policies
-        self.endless = endless  # called with a sentence; does not return
+        self.endless = endless  # called with an error message; does not return
         self.counts: Counter[tuple[str, str, int]] = Counter()
-        self._patience_s = float(policies["watchdog"])
-        self._since = time.process_time()  # of the latest progress
+        self._limit_s = float(policies["watchdog"])
+        self._since = time.process_time()  # time of the latest progress
         self._known: set[tuple[str, int]] = set()  # (line, bits) read since then
         self._rounds = 0
         self._descriptions = 0
 
     def install(self, hook: Hook) -> None:
-        """From now on values are computed, and reads are told."""
+        """Enable values and reports of reads."""
         self._count_descriptions = hook.descriptions
-        self._on_read = OnRead(self._read)  # kept alive as long as the hook may call it
+        self._on_read = OnRead(self._read)  # must stay alive as long as the hook may call it
         hook.enable_values(for_hook(self.policies).encode(), self._on_read)
 
-    def listed(self) -> tuple[ReadBack, ...]:
-        """Every place, the most frequent first."""
+    def records(self) -> tuple[ReadBack, ...]:
+        """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return tuple(ReadBack(line, what, Origin(origin).label, times) for (line, what, origin), times in ordered)
 
@@ -52,7 +52,7 @@ class ReadBacks:
         self._watch(line, what, origin, bits)
 
     def progress(self) -> None:
-        """The program has come further: an optimizer's step, a value it had not read before, work of a new shape."""
+        """Restart the watchdog: the program made a step, read a new value or launched work of a new shape."""
         self._since = time.process_time()
         self._rounds = 0
 
@@ -64,18 +64,18 @@ class ReadBacks:
             self.progress()
             return
         self._rounds += 1
-        if self._rounds < _ROUNDS or time.process_time() - self._since < self._patience_s:
+        if self._rounds < _ROUNDS or time.process_time() - self._since < self._limit_s:
             return
         self.endless(
-            f"the script loops at {line} on a value of the device that does not change: it read {_value(bits)} "
-            f"({what}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s, and "
-            "nothing else came of it. If that is no endless loop give it more with --values watchdog=SECONDS; a value "
-            "that a policy answers is chosen with --values KEY=VALUE"
+            f"the script loops at {line} on a device value that does not change: it read {_value(bits)} "
+            f"({what}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
+            "did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
+            "value that a policy provides, use --values KEY=VALUE"
         )
 
 
 def _value(bits: int) -> str:
-    """The first bytes of what was read: as an integer where it is a plausible one, else as a float."""
+    """Format the first bytes of what was read: as an integer if plausible, else as a float."""
     if -(1 << 20) < bits < 1 << 20:
         return str(bits)
     return f"{struct.unpack('<f', struct.pack('<q', bits)[:4])[0]:g}"

@@ -1,15 +1,15 @@
-"""Values that Triton kernels write: small control values are computed by name, the rest is answered or unknown.
+"""Values that Triton kernels write: small control values are emulated by kernel name, the rest comes from policies.
 
-PyTorch's dispatcher does not see these kernels, so what they do to values is said here, by name. An entry is one
+PyTorch's dispatcher does not see these kernels, so their effect on values is given here, by name. An entry is a
 function over CPU tensors::
 
     @emulates("_count_kernel", writes=("counts_ptr",))
     def count(a):
         a.counts_ptr.copy_(torch.bincount(a.ids_ptr, minlength=a.num_experts))
 
-``a`` has the kernel's parameters by their own names: tensors as CPU tensors over the emulated device's memory, numbers
-as they were passed. It runs after the launch where all tensors are known that the kernel reads; otherwise what it
-writes is answered by a policy, as an operator's results are.
+``a`` has the kernel's parameters by name: tensors as CPU tensors over the emulated device's memory, numbers unchanged.
+It runs after the launch if all tensors that the kernel reads have known values; otherwise a policy provides the
+outputs, as for an operator's results.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ _SCALAR_TYPES = {  # c10::ScalarType
 
 @dataclasses.dataclass(frozen=True)
 class Emulation:
-    """How a kernel's values come about."""
+    """The emulation of one kernel."""
 
     compute: Callable[[Any], None]
-    writes: frozenset[str]  # parameters
-    ignores: frozenset[str]  # parameters that may be of any size, and keep the values they have
-    unless: str  # a parameter; where it is true, nothing is said of the values
-    updates: frozenset[str]  # those among them that have to be known before, because it reads them or leaves parts
+    writes: frozenset[str]  # parameters that it writes
+    ignores: frozenset[str]  # parameters of any size that keep their values
+    unless: str  # a parameter; if true, the values are left unchanged
+    updates: frozenset[
+        str
+    ]  # written parameters that must be known before, because the kernel reads them or leaves parts unchanged
 
 
 TABLE: dict[str, Emulation] = {}
@@ -63,7 +65,7 @@ def emulates(
     ignores: tuple[str, ...] = (),
     unless: str = "",
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Enter a function into the table, as the values of the Triton kernel of that name."""
+    """Register a function that emulates the Triton kernel of that name."""
 
     def enter(compute: Callable[[Any], None]) -> Callable[[Any], None]:
         TABLE[kernel] = Emulation(compute, frozenset(writes + updates), frozenset(ignores), unless, frozenset(updates))
@@ -73,13 +75,13 @@ def emulates(
 
 
 def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable[str]) -> None:
-    """Bring the values up to date: ``written`` are the parameters of a kernel that no entry knows.
+    """Update the values after a launch; ``mark_written``: the parameters written by a kernel without an emulation.
 
-    Of a kernel that is captured into a graph it is done at each replay, with the values of that replay.
+    For a kernel captured into a graph, this happens at each replay, with the values of that replay.
     """
     if torch.cuda.is_current_stream_capturing():
-        placed = {key: Placed.of(value) if is_tensor(value) else value for key, value in parameters.items()}
-        _at_replay(hook, lambda: _update(hook, name, placed, written))
+        locations = {key: TensorLocation.of(value) if is_tensor(value) else value for key, value in parameters.items()}
+        _at_replay(hook, lambda: _update(hook, name, locations, written))
     else:
         _update(hook, name, parameters, written)
 
@@ -88,57 +90,61 @@ def _update(hook: Hook, name: str, parameters: dict[str, Any], written: Iterable
     emulation = TABLE.get(name)
     if emulation is not None and (parameters.get(emulation.unless) or _emulate(hook, emulation, parameters)):
         return
-    loss = "loss" in name and "backward" not in name  # generated kernels are named after what they fuse
+    loss = "loss" in name and "backward" not in name  # generated kernels are named after the operators they fuse
     for parameter in emulation.writes if emulation is not None else written:
         tensor = parameters.get(parameter)
         if tensor is None or not is_tensor(tensor) or tensor.dtype not in _SCALAR_TYPES:
             continue
-        if tensor.dtype == torch.bool and "dropout" in name:  # as large as what is dropped from: nobody answers for it
-            hook.know(tensor.data_ptr(), host_bytes(tensor), int(Origin.UNKNOWN))
+        if (
+            tensor.dtype == torch.bool and "dropout" in name
+        ):  # as large as the tensor dropped from: no policy provides it
+            hook.set_origin(tensor.data_ptr(), host_bytes(tensor), int(Origin.UNKNOWN))
             continue
-        hook.written(tensor.data_ptr(), _elements(tensor), _SCALAR_TYPES[tensor.dtype], loss and tensor.numel() == 1)
+        hook.mark_written(
+            tensor.data_ptr(), _elements(tensor), _SCALAR_TYPES[tensor.dtype], loss and tensor.numel() == 1
+        )
 
 
-def answer_loss(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
-    """What a function has written that is a loss (the sum of ``terms`` of them), where nobody knows it better."""
-    placed = Placed.of(tensor)
+def apply_loss_policy(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
+    """Let a policy provide a loss (the sum of ``terms`` losses) written by a function, unless its value is computed."""
+    locations = TensorLocation.of(tensor)
 
     def answer() -> None:
-        if hook.origin_of(placed.address, host_bytes(placed)) in (Origin.COMPUTED, Origin.LOSS):
+        if hook.origin_of(locations.address, host_bytes(locations)) in (Origin.COMPUTED, Origin.LOSS):
             return
-        hook.written(placed.address, _elements(placed), _SCALAR_TYPES[placed.dtype], True)
-        if terms > 1 and _is_small(hook, placed):
-            host_view(placed).mul_(terms)
+        hook.mark_written(locations.address, _elements(locations), _SCALAR_TYPES[locations.dtype], True)
+        if terms > 1 and _is_small(hook, locations):
+            host_view(locations).mul_(terms)
 
-    if placed.dtype not in _SCALAR_TYPES or not tensor.numel():
+    if locations.dtype not in _SCALAR_TYPES or not tensor.numel():
         return
     _at_replay(hook, answer) if torch.cuda.is_current_stream_capturing() else answer()
 
 
-_replayed: dict[int, Callable[[], None]] = {}  # what is to be done at replays, by a number
+_replayed: dict[int, Callable[[], None]] = {}  # key -> update to run at replays
 _numbers = itertools.count()
 
 
-def _again(key: int) -> None:
+def _run_replay(key: int) -> None:
     _replayed[key]()
 
 
-def _gone(key: int) -> None:
+def _drop_replay(key: int) -> None:
     _replayed.pop(key, None)
 
 
-_AGAIN, _GONE = OnReplay(_again), OnReplay(_gone)  # kept alive: graphs call them
+_RUN_REPLAY, _DROP_REPLAY = OnReplay(_run_replay), OnReplay(_drop_replay)  # must stay alive: graphs call them
 
 
 def _at_replay(hook: Hook, update: Callable[[], None]) -> None:
     key = next(_numbers)
     _replayed[key] = update
-    hook.at_replay(torch.cuda.current_stream().cuda_stream, _AGAIN, _GONE, key)
+    hook.at_replay(torch.cuda.current_stream().cuda_stream, _RUN_REPLAY, _DROP_REPLAY, key)
 
 
 @dataclasses.dataclass(frozen=True)
-class Placed:
-    """Where a tensor lies, without keeping its memory from being used again."""
+class TensorLocation:
+    """The location of a tensor, without keeping its memory alive."""
 
     address: int
     shape: tuple[int, ...]
@@ -147,28 +153,28 @@ class Placed:
     is_cuda: bool
 
     @classmethod
-    def of(cls, tensor: Any) -> Placed:
-        """Of a tensor, or what passes for one."""
+    def of(cls, tensor: Any) -> TensorLocation:
+        """The location of a tensor or tensor-like object."""
         return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.is_cuda)
 
     def data_ptr(self) -> int:
-        """As a tensor has it; so are those that follow."""
+        """Same as `torch.Tensor.data_ptr`; the following methods likewise."""
         return self.address
 
     def stride(self) -> tuple[int, ...]:
-        """By dimension, in elements."""
+        """Strides in elements."""
         return self.strides
 
     def numel(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def element_size(self) -> int:
-        """Bytes."""
+        """Bytes per element."""
         return self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether its values are floats."""
+        """Whether the values are floats."""
         return self.dtype.is_floating_point
 
 
@@ -186,12 +192,12 @@ def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bo
         origin = max(origin, found)
     emulation.compute(SimpleNamespace(**parameters | {name: host_view(tensor) for name, tensor in tensors.items()}))
     for name in emulation.writes & tensors.keys():
-        hook.know(tensors[name].data_ptr(), host_bytes(tensors[name]), origin)
+        hook.set_origin(tensors[name].data_ptr(), host_bytes(tensors[name]), origin)
     return True
 
 
-def host_view(tensor: torch.Tensor | Placed) -> torch.Tensor:
-    """A CPU tensor over the same memory; a device address is a host address here."""
+def host_view(tensor: torch.Tensor | TensorLocation) -> torch.Tensor:
+    """A CPU tensor over the same memory; the emulated device's addresses are host addresses."""
     if not tensor.numel():
         return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
     if isinstance(tensor, torch.Tensor) and not tensor.is_cuda:
@@ -201,21 +207,21 @@ def host_view(tensor: torch.Tensor | Placed) -> torch.Tensor:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether an argument of a kernel is a tensor, or passes for one."""
+    """Whether a kernel argument is a tensor or tensor-like."""
     return hasattr(value, "is_cuda") and hasattr(value, "stride")
 
 
-def _elements(tensor: torch.Tensor | Placed) -> int:
-    """From the first to the last."""
+def _elements(tensor: torch.Tensor | TensorLocation) -> int:
+    """Elements from the first to the last in memory."""
     if not tensor.numel():
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
-def host_bytes(tensor: torch.Tensor | Placed) -> int:
-    """Bytes from its first element to its last."""
+def host_bytes(tensor: torch.Tensor | TensorLocation) -> int:
+    """Bytes from the first element to the last."""
     return _elements(tensor) * tensor.element_size()
 
 
-def _is_small(hook: Hook, tensor: torch.Tensor | Placed) -> bool:
+def _is_small(hook: Hook, tensor: torch.Tensor | TensorLocation) -> bool:
     return bool(hook.is_small(not tensor.is_floating_point(), _elements(tensor), tensor.element_size()))

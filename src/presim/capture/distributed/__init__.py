@@ -1,1 +1,1 @@
-"""torch.distributed in the script's process: to be one rank of a world of which only some ranks run."""
+"""Adapt torch.distributed, in the script's process, to a world in which only some ranks run."""

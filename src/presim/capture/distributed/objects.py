@@ -1,12 +1,14 @@
-"""Objects that ranks pickle into tensors to send each other, in a world of which only some ranks run.
+"""Object collectives (pickled into tensors) in a world in which only some ranks run.
 
-* From a rank that does not run they come from the rank that stands for it, or stay as this rank has them: of a list to
-  be scattered its own part. Where it has none, nobody knows them, and the result says so.
-* Gathered at one rank they come as gathered at all: the receiver itself sends nothing then that could stand for what
-  absent ranks send.
-* Larger ones travel as files, and their tensors say where: such a tensor is shorter than the object. Tensors on the
-  device have room for the longest, as PyTorch makes them equally long: what it adds to one would be nobody's value, and
-  the emulated device holds no more than 64 KiB of what a host wrote.
+* Objects from an absent rank come from its representative. Without one, the receiver's list stays unchanged; a scatter
+  takes the receiver's own part. If that leaves None, the result has a note.
+* `gather_object` runs as `all_gather_object`: in a gather the receiving rank sends nothing, so it could not stand in
+  for
+  absent ranks.
+* Large objects travel as files, and their tensors hold the path. Tensors on the device get room for the longest
+  message:
+  PyTorch pads them to equal length, the padding would have no defined value, and the emulated device keeps at most
+  64 KiB of what a host wrote.
 """
 
 from __future__ import annotations
@@ -23,31 +25,31 @@ import torch.distributed as dist
 
 from presim.trace.representatives import Representatives
 
-_ROOM = 4096  # bytes of every tensor that holds an object
-_MARK = "presim-object:"  # begins what stands in the tensor of a large one
+_TENSOR_BYTES = 4096  # bytes of every tensor that holds an object
+_PATH_PREFIX = "presim-object:"  # prefix of the path in a large object's tensor
 
 
-Unheard = set[tuple[str, int, int]]  # function, rank that does not run, rank that got None for what the first one has
+UnknownObjects = set[tuple[str, int, int]]  # function, absent rank, rank that got None for its object
 
 
-def install(rank: int, representatives: Representatives, folder: Path) -> Unheard:
-    """Before the script runs. ``folder``: of this rank, for large objects; the other ranks of the run can read it."""
-    unheard: Unheard = set()
+def install(rank: int, representatives: Representatives, folder: Path) -> UnknownObjects:
+    """Patch the object collectives. ``folder``: this rank's directory for large objects, which other ranks read."""
+    unknown: UnknownObjects = set()
     if not dist.is_available():
-        return unheard
+        return unknown
     for name in ("broadcast_object_list", "scatter_object_list", "recv_object_list"):
-        _hear_objects(name, rank, representatives, unheard)
-    _gather_at_all(rank, representatives)
-    _carry_large(folder)
-    return unheard
+        _handle_absent_senders(name, rank, representatives, unknown)
+    _replace_gather(rank, representatives)
+    _send_large_as_files(folder)
+    return unknown
 
 
-def notes(unheard: Unheard) -> tuple[str, ...]:
-    """What a reader of the result should know."""
+def notes(unknown: UnknownObjects) -> tuple[str, ...]:
+    """Notes for the result."""
     return tuple(
-        f"What rank {source} hands out by {name} is not known, since it does not run: rank {rank} goes on with None. "
-        f"--ranks {','.join(map(str, sorted((source, rank))))} runs both."
-        for name, source, rank in sorted(unheard)
+        f"The object that rank {source} sends by {name} is unknown because that rank does not run; rank {rank} "
+        f"continues with None. --ranks {','.join(map(str, sorted((source, rank))))} runs both."
+        for name, source, rank in sorted(unknown)
     )
 
 
@@ -60,62 +62,62 @@ def _replace(name: str, function: Any) -> None:
     setattr(dist, name, function)
 
 
-def _hear_objects(name: str, rank: int, representatives: Representatives, unheard: Unheard) -> None:
-    """Objects from a rank that does not run: their sizes would be read from memory that nobody has written."""
+def _handle_absent_senders(name: str, rank: int, representatives: Representatives, unknown: UnknownObjects) -> None:
+    """Handle objects from an absent rank, whose sizes would be read from memory that nothing has written."""
     call = getattr(_functions(), name)
     parameters = inspect.signature(call)
 
     @functools.wraps(call)
-    def hear(*args: Any, **kwargs: Any) -> Any:
-        given = parameters.bind(*args, **kwargs)
-        given.apply_defaults()
-        found = given.arguments
-        members = dist.get_process_group_ranks(found.get("group") or dist.group.WORLD)
-        at = found.get("group_src")
-        source = members[at] if at is not None else found.get("src")
-        if source is None and name != "recv_object_list":  # which hears any rank then
+    def receive(*args: Any, **kwargs: Any) -> Any:
+        bound = parameters.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        members = dist.get_process_group_ranks(arguments.get("group") or dist.group.WORLD)
+        at = arguments.get("group_src")
+        source = members[at] if at is not None else arguments.get("src")
+        if source is None and name != "recv_object_list":  # without a source, recv_object_list receives from any rank
             source = 0
         if source is None or source in representatives.captured or rank not in members:
             return call(*args, **kwargs)
-        voice, result = int(representatives.of([source])[0]), None
-        if name == "broadcast_object_list" and voice in members:
-            found["src"] = voice
-            if "group_src" in found:
-                found["group_src"] = None
-            result = call(*given.args, **given.kwargs)
+        representative, result = int(representatives.of([source])[0]), None
+        if name == "broadcast_object_list" and representative in members:
+            arguments["src"] = representative
+            if "group_src" in arguments:
+                arguments["group_src"] = None
+            result = call(*bound.args, **bound.kwargs)
         elif name == "recv_object_list":
             result = source
-        elif (parts := found.get("scatter_object_input_list")) is not None:
-            found["scatter_object_output_list"][0] = parts[members.index(rank)]
-        if any(each is None for each in next(iter(found.values()))):  # the list that is written
-            unheard.add((name, source, rank))
+        elif (parts := arguments.get("scatter_object_input_list")) is not None:
+            arguments["scatter_object_output_list"][0] = parts[members.index(rank)]
+        if any(each is None for each in next(iter(arguments.values()))):  # the output list
+            unknown.add((name, source, rank))
         return result
 
-    _replace(name, hear)
+    _replace(name, receive)
 
 
-def _gather_at_all(rank: int, representatives: Representatives) -> None:
+def _replace_gather(rank: int, representatives: Representatives) -> None:
     call = _functions().gather_object
     parameters = inspect.signature(call)
 
     @functools.wraps(call)
     def gather(*args: Any, **kwargs: Any) -> None:
-        given = parameters.bind(*args, **kwargs)
-        found = given.arguments
-        group = found.get("group")
+        bound = parameters.bind(*args, **kwargs)
+        arguments = bound.arguments
+        group = arguments.get("group")
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
         if rank not in members or set(members) <= set(representatives.captured):
             call(*args, **kwargs)
             return
         gathered: list[Any] = [None] * len(members)
-        dist.all_gather_object(gathered, found["obj"], group=group)
-        if (wanted := found.get("object_gather_list")) is not None:
+        dist.all_gather_object(gathered, arguments["obj"], group=group)
+        if (wanted := arguments.get("object_gather_list")) is not None:
             wanted[:] = gathered
 
     _replace("gather_object", gather)
 
 
-def _carry_large(folder: Path) -> None:
+def _send_large_as_files(folder: Path) -> None:
     module = _functions()
     to_tensor, to_object = module._object_to_tensor, module._tensor_to_object
     numbers = itertools.count()
@@ -125,19 +127,19 @@ def _carry_large(folder: Path) -> None:
         content, size = to_tensor(obj, "cpu", *args, **kwargs)
         if torch.device(device).type == "cpu":
             return content, size
-        if content.numel() > _ROOM:
+        if content.numel() > _TENSOR_BYTES:
             path = folder / f"object-{next(numbers)}"
             path.write_bytes(content.numpy().tobytes())
-            content, size = to_tensor(f"{_MARK}{path}", "cpu", *args, **kwargs)
-        padded = torch.nn.functional.pad(content, (0, _ROOM - content.numel()))
+            content, size = to_tensor(f"{_PATH_PREFIX}{path}", "cpu", *args, **kwargs)
+        padded = torch.nn.functional.pad(content, (0, _TENSOR_BYTES - content.numel()))
         return padded.to(device)[: content.numel()], size.to(device)
 
     @functools.wraps(to_object)
     def tensor_to_object(*args: Any, **kwargs: Any) -> Any:
         found = to_object(*args, **kwargs)
-        if not isinstance(found, str) or not found.startswith(_MARK):
+        if not isinstance(found, str) or not found.startswith(_PATH_PREFIX):
             return found
-        content = torch.frombuffer(bytearray(Path(found.removeprefix(_MARK)).read_bytes()), dtype=torch.uint8)
+        content = torch.frombuffer(bytearray(Path(found.removeprefix(_PATH_PREFIX)).read_bytes()), dtype=torch.uint8)
         return to_object(content, content.numel(), *args[2:], **kwargs)
 
     module._object_to_tensor, module._tensor_to_object = object_to_tensor, tensor_to_object

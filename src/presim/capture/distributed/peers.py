@@ -1,6 +1,6 @@
-"""Records the peers that a rank sends to and receives from: such ranks differ and must run together.
+"""Detect the peers that a rank sends to or receives from: such ranks differ and must run together.
 
-Pipelines are known by the names of their groups as soon as these are made; whatever else sends is met when it does.
+Pipelines are recognised by their group names as soon as the groups are created; other peers at their first message.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 
 import torch.distributed as dist
 
-from presim.capture.ranks.layout import MOST_EXCHANGING, exchanging, is_pipeline
+from presim.capture.ranks.layout import MAX_EXCHANGE_GROUP, exchange_peers, is_pipeline
 
 
 class Peers:
-    """Tells ``lacks`` of the first exchange with ranks that do not run, and does not come back from there."""
+    """Calls ``on_missing``, which does not return, at the first exchange with ranks that do not run."""
 
-    def __init__(self, rank: int, present: Collection[int], lacks: Callable[[tuple[int, ...]], None]) -> None:
+    def __init__(self, rank: int, present: Collection[int], on_missing: Callable[[tuple[int, ...]], None]) -> None:
         self.rank = rank
         self.present = set(present)
-        self.lacks = lacks
-        self._known: set[tuple[int, int]] = set()  # (id of a group, peer) that have been looked at
+        self.on_missing = on_missing
+        self._known: set[tuple[int, int]] = set()  # (id of a group, peer) pairs checked before
 
     def install(self) -> None:
-        """Before the script runs."""
+        """Install before the script runs."""
         if not dist.is_available():
             return
         self._watch_groups()
         for name in ("send", "recv"):
             self._watch_messages(name)
 
-    def _need(self, ranks: tuple[int, ...]) -> None:
+    def _require(self, ranks: tuple[int, ...]) -> None:
         if self.rank in ranks and not self.present.issuperset(ranks):
-            self.lacks(ranks)
+            self.on_missing(ranks)
 
     def _watch_groups(self) -> None:
         module: Any = sys.modules["torch.distributed.distributed_c10d"]
@@ -42,8 +42,8 @@ class Peers:
 
         @functools.wraps(create)
         def create_watched(size: int, rank: Any, members: Any, *args: Any, **kwargs: Any) -> Any:
-            if members and len(members) <= MOST_EXCHANGING and is_pipeline(kwargs.get("group_desc") or ""):
-                self._need(tuple(members))
+            if members and len(members) <= MAX_EXCHANGE_GROUP and is_pipeline(kwargs.get("group_desc") or ""):
+                self._require(tuple(members))
             return create(size, rank, members, *args, **kwargs)
 
         module._new_process_group_helper = create_watched
@@ -56,7 +56,7 @@ class Peers:
             if (id(group), peer) not in self._known:
                 self._known.add((id(group), peer))
                 members = dist.get_process_group_ranks(group)
-                self._need(exchanging(members, self.rank, members[peer]))
+                self._require(exchange_peers(members, self.rank, members[peer]))
             return call(group, tensors, peer, *args, **kwargs)
 
         setattr(dist.ProcessGroup, name, watched)

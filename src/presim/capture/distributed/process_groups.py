@@ -1,4 +1,4 @@
-"""Reports the members of each process group: PyTorch's record of a call lacks unevenly spaced ranks."""
+"""Record the members of each process group: PyTorch's record of a call lacks unevenly spaced ranks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from presim.capture.script.hook import Hook
 
 
 def install(hook: Hook, shared_tokens: SharedTokens) -> None:
-    """Before the script runs; nothing happens where torch was built without distributed."""
+    """Install before the script runs; no effect if torch was built without distributed."""
     module: Any = sys.modules.get("torch.distributed.distributed_c10d")
     if not dist.is_available() or not hasattr(module, "_new_process_group_helper"):
         return
     create = module._new_process_group_helper
 
-    def create_and_tell(size: int, rank: int, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
+    def create_and_record(size: int, rank: int, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
         made = create(size, rank, ranks, *args, **kwargs)
         group = made[0] if isinstance(made, tuple) else made
         name = module._world.pg_names.get(group)
         if name and ranks:
-            hook.tell_group(str(name), ranks)
-            shared_tokens.see(str(kwargs.get("group_desc") or ""), ranks)
+            hook.record_group(str(name), ranks)
+            shared_tokens.add_group(str(kwargs.get("group_desc") or ""), ranks)
         return made
 
-    module._new_process_group_helper = create_and_tell
+    module._new_process_group_helper = create_and_record

@@ -1,8 +1,8 @@
-"""Which ranks have the same tokens, so that a policy draws the same experts for them.
+"""Find which ranks have the same tokens, so that an expert routing policy draws the same experts for them.
 
-Tensor parallel ranks do. Their groups are known by the names that frameworks give to groups; where a group has no such
-name, it may be one of these. Nor do ranks draw apart where some do not run: one that runs answers for those with what
-it holds itself, and how many tokens each sends has to agree.
+Tensor parallel ranks share tokens. Their groups are recognised by the names that frameworks give them; an unnamed group
+may be one of these, so all ranks then draw alike. They also draw alike if some ranks do not run: a captured rank
+answers for those with its own data, and the numbers of tokens sent have to agree.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ _TENSOR = re.compile(r"(mesh_)?(tp|tensor(_parallel)?|(tensor_)?model_parallel_g
 
 
 class SharedTokens:
-    """Sees the groups of one rank as they are made; ``tell`` learns for which rank's tokens experts are drawn.
+    """Observes the groups of one rank as they are created; ``report`` gets the rank whose tokens decide the experts.
 
-    ``running``: how many ranks there are, if all of them run; else 0, and all draw alike.
+    ``running``: the world size if all ranks run; else 0, and all ranks draw alike.
     """
 
-    def __init__(self, rank: int, running: int, tell: Callable[[int], object]) -> None:
-        self.rank, self.running, self.tell = rank, running, tell
-        self._first = rank  # of those that share tokens with this one
+    def __init__(self, rank: int, running: int, report: Callable[[int], object]) -> None:
+        self.rank, self.running, self.report = rank, running, report
+        self._first = rank  # lowest rank that shares tokens with this one
         self._is_known = running > 1
-        self._say()
+        self._report()
 
-    def see(self, name: str, ranks: Sequence[int]) -> None:
-        """A group of these global ranks, by the name of its purpose; empty or PyTorch's own where it has none."""
+    def add_group(self, name: str, ranks: Sequence[int]) -> None:
+        """A group of these global ranks was created. ``name``: its description; empty or PyTorch's default if none."""
         if self.rank not in ranks:
             return
         if _TENSOR.fullmatch(name):
             self._first = min(self._first, *ranks)
         elif _UNNAMED.fullmatch(name) and 1 < len(ranks) < self.running:
             self._is_known = False
-        self._say()
+        self._report()
 
-    def _say(self) -> None:
-        self.tell(self._first if self._is_known else 0)
+    def _report(self) -> None:
+        self.report(self._first if self._is_known else 0)

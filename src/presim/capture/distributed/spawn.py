@@ -1,7 +1,7 @@
-"""Scripts that start a process for each GPU themselves, with torch.multiprocessing.spawn.
+"""Support scripts that start one process per GPU themselves, with torch.multiprocessing.spawn.
 
-presim has started a process for each rank already. So the function that the script hands over is called here, in this
-rank's process, with the number that it would have had among those of its machine.
+presim has already started a process for each rank, so the script's function is called in this process, with the rank's
+local index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.multiprocessing
 
 
 class _Ended:
-    """What ``spawn(join=False)`` returns, when all is over."""
+    """The return value of ``spawn(join=False)``: everything has already ended."""
 
     processes: Sequence[Any] = ()
 
@@ -24,16 +24,16 @@ class _Ended:
 
 
 def install(refuse: Callable[[str], NoReturn]) -> None:
-    """Before the script runs; ``refuse`` is called with a sentence where the numbers do not fit."""
-    here, local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
+    """Install before the script runs; ``refuse`` gets an error message if the number of processes does not match."""
+    expected, local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
 
     def start_processes(
         fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *rest: Any, **more: Any
     ) -> _Ended | None:
-        if nprocs != here:
+        if nprocs != expected:
             refuse(
-                f"the script starts {nprocs} processes on each machine by itself (torch.multiprocessing), and presim "
-                f"was told of {here}: say --nodes N --gpus-per-node {nprocs}"
+                f"the script starts {nprocs} processes on each machine itself (torch.multiprocessing), but presim runs "
+                f"{expected} on each node: use --nodes N --gpus-per-node {nprocs}"
             )
         fn(local, *args)
         return None if join else _Ended()

@@ -1,12 +1,13 @@
-"""Patches torch.distributed so that a process can be rank r of a world of which only some ranks run.
+"""Patch torch.distributed so that a process can be one rank of a world in which only some ranks run.
 
-* Gloo connects every pair of ranks while a group is made, which absent ranks cannot answer. Groups on the CPU go
-  through the launcher's store instead (`presim.capture.distributed.cpu_group`).
-* Ranks meet at the launcher's store, wherever the script would meet: at an address of its own (``tcp://``, or what it
-  made of Slurm's variables), at a file, or where rank 0 would have hosted a store.
-* A TCPStore client sleeps up to one millisecond per rank of the world before it connects, to spare the server
-  (16 s in a world of 16,384); a client that is not told the world's size does not.
-* The store of each group says which of its members run, so that the launcher answers for the others only.
+* Gloo connects every pair of ranks when a group is created, and absent ranks cannot answer. CPU groups use the
+  launcher's
+  store instead (`presim.capture.distributed.cpu_group`).
+* Ranks always rendezvous at the launcher's store, whether the script uses ``tcp://`` with its own address, a file, or a
+  store hosted by rank 0.
+* A TCPStore client that knows the world size sleeps up to one millisecond per rank before it connects (16 s in a world
+  of 16,384), so it is not given the size.
+* The store of each group lists the members that run, so that the launcher answers only for the others.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from presim.trace.representatives import Representatives
 
 
 def install(port: int, rank: int, representatives: Representatives) -> None:
-    """Before the script runs; nothing happens where torch was built without distributed.
+    """Install before the script runs; no effect if torch was built without distributed.
 
-    ``port``: of the launcher's store on this machine.
+    ``port``: port of the launcher's store on this machine.
     """
     if not dist.is_available():
         return
     _replace_gloo(rank, representatives)
-    _meet_at(port)
-    _name_members(representatives.captured)
+    _use_store(port)
+    _list_present_members(representatives.captured)
     group: Any = dist.ProcessGroup
     group.monitored_barrier = lambda self, timeout=None, wait_all_ranks=False: self.barrier().wait()
 
@@ -52,7 +53,7 @@ def _replace_gloo(rank: int, representatives: Representatives) -> None:
 
 
 def _creator(rank: int, representatives: Representatives) -> Any:
-    """A group of ours where PyTorch lets one be written in Python (2.14), else PyTorch's own fake one."""
+    """Creates our group if PyTorch supports backends in Python (2.14), else PyTorch's fake one."""
     from torch._C._distributed_c10d import FakeProcessGroup
 
     try:
@@ -67,22 +68,22 @@ def _creator(rank: int, representatives: Representatives) -> Any:
     return create
 
 
-def _meet_at(port: int) -> None:
+def _use_store(port: int) -> None:
     module: Any = sys.modules["torch.distributed.rendezvous"]
 
-    def create_store(hostname: str, asked: int, rank: int, world_size: int, timeout: Any, *args: Any) -> Any:
+    def create_store(hostname: str, requested: int, rank: int, world_size: int, timeout: Any, *args: Any) -> Any:
         return dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timeout)
 
-    def meet_at_file(url: str, timeout: Any = module.default_pg_timeout, **kwargs: Any) -> Iterator[Any]:
+    def file_rendezvous(url: str, timeout: Any = module.default_pg_timeout, **kwargs: Any) -> Iterator[Any]:
         query = module._query_to_dict(module.urlparse(url).query)
         yield create_store("", 0, 0, 0, timeout), int(query["rank"]), int(query["world_size"])
-        raise RuntimeError("Unable to perform re-rendezvous using file:// method")  # as PyTorch's own does
+        raise RuntimeError("Unable to perform re-rendezvous using file:// method")  # same as PyTorch's handler
 
     module._create_c10d_store = create_store
-    module._rendezvous_handlers["file"] = meet_at_file
+    module._rendezvous_handlers["file"] = file_rendezvous
 
 
-def _name_members(present: tuple[int, ...]) -> None:
+def _list_present_members(present: tuple[int, ...]) -> None:
     module: Any = sys.modules["torch.distributed.distributed_c10d"]
     create = module._new_process_group_helper
 

@@ -1,4 +1,4 @@
-"""Launch commands as people have them: what each launcher's options say, and what it would set for each rank.
+"""Parse launch commands: each launcher's options, and the variables that it would set for each rank.
 
-One module per launcher, and `read.read_command` chooses. None of the launchers has to be installed.
+One module per launcher; `read.read_command` chooses. The launchers need not be installed.
 """

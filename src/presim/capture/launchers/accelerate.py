@@ -1,4 +1,4 @@
-"""``accelerate launch``: its options and config file, and the variables it hands to Accelerator (accelerate 1.15)."""
+"""``accelerate launch``: its options and config file, and variables that it sets for Accelerator (accelerate 1.15)."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ _MODES = ("multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_
 
 
 def read_accelerate(words: Sequence[str]) -> Launch:
-    """Options and program behind ``accelerate launch``.
+    """Parse the options and program after ``accelerate launch``.
 
     Raises:
-        InputError: an option or the config file cannot be used.
+        InputError: an option or the config file is invalid.
     """
     options = parse(GRAMMAR, words)
-    said = {name.replace("-", "_"): values[-1] or "true" for name, values in options.given.items()}
-    chosen, notes = read_config(said.get("config_file"))
-    settings = _merged(said, chosen)
+    given_options = {name.replace("-", "_"): values[-1] or "true" for name, values in options.values.items()}
+    chosen, notes = read_config(given_options.get("config_file"))
+    settings = _merged(given_options, chosen)
     if settings.get("cpu") == "true" or settings.get("tpu") == "true":
         raise InputError("accelerate launch on CPUs or TPUs: presim emulates GPUs; leave --cpu and --tpu out")
     launch = Launch(
@@ -65,19 +65,19 @@ def read_accelerate(words: Sequence[str]) -> Launch:
         tuple(options.program[1:]),
         settings.get("module") == "true",
         launcher="accelerate launch",
-        said=_shape(settings),
-        otherwise=Shape(nodes=1),
+        shape=_shape(settings),
+        default_shape=Shape(nodes=1),
         schemes=(_scheme(settings),),
-        local_rank="--local_rank" if _by_deepspeed(settings) == "nossh" else "",
+        local_rank="--local_rank" if _multinode_launcher(settings) == "nossh" else "",
         notes=(*options.notes(), *notes),
     )
     return read_program(options.program, launch) if settings.get("no_python") == "true" else launch
 
 
-def _merged(said: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
-    """What the command says goes before the file; a mode that it names replaces the file's."""
-    mode = any(name in said for name in _MODES)
-    return {**{name: value for name, value in config.items() if not (mode and name in _MODES)}, **said}
+def _merged(given_options: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+    """Merge settings: the command overrides the file, and a mode on the command line replaces the file's mode."""
+    mode = any(name in given_options for name in _MODES)
+    return {**{name: value for name, value in config.items() if not (mode and name in _MODES)}, **given_options}
 
 
 def _shape(settings: Mapping[str, str]) -> Shape:
@@ -85,13 +85,13 @@ def _shape(settings: Mapping[str, str]) -> Shape:
     nodes, world = counts.count("num_machines"), counts.count("num_processes")
     if nodes and world and world % nodes:
         raise InputError(
-            f"accelerate launch: {world} processes on {nodes} machines are not as many on each; correct one"
+            f"accelerate launch: {world} processes cannot be split evenly over {nodes} machines; correct one of them"
         )
     return Shape(nodes, world // nodes if nodes and world else None, world)
 
 
-def _by_deepspeed(settings: Mapping[str, str]) -> str:
-    """Which of DeepSpeed's ways to reach several nodes is used; empty: torchrun's."""
+def _multinode_launcher(settings: Mapping[str, str]) -> str:
+    """DeepSpeed's multi-node launcher, or an empty string for torchrun."""
     machines = settings.get("num_machines", "1")
     way = settings.get("deepspeed_multinode_launcher", "pdsh")
     return way if settings.get("use_deepspeed") == "true" and machines not in ("", "1") and way != "standard" else ""
@@ -102,7 +102,7 @@ def _scheme(settings: Mapping[str, str]) -> Scheme:
 
     def variables(place: Place) -> dict[str, str]:
         found = accelerator_variables(settings, several=modes or place.world_size > 1)
-        if _by_deepspeed(settings):
+        if _multinode_launcher(settings):
             return found | deepspeed_variables(place)
         return found | torchrun_variables(place) if modes or place.world_size > 1 else found
 

@@ -1,4 +1,4 @@
-"""The file that ``accelerate config`` writes, as settings by the names of the command's options."""
+"""The file that ``accelerate config`` writes, as settings named like the command's options."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from presim.errors import InputError
 
-# Sections whose keys may lack the section's prefix.
+# Sections whose keys may omit the section's prefix.
 _PREFIXES = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
 _SECTIONS = (*_PREFIXES, "deepspeed_config", "megatron_lm_config", "parallelism_config", "mpirun_config")
-_MODES = {  # distributed_type -> the option that means the same
+_MODES = {  # distributed_type -> equivalent option
     "NO": "",
     "MULTI_GPU": "multi_gpu",
     "FSDP": "use_fsdp",
@@ -41,24 +41,26 @@ _KNOWN = {
 
 
 def read_config(path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Settings of a file, or of the one that accelerate looks for by itself, and what was not understood.
+    """Read the settings of a file, or of accelerate's default file; returns them with notes on unknown keys.
 
     Raises:
-        InputError: there is no such file, or it does not say what to do.
+        InputError: the file is missing or invalid.
     """
     file = Path(path) if path else _default()
     if file is None:
         return {}, ()
     described = _load(file)
     if described.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
-        raise InputError(f"{file}: compute_environment {described['compute_environment']} is none that presim knows")
+        raise InputError(
+            f"{file}: compute_environment {described['compute_environment']} is not supported; use LOCAL_MACHINE"
+        )
     unknown = sorted(set(described) - _KNOWN - set(_SECTIONS))
-    notes = (f"Of {file} presim does not know: {', '.join(unknown)}.",) if unknown else ()
+    notes = (f"presim ignored unknown settings in {file}: {', '.join(unknown)}.",) if unknown else ()
     return _settings(described, file), notes
 
 
 def _default() -> Path | None:
-    """Where ``accelerate config`` saves: under HF_HOME, else in the user's cache."""
+    """The default file of ``accelerate config``: under HF_HOME, else in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = Path(os.environ.get("HF_HOME", cache / "huggingface")) / "accelerate"
     return next(
@@ -74,9 +76,9 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(text) if file.suffix == ".json" else _yaml(text)
     except ValueError as error:
-        raise InputError(f"{file} is neither YAML nor JSON that accelerate could read: {error}") from error
+        raise InputError(f"{file} is not valid YAML or JSON: {error}") from error
     if not isinstance(found, dict) or "distributed_type" not in found:
-        raise InputError(f"{file} names no distributed_type; write it with `accelerate config`")
+        raise InputError(f"{file} has no distributed_type; write it with `accelerate config`")
     return found
 
 
@@ -84,7 +86,7 @@ def _yaml(text: str) -> Any:
     try:
         yaml = importlib.import_module("yaml")  # accelerate needs it, presim does not
     except ImportError as error:
-        raise InputError("reading accelerate's config file takes PyYAML: pip install pyyaml") from error
+        raise InputError("accelerate's config file needs PyYAML: pip install pyyaml") from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -94,7 +96,7 @@ def _yaml(text: str) -> Any:
 def _settings(described: Mapping[str, Any], file: Path) -> dict[str, str]:
     kind = str(described["distributed_type"]).removeprefix("DistributedType.")
     if kind not in _MODES:
-        raise InputError(f"{file}: distributed_type {kind} is none of {', '.join(_MODES)}; presim emulates GPUs")
+        raise InputError(f"{file}: distributed_type {kind} is not one of {', '.join(_MODES)}; correct it")
     settings = {_MODES[kind]: "true"} if _MODES[kind] else {}
     for key, value in described.items():
         if key in _SECTIONS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# Settings with the defaults of the command's options; without a default the variable is set only where it was given.
+# Settings with the defaults of the command's options; None: set the variable only if the option is given.
 _FSDP = {
     "version": "1",
     "sharding_strategy": "FULL_SHARD",
@@ -24,7 +24,7 @@ _FSDP = {
     "activation_checkpointing_offload": "false",
     "ignored_modules": None,
 }
-_LOWER = {  # of FSDP, written in lower case
+_LOWER = {  # FSDP settings written in lower case
     *("reshard_after_forward", "offload_params", "forward_prefetch", "use_orig_params", "cpu_ram_efficient_loading"),
     *("sync_module_states", "activation_checkpointing", "activation_checkpointing_offload"),
 }
@@ -57,7 +57,7 @@ _MEGATRON = {
     "calculate_per_token_loss": None,
     "use_rotary_position_embeddings": None,
 }
-_DEEPSPEED = {  # setting -> variable behind ACCELERATE_
+_DEEPSPEED = {  # setting -> variable without ACCELERATE_
     "zero_stage": "DEEPSPEED_ZERO_STAGE",
     "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS",
     "gradient_clipping": "GRADIENT_CLIPPING",
@@ -81,7 +81,7 @@ _PARALLELISM = {
 
 
 def accelerator_variables(settings: Mapping[str, str], *, several: bool) -> dict[str, str]:
-    """The variables for one process; ``several``: it is one of a distributed job."""
+    """The variables for one process; ``several``: the job is distributed."""
     found = {"ACCELERATE_MIXED_PRECISION": settings.get("mixed_precision") or "no"}
     if settings.get("debug") == "true":
         found["ACCELERATE_DEBUG_MODE"] = "true"

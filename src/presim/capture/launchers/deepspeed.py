@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.launch import Launch, Place, Shape, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
@@ -31,9 +31,9 @@ GRAMMAR = Grammar(
 
 
 def deepspeed_variables(place: Place) -> dict[str, str]:
-    """What each process finds."""
+    """The variables of one process."""
     return {
-        **meeting_point(place),
+        **store_address(place),
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local),
         "WORLD_SIZE": str(place.world_size),
@@ -44,10 +44,10 @@ def deepspeed_variables(place: Place) -> dict[str, str]:
 
 
 def read_deepspeed(words: Sequence[str]) -> Launch:
-    """Options and program behind ``deepspeed``.
+    """Parse the options and program after ``deepspeed``.
 
     Raises:
-        InputError: an option's value makes no sense, or the nodes differ in their number of GPUs.
+        InputError: an option's value is invalid, or the nodes differ in their number of GPUs.
     """
     options = parse(GRAMMAR, words)
     if options.has("autotuning"):
@@ -57,11 +57,11 @@ def read_deepspeed(words: Sequence[str]) -> Launch:
         tuple(options.program[1:]),
         options.has("module"),
         launcher="deepspeed",
-        said=_shape(options),
-        otherwise=Shape(nodes=1),
+        shape=_shape(options),
+        default_shape=Shape(nodes=1),
         schemes=(deepspeed_variables,),
         local_rank="" if options.has("no-local-rank") else "--local_rank",
-        notes=(*options.notes(), *_not_followed(options)),
+        notes=(*options.notes(), *_notes(options)),
     )
     return read_program(options.program, launch) if options.has("no-python") else launch
 
@@ -76,21 +76,21 @@ def _shape(options: Options) -> Shape:
     per_node = options.count("num-gpus") or (slots.pop() if len(slots) == 1 else None)
     if per_node is None:
         raise InputError(
-            f"deepspeed: nodes with {sorted(slots)} GPUs in one job; presim wants equal ones, use --num_gpus"
+            f"deepspeed: nodes with {sorted(slots)} GPUs in one job, but presim needs equal nodes; use --num_gpus"
         )
     return Shape(nodes, per_node or None)
 
 
-def _not_followed(options: Options) -> list[str]:
+def _notes(options: Options) -> list[str]:
     if not options.has("exclude") or options.has("hostfile"):
         return []
     return [
-        f"Of deepspeed, --exclude {options.text('exclude')} was not followed: how many GPUs there are it leaves open."
+        f"deepspeed's --exclude {options.text('exclude')} was ignored, because it does not give the number of GPUs."
     ]
 
 
 def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
-    """``--include``/``--exclude`` ``host1@host2:0,1``."""
+    """Apply ``--include`` and ``--exclude`` (``host1@host2:0,1``)."""
     for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
         slots = part.partition(":")[2]
         if not all(slot.strip().isdigit() for slot in slots.split(",") if slots):
@@ -110,10 +110,10 @@ def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
 
 
 def read_hostfile(path: str, launcher: str) -> dict[str, int]:
-    """Lines ``host slots=8``; a host without slots has 0, which means as many as it has GPUs.
+    """Read lines ``host slots=8``; a host without slots has 0, which means all of its GPUs.
 
     Raises:
-        InputError: there is no such file.
+        InputError: the file cannot be read.
     """
     try:
         lines = Path(path).read_text().splitlines()

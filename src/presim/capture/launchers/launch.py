@@ -1,4 +1,4 @@
-"""The result of reading a launch command: a program, the world's shape, and each rank's variables."""
+"""The result of parsing a launch command: a program, the world's shape, and each rank's variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How many processes run where; None: not said."""
+    """Numbers of nodes and processes; None: not specified."""
 
     nodes: int | None = None
     per_node: int | None = None
@@ -22,7 +22,7 @@ class Place:
     rank: int
     world_size: int
     per_node: int
-    port: int  # of the store that ranks meet at, on this machine
+    port: int  # port of the launcher's store on this machine
 
     @property
     def local_world(self) -> int:
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def local(self) -> int:
-        """The rank's number within its node."""
+        """The rank's index within its node."""
         return self.rank % self.local_world
 
     @property
@@ -45,13 +45,13 @@ class Place:
         return -(-self.world_size // self.local_world)
 
 
-Scheme = Callable[[Place], dict[str, str]]  # the variables that a launcher gives to the process at a place
+Scheme = Callable[[Place], dict[str, str]]  # a launcher's environment variables for the process at a place
 
 
 def torchrun_variables(place: Place) -> dict[str, str]:
-    """What torchrun sets (PyTorch, torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
+    """Variables that torchrun sets (PyTorch, torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
     return {
-        **meeting_point(place),
+        **store_address(place),
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local),
         "WORLD_SIZE": str(place.world_size),
@@ -68,26 +68,26 @@ def torchrun_variables(place: Place) -> dict[str, str]:
     }
 
 
-def meeting_point(place: Place) -> dict[str, str]:
-    """Where ``env://`` finds the store."""
+def store_address(place: Place) -> dict[str, str]:
+    """The address of the store for ``env://``."""
     return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(place.port)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A launch command, understood."""
+    """A parsed launch command."""
 
     script: str  # path of a script, or name of a module
     args: tuple[str, ...] = ()
     module: bool = False  # run as ``python -m``
-    launcher: str = ""  # its name, for messages; empty: presim's own options said everything
-    said: Shape = Shape()  # by the command's options
-    otherwise: Shape = Shape()  # what the launcher does where neither its options nor presim's say
+    launcher: str = ""  # for messages; empty if only presim's own options were used
+    shape: Shape = Shape()  # specified by the command
+    default_shape: Shape = Shape()  # the launcher's default if neither its options nor presim's specify a shape
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # for every rank
-    schemes: tuple[Scheme, ...] = (torchrun_variables,)  # for each rank; the last one wins
-    python: tuple[str, ...] = ()  # options of the interpreter
-    local_rank: str = ""  # option that the script gets its local rank by, before its own arguments
-    notes: tuple[str, ...] = ()  # what was not understood or not followed, as sentences
+    schemes: tuple[Scheme, ...] = (torchrun_variables,)  # for each rank; later ones override earlier ones
+    python: tuple[str, ...] = ()  # interpreter options
+    local_rank: str = ""  # option that passes the local rank, placed before the script's own arguments
+    notes: tuple[str, ...] = ()  # sentences about what was not understood or ignored
 
     def variables_at(self, place: Place) -> dict[str, str]:
         """The environment that the launcher adds for one rank."""

@@ -1,4 +1,4 @@
-"""``mpirun`` and ``mpiexec`` of Open MPI and of Hydra (MPICH, Intel MPI, MVAPICH): options and variables."""
+"""``mpirun`` and ``mpiexec`` of Open MPI and Hydra (MPICH, Intel MPI, MVAPICH): options and variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from presim.capture.launchers.deepspeed import read_hostfile
-from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.launch import Launch, Place, Shape, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.errors import InputError
 
@@ -40,9 +40,9 @@ _HYDRA = {"ppn", "genv", "env", "genvall", "genvnone", "genvlist", "envlist", "l
 
 
 def open_mpi_variables(place: Place) -> dict[str, str]:
-    """Open MPI's names; the meeting point is what ``-x MASTER_ADDR`` would have handed on."""
+    """Open MPI's variables, and the store's address as with ``-x MASTER_ADDR``."""
     return {
-        **meeting_point(place),
+        **store_address(place),
         "OMPI_COMM_WORLD_RANK": str(place.rank),
         "OMPI_COMM_WORLD_SIZE": str(place.world_size),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local),
@@ -53,9 +53,9 @@ def open_mpi_variables(place: Place) -> dict[str, str]:
 
 
 def hydra_variables(place: Place) -> dict[str, str]:
-    """Hydra's names, and MVAPICH's for those who look there."""
+    """The variables of Hydra and MVAPICH."""
     return {
-        **meeting_point(place),
+        **store_address(place),
         "PMI_RANK": str(place.rank),
         "PMI_SIZE": str(place.world_size),
         "MPI_LOCALRANKID": str(place.local),
@@ -68,21 +68,21 @@ def hydra_variables(place: Place) -> dict[str, str]:
 
 
 def read_mpirun(words: Sequence[str]) -> tuple[Launch, list[str]]:
-    """Options behind ``mpirun``, and the program that each process runs.
+    """Parse the options after ``mpirun``; returns them with the program that each process runs.
 
     Raises:
-        InputError: an option's value makes no sense, or several programs are started.
+        InputError: an option's value is invalid, or several programs are started.
     """
     options = parse(GRAMMAR, words)
     if ":" in options.program:
         raise InputError("mpirun starts several programs (a lone `:`); give presim the command of one of them")
-    hydra = not _HYDRA.isdisjoint(options.given)
-    said = _shape(options)
+    hydra = not _HYDRA.isdisjoint(options.values)
+    shape = _shape(options)
     launch = Launch(
         "",
         launcher="mpirun",
-        said=said,
-        otherwise=Shape(1, 1) if said == Shape() else Shape(),
+        shape=shape,
+        default_shape=Shape(1, 1) if shape == Shape() else Shape(),
         variables=_variables(options),
         schemes=(hydra_variables if hydra else open_mpi_variables,),
         notes=options.notes(),
@@ -105,13 +105,13 @@ def _shape(options: Options) -> Shape:
 
 
 def _ppr(text: str) -> int | None:
-    """``ppr:8:node``."""
+    """Ranks per node in ``ppr:8:node``."""
     found = re.match(r"ppr:(\d+):node", text)
     return int(found.group(1)) if found else None
 
 
 def _hosts(options: Options) -> dict[str, int]:
-    """``-H host1:8,host2:8`` or a host file."""
+    """Hosts of ``-H host1:8,host2:8`` or a host file, with their slots."""
     if options.has("hostfile"):
         return read_hostfile(options.text("hostfile"), "mpirun")
     hosts = [part.partition(":") for part in options.text("host").split(",") if part]
@@ -119,10 +119,10 @@ def _hosts(options: Options) -> dict[str, int]:
 
 
 def _variables(options: Options) -> dict[str, str]:
-    """``-x NAME=value`` and ``-genv NAME value``; ``-x NAME`` hands on what is there already."""
+    """``-x NAME=value`` and ``-genv NAME value``; ``-x NAME`` passes on an existing variable."""
     found: dict[str, str] = {}
     for name in ("x", "genv", "env"):
-        for text in options.given.get(name, []):
+        for text in options.values.get(name, []):
             key, equals, value = text.partition("=")
             if equals or key in os.environ:
                 found[key] = value if equals else os.environ[key]

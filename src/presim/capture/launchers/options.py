@@ -1,4 +1,4 @@
-"""Reads a launcher's options as the launcher's own parser would, up to the program that it starts."""
+"""Parse a launcher's options like the launcher itself, up to the program that it starts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from presim.errors import InputError
 
 
 def names(text: str = "", **renamed: str) -> dict[str, str]:
-    """Options by how they are spelled: ``names("nnodes role", m="module")``."""
+    """Spelling -> option: ``names("nnodes role", m="module")``."""
     return {**{word: word for word in text.split()}, **{key.replace("_", "-"): name for key, name in renamed.items()}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """The options of one launcher by how they are spelled (no leading dashes, ``-`` for ``_``)."""
+    """The options of one launcher by spelling (no leading dashes, ``-`` for ``_``)."""
 
     launcher: str
     flags: Mapping[str, str]  # without a value
     values: Mapping[str, str]  # with one value
-    pairs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # with two
+    pairs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # with two values
 
     def find(self, word: str) -> tuple[str, int] | None:
-        """An option's name and how many values follow it; unique beginnings of long options will do."""
+        """An option's name and number of values; unique prefixes of long options are accepted."""
         spelled = word.lstrip("-").replace("_", "-")
         tables = (self.flags, self.values, self.pairs)
         for arity, table in enumerate(tables):
@@ -42,23 +42,27 @@ class Grammar:
 
 @dataclasses.dataclass
 class Options:
-    """What was read."""
+    """Parsed options."""
 
     launcher: str
-    given: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # name -> values, in order; flags: ""
-    program: list[str] = dataclasses.field(default_factory=list)  # what the launcher starts, and its arguments
+    values: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # name -> values, in order; flags: ""
+    program: list[str] = dataclasses.field(default_factory=list)  # the program to start and its arguments
     unknown: list[str] = dataclasses.field(default_factory=list)
 
     def has(self, name: str) -> bool:
-        """Whether an option was given."""
-        return name in self.given
+        """Whether an option is present."""
+        return name in self.values
 
     def text(self, name: str, default: str = "") -> str:
         """The last value of an option."""
-        return self.given[name][-1] if name in self.given else default
+        return self.values[name][-1] if name in self.values else default
 
     def count(self, name: str) -> int | None:
-        """An option's value as a number of things, at least one; None where it was not given."""
+        """An option's value as a count of at least one; None if it is absent.
+
+        Raises:
+            InputError: the value is not a whole number of at least 1.
+        """
         text = self.text(name)
         if not text:
             return None
@@ -67,35 +71,35 @@ class Options:
         return int(text)
 
     def notes(self) -> tuple[str, ...]:
-        """What was not understood."""
+        """A note on unknown options."""
         if not self.unknown:
             return ()
-        return (f"presim does not know, and ignored, of {self.launcher}: {', '.join(self.unknown)}.",)
+        return (f"presim ignored unknown options of {self.launcher}: {', '.join(self.unknown)}.",)
 
 
 def parse(grammar: Grammar, words: Sequence[str]) -> Options:
-    """Read options until the first word that is none.
+    """Parse options up to the first word that is not an option.
 
     Raises:
-        InputError: an option lacks its value, or nothing is left to start.
+        InputError: an option's value is missing, or there is no program to start.
     """
     options, rest = Options(grammar.launcher), list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":
             break
-        _take(grammar, options, word, rest)
+        _read_option(grammar, options, word, rest)
     if not rest:
-        raise InputError(f"the {grammar.launcher} command names no program to start; put it behind the options")
+        raise InputError(f"the {grammar.launcher} command has no program to start; add it after the options")
     options.program = rest
     return options
 
 
-def _take(grammar: Grammar, options: Options, word: str, rest: list[str]) -> None:
+def _read_option(grammar: Grammar, options: Options, word: str, rest: list[str]) -> None:
     spelled, equals, value = word.partition("=")
     found = grammar.find(spelled)
     if found is None and not word.startswith("--") and grammar.values.get(word[1:2]):
-        options.given.setdefault(grammar.values[word[1]], []).append(word[2:])  # -N16
+        options.values.setdefault(grammar.values[word[1]], []).append(word[2:])  # -N16
         return
     if found is None:
         options.unknown.append(word)
@@ -106,11 +110,11 @@ def _take(grammar: Grammar, options: Options, word: str, rest: list[str]) -> Non
     taken = [value] if equals else []
     while len(taken) < arity:
         if not rest:
-            raise InputError(f"{grammar.launcher}: option {word} lacks its value; add it")
+            raise InputError(f"{grammar.launcher}: option {word} needs a value; add it")
         taken.append(rest.pop(0))
-    options.given.setdefault(name, []).append("=".join(taken))
+    options.values.setdefault(name, []).append("=".join(taken))
 
 
 def _is_value(rest: Sequence[str]) -> bool:
-    """Whether an unknown option's next word is its value rather than the program."""
+    """Whether the word after an unknown option is its value rather than the program."""
     return len(rest) > 1 and not rest[0].startswith("-") and not rest[0].endswith(".py")

@@ -12,15 +12,15 @@ from presim.capture.launchers.launch import Launch, Place, Shape, torchrun_varia
 from presim.capture.launchers.programs import console_script
 from presim.errors import InputError
 
-_KEPT = set("BObdquvx")  # options without a value that are handed on to our interpreter
-_DROPPED = set("EIPsSi")  # they would keep the emulation out, or ask questions at the end
+_PASSED_ON = set("BObdquvx")  # options without a value that are passed on to the interpreter
+_DROPPED = set("EIPsSi")  # they would disable the emulation, or start an interactive session at the end
 
 
 def read_python(words: Sequence[str]) -> Launch:
-    """A command that starts an interpreter; the first word is its name.
+    """Parse a command that starts an interpreter, whose name is the first word.
 
     Raises:
-        InputError: it runs a string, or nothing.
+        InputError: it runs a string, or has no script.
     """
     kept: list[str] = []
     notes = _interpreter_notes(words[0])
@@ -33,39 +33,37 @@ def read_python(words: Sequence[str]) -> Launch:
         if word.startswith(("-W", "-X")):
             kept += [word] if word[2:] else [word, *rest[:1]]
             rest = rest if word[2:] else rest[1:]
-        elif not word.startswith("--") and set(word[1:]) <= _KEPT:
+        elif not word.startswith("--") and set(word[1:]) <= _PASSED_ON:
             kept.append(word)
-        elif not word.startswith("--") and set(word[1:]) <= _KEPT | _DROPPED:
-            notes.append(f"Option {word} of python is not followed: the emulation needs its environment.")
+        elif not word.startswith("--") and set(word[1:]) <= _PASSED_ON | _DROPPED:
+            notes.append(f"python's option {word} was ignored, because the emulation needs its environment.")
         else:
-            raise InputError(
-                f"{words[0]} {word}: presim runs scripts and modules (-m), nothing else; put it into a file"
-            )
+            raise InputError(f"{words[0]} {word}: presim runs only scripts and modules (-m); put the code into a file")
     return _launch(rest, False, kept, notes, words)
 
 
 def _launch(program: list[str], module: bool, kept: list[str], notes: list[str], words: Sequence[str]) -> Launch:
     if not program:
-        raise InputError(f"`{' '.join(words)}` names no script or module to run; put it behind the options")
+        raise InputError(f"`{' '.join(words)}` has no script or module to run; add it after the options")
     return Launch(
         program[0],
         tuple(program[1:]),
         module,
         launcher="python",
-        otherwise=Shape(nodes=1, per_node=1),
-        schemes=(several_variables,),
+        default_shape=Shape(nodes=1, per_node=1),
+        schemes=(python_variables,),
         python=tuple(kept),
         notes=tuple(notes),
     )
 
 
-def several_variables(place: Place) -> dict[str, str]:
-    """A lone process finds nothing set; one of several, whoever starts them, what torchrun sets."""
+def python_variables(place: Place) -> dict[str, str]:
+    """No variables for a single process; those of torchrun for one of several, however they are started."""
     return torchrun_variables(place) if place.world_size > 1 else {}
 
 
 def _interpreter_notes(name: str) -> list[str]:
-    """The script runs with presim's own interpreter, whichever the command names."""
+    """A note if the command names another interpreter, because the script runs with presim's."""
     named = shutil.which(name) or (name if os.sep in name else sys.executable)
     if os.path.dirname(os.path.abspath(named)) == os.path.dirname(os.path.abspath(sys.executable)):
         return []
@@ -73,7 +71,11 @@ def _interpreter_notes(name: str) -> list[str]:
 
 
 def read_program(words: Sequence[str], around: Launch) -> Launch:
-    """What a launcher starts that leaves the interpreter to the command: ``python script`` or a script by itself."""
+    """The program started by a launcher that does not choose the interpreter: ``python script`` or a script itself.
+
+    Raises:
+        InputError: it is not a Python program.
+    """
     script = words[0] if words[0].endswith(".py") else console_script(words[0])
     if not is_python(words[0]) and script is None:
         raise InputError(
@@ -98,7 +100,7 @@ def is_python(word: str) -> bool:
 
 
 def assignments(words: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
-    """``NAME=value`` words at the beginning, as after ``env``, and what follows them."""
+    """Split leading ``NAME=value`` words, as after ``env``, from the rest."""
     variables: dict[str, str] = {}
     rest = list(words)
     while rest and "=" in rest[0] and rest[0].partition("=")[0].isidentifier():

@@ -1,4 +1,4 @@
-"""Finds the launcher of a command by its first word."""
+"""Parse a launch command, starting with the launcher named by its first word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from presim.capture.launchers.accelerate import read_accelerate
 from presim.capture.launchers.deepspeed import read_deepspeed
 from presim.capture.launchers.launch import Launch, Place, Scheme, Shape
 from presim.capture.launchers.mpi import read_mpirun
-from presim.capture.launchers.programs import SHELLS, shell_command, why_not
+from presim.capture.launchers.programs import SHELLS, shell_command, unsupported_reason
 from presim.capture.launchers.python import assignments, is_python, read_program, read_python
 from presim.capture.launchers.slurm import read_srun
 from presim.capture.launchers.torchrun import read_torchrun
@@ -21,13 +21,13 @@ LAUNCHERS: Mapping[str, Callable[[Sequence[str]], Launch]] = {
     "accelerate": lambda words: _accelerate(words),
     "accelerate-launch": read_accelerate,
     "deepspeed": read_deepspeed,
-    "srun": lambda words: _around(*read_srun(words)),
-    "mpirun": lambda words: _around(*read_mpirun(words)),
-    "mpiexec": lambda words: _around(*read_mpirun(words)),
-    "mpiexec.hydra": lambda words: _around(*read_mpirun(words)),
+    "srun": lambda words: _read_wrapped(*read_srun(words)),
+    "mpirun": lambda words: _read_wrapped(*read_mpirun(words)),
+    "mpiexec": lambda words: _read_wrapped(*read_mpirun(words)),
+    "mpiexec.hydra": lambda words: _read_wrapped(*read_mpirun(words)),
     "env": lambda words: _env(words),
 }
-_MODULES: Mapping[str, Callable[[Sequence[str]], Launch]] = {  # launchers that `python -m` starts
+_MODULES: Mapping[str, Callable[[Sequence[str]], Launch]] = {  # launchers started with `python -m`
     "torch.distributed.run": read_torchrun,
     "torch.distributed.launch": lambda words: read_torchrun(words, legacy=True),
     "accelerate.commands.launch": read_accelerate,
@@ -37,31 +37,31 @@ _MODULES: Mapping[str, Callable[[Sequence[str]], Launch]] = {  # launchers that 
 
 
 def is_command(word: str) -> bool:
-    """Whether a word begins a launch command rather than names a script: a launcher, an interpreter, ``NAME=value``."""
+    """Whether a word starts a launch command (launcher, interpreter, ``NAME=value``) rather than naming a script."""
     name = os.path.basename(word)
     return name in LAUNCHERS or name in SHELLS or is_python(word) or bool(assignments([word])[0])
 
 
 def is_launcher(module: str) -> bool:
-    """Whether a module is a launcher that ``python -m`` starts."""
+    """Whether a module is a launcher started with ``python -m``."""
     return module in _MODULES
 
 
 def check_script(words: Sequence[str]) -> None:
-    """Refuse what is no script of Python's, with what to do instead.
+    """Refuse a program that is not a Python script.
 
     Raises:
         InputError: it is another program.
     """
-    if sentence := why_not(words, is_command):
+    if sentence := unsupported_reason(words, is_command):
         raise InputError(sentence)
 
 
 def read_command(words: Sequence[str]) -> Launch:
-    """The program, the world's shape and each rank's variables that a launch command means.
+    """Parse a launch command into its program, the world's shape and each rank's variables.
 
     Raises:
-        InputError: the command cannot be understood, or starts no Python program.
+        InputError: the command is invalid, or starts no Python program.
     """
     launch = _read(words)
     check_nested(launch)
@@ -69,7 +69,7 @@ def read_command(words: Sequence[str]) -> Launch:
 
 
 def check_nested(launch: Launch) -> None:
-    """Refuse a program that would start ranks of its own where presim has taken the launcher's place.
+    """Refuse a program that would start its own ranks, which presim has already started.
 
     Raises:
         InputError: it is a launcher, or presim itself.
@@ -81,8 +81,8 @@ def check_nested(launch: Launch) -> None:
         )
     if (name in LAUNCHERS and not os.path.isfile(launch.script)) or (launch.module and is_launcher(launch.script)):
         raise InputError(
-            f"{launch.launcher or 'the command'} starts {name}, a launcher of its own: only srun and mpirun may start "
-            "one; leave one of them out"
+            f"{launch.launcher or 'the command'} starts another launcher, {name}: only srun and mpirun may do that; "
+            "leave one of them out"
         )
 
 
@@ -103,53 +103,53 @@ def _read(words: Sequence[str]) -> Launch:
 
 def _accelerate(words: Sequence[str]) -> Launch:
     if not words or words[0] != "launch":
-        raise InputError(f"accelerate {' '.join(words[:1])}: presim takes the place of `accelerate launch` only")
+        raise InputError(f"accelerate {' '.join(words[:1])}: presim supports only `accelerate launch`")
     return read_accelerate(words[1:])
 
 
 def _env(words: Sequence[str]) -> Launch:
     variables, rest = assignments(words)
     if not rest or rest[0].startswith("-"):
-        raise InputError(f"env {' '.join(words)}: presim understands `env NAME=value … COMMAND` only")
+        raise InputError(f"env {' '.join(words)}: presim supports only `env NAME=value … COMMAND`")
     inner = _program(rest)
     return dataclasses.replace(inner, variables={**variables, **inner.variables})
 
 
 def _program(words: Sequence[str]) -> Launch:
-    """What a shell starts: a launch command, or a script by itself."""
+    """Parse what a shell or ``env`` starts: a launch command, or a script itself."""
     if is_command(words[0]):
         return read_command(words)
     check_script(words)
     return read_program(words, Launch(""))
 
 
-def _around(outer: Launch, program: list[str]) -> Launch:
-    """srun or mpirun around Python, or around another launcher that each node runs once."""
+def _read_wrapped(outer: Launch, program: list[str]) -> Launch:
+    """Parse srun or mpirun around Python, or around another launcher that runs once per node."""
     if not is_command(program[0]):
         check_script(program)
         return read_program(program, outer)
     inner = read_command(program)
-    together = dataclasses.replace(
+    merged = dataclasses.replace(
         inner, variables={**outer.variables, **inner.variables}, notes=(*outer.notes, *inner.notes)
     )
     if inner.launcher == "python":
         return dataclasses.replace(
-            together, launcher=outer.launcher, said=outer.said, otherwise=outer.otherwise, schemes=outer.schemes
+            merged, launcher=outer.launcher, shape=outer.shape, default_shape=outer.default_shape, schemes=outer.schemes
         )
-    nodes = _nodes(outer.said)
-    if inner.said.nodes and nodes and inner.said.nodes != nodes:
+    nodes = _nodes(outer.shape)
+    if inner.shape.nodes and nodes and inner.shape.nodes != nodes:
         raise InputError(
-            f"{outer.launcher} starts {nodes} {inner.launcher}s, and these are told of {inner.said.nodes} nodes: "
-            "correct one"
+            f"{outer.launcher} starts {inner.launcher} on {nodes} nodes, but {inner.launcher} expects "
+            f"{inner.shape.nodes}: correct one"
         )
-    said = dataclasses.replace(inner.said, nodes=inner.said.nodes or nodes)
-    return dataclasses.replace(together, said=said, schemes=(*map(_by_node, outer.schemes), *inner.schemes))
+    shape = dataclasses.replace(inner.shape, nodes=inner.shape.nodes or nodes)
+    return dataclasses.replace(merged, shape=shape, schemes=(*map(_once_per_node, outer.schemes), *inner.schemes))
 
 
 def _nodes(shape: Shape) -> int | None:
     return shape.world or ((shape.nodes or 1) * shape.per_node if shape.per_node else shape.nodes)
 
 
-def _by_node(scheme: Scheme) -> Scheme:
-    """What a launcher sets that starts one process on each node."""
+def _once_per_node(scheme: Scheme) -> Scheme:
+    """The variables of a launcher that starts one process per node."""
     return lambda place: scheme(Place(place.node, place.nodes, 1, place.port))

@@ -1,51 +1,53 @@
-"""Reconciles the world's shape from a launch command with presim's own options."""
+"""Merge the world's shape from a launch command with presim's own options."""
 
 from __future__ import annotations
 
 from presim.capture.launchers.launch import Launch, Shape
 from presim.errors import InputError
 
-_SAID_BY = {"nodes": "--nodes", "per_node": "--gpus-per-node", "world": "--world-size"}
-_MEANS = {"nodes": "nodes", "per_node": "processes on each node", "world": "processes in all"}
+_OPTIONS = {"nodes": "--nodes", "per_node": "--gpus-per-node", "world": "--world-size"}
+_UNITS = {"nodes": "nodes", "per_node": "processes on each node", "world": "processes in all"}
 
 
-def agreed(launch: Launch, asked: Shape, *, described: bool) -> Shape:
-    """What the command says and what presim was asked for, together.
+def merge_shapes(launch: Launch, requested: Shape, *, described: bool) -> Shape:
+    """Merge the command's shape with the one from presim's options.
 
-    presim's options fill in what the command leaves open; where neither says anything, the launcher's own default holds
-    unless the cluster is ``described`` by a file.
+    presim's options fill in what the command does not specify. If neither specifies a number, the launcher's default
+    applies, unless the cluster is ``described`` by a file.
 
     Raises:
         InputError: they contradict each other.
     """
-    said = launch.said
-    for name, option in _SAID_BY.items():
-        here, there = getattr(said, name), getattr(asked, name)
+    shape = launch.shape
+    for name, option in _OPTIONS.items():
+        here, there = getattr(shape, name), getattr(requested, name)
         if here and there and here != there:
             raise InputError(
-                f"the {launch.launcher} command means {here} {_MEANS[name]}, and {option} says {there}: "
+                f"the {launch.launcher} command specifies {here} {_UNITS[name]}, but {option} is {there}: "
                 f"leave {option} out or correct one"
             )
-    together = Shape(*(getattr(said, name) or getattr(asked, name) for name in _SAID_BY))
-    _check(launch, said, asked, together)
-    default = launch.otherwise
-    if described or asked.world or (said.world and together.per_node):
-        return together
-    if said.world:
-        return Shape(together.nodes or default.nodes, None, said.world)
-    return Shape(together.nodes or default.nodes, together.per_node or default.per_node)
+    merged = Shape(*(getattr(shape, name) or getattr(requested, name) for name in _OPTIONS))
+    _check(launch, shape, requested, merged)
+    default = launch.default_shape
+    if described or requested.world or (shape.world and merged.per_node):
+        return merged
+    if shape.world:
+        return Shape(merged.nodes or default.nodes, None, shape.world)
+    return Shape(merged.nodes or default.nodes, merged.per_node or default.per_node)
 
 
-def _check(launch: Launch, said: Shape, asked: Shape, together: Shape) -> None:
-    nodes, per_node, world = together.nodes, together.per_node, together.world
-    if not launch.launcher or not (nodes and per_node and world) or nodes * per_node == world or said == Shape():
+def _check(launch: Launch, shape: Shape, requested: Shape, merged: Shape) -> None:
+    nodes, per_node, world = merged.nodes, merged.per_node, merged.world
+    if not launch.launcher or not (nodes and per_node and world) or nodes * per_node == world or shape == Shape():
         return
-    if asked == Shape():
+    if requested == Shape():
         raise InputError(
-            f"the {launch.launcher} command means {nodes} nodes x {per_node} processes, which are not {world}: "
+            f"the {launch.launcher} command specifies {nodes} nodes x {per_node} processes, which are not {world}: "
             "correct it"
         )
-    options = " ".join(f"{option} {getattr(asked, name)}" for name, option in _SAID_BY.items() if getattr(asked, name))
+    options = " ".join(
+        f"{option} {getattr(requested, name)}" for name, option in _OPTIONS.items() if getattr(requested, name)
+    )
     raise InputError(
         f"{options} does not fit the {launch.launcher} command: {nodes} nodes x {per_node} processes are "
         f"{nodes * per_node}, not {world}; leave one out"

@@ -1,4 +1,4 @@
-"""``srun``: options of Slurm's srun(1), variables that it gives to each task."""
+"""``srun``: options of Slurm's srun(1), and the variables that it sets for each task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from presim.capture.launchers.launch import Launch, Place, Shape, meeting_point
+from presim.capture.launchers.launch import Launch, Place, Shape, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.errors import InputError
 
@@ -54,10 +54,10 @@ GRAMMAR = Grammar(
 
 
 def slurm_variables(place: Place) -> dict[str, str]:
-    """What srun gives to each task; the meeting point is what the batch script would have exported."""
+    """The variables of one task, and the store's address as a batch script would export it."""
     each = str(place.local_world)
     return {
-        **meeting_point(place),
+        **store_address(place),
         "SLURM_PROCID": str(place.rank),
         "SLURM_LOCALID": str(place.local),
         "SLURM_NODEID": str(place.node),
@@ -86,20 +86,20 @@ def _nodelist(nodes: int) -> str:
 
 
 def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
-    """Options behind ``srun``, and the program that each task runs.
+    """Parse the options after ``srun``; returns them with the program that each task runs.
 
     Raises:
-        InputError: an option's value makes no sense.
+        InputError: an option's value is invalid.
     """
     options = parse(GRAMMAR, words)
     if options.has("multi-prog"):
         raise InputError("srun --multi-prog starts different programs; give presim the command of one of them")
-    said = _shape(options)
+    shape = _shape(options)
     launch = Launch(
         "",
         launcher="srun",
-        said=said,
-        otherwise=Shape(1, 1) if said == Shape() else Shape(),
+        shape=shape,
+        default_shape=Shape(1, 1) if shape == Shape() else Shape(),
         variables=_exported(options.text("export")),
         schemes=(slurm_variables,),
         notes=options.notes(),
@@ -108,14 +108,14 @@ def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
 
 
 def _exported(text: str) -> dict[str, str]:
-    """``--export=ALL,NAME=value``; what this environment holds is handed on in any case."""
+    """Variables of ``--export=ALL,NAME=value``; existing variables are passed on in any case."""
     pairs = (part.partition("=") for part in text.split(","))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def _shape(options: Options) -> Shape:
-    """Tasks are ranks; without any count of tasks there is one on each node. The batch script may say how many."""
-    nodes = _most(options.text("nodes", os.environ.get("SLURM_NNODES", "")))
+    """Tasks are ranks; without a number of tasks there is one per node. The batch script's variables are defaults."""
+    nodes = _max_nodes(options.text("nodes", os.environ.get("SLURM_NNODES", "")))
     world = options.count("ntasks") or _number(os.environ.get("SLURM_NTASKS", ""))
     per_node = options.count("ntasks-per-node") or options.count("tasks-per-node")
     per_node = per_node or _number(os.environ.get("SLURM_NTASKS_PER_NODE", ""))
@@ -129,7 +129,7 @@ def _shape(options: Options) -> Shape:
 
 
 def _gpus_per_node(options: Options) -> int | None:
-    """``--gpus-per-node 8``, ``h100:8``, ``--gres gpu:h100:8``: with one task for each GPU."""
+    """``--gpus-per-node 8``, ``h100:8`` or ``--gres gpu:h100:8``, assuming one task per GPU."""
     for name in ("gpus-per-node", "gres"):
         found = re.search(r"(\d+)$", options.text(name).split(",")[0])
         if found:
@@ -137,8 +137,8 @@ def _gpus_per_node(options: Options) -> int | None:
     return None
 
 
-def _most(text: str) -> int | None:
-    """``16`` or ``8-16``: as many as there may be."""
+def _max_nodes(text: str) -> int | None:
+    """The maximum in ``16`` or ``8-16``."""
     return _number(text.split("-")[-1])
 
 

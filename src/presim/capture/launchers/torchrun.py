@@ -1,6 +1,6 @@
 """``torchrun``, ``python -m torch.distributed.run`` and ``python -m torch.distributed.launch``.
 
-Options as in PyTorch 2.15, torch/distributed/run.py; each may come from the environment too (``PET_NNODES`` …).
+Options as in PyTorch 2.15, torch/distributed/run.py; each may also come from the environment (``PET_NNODES`` …).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ GRAMMAR = Grammar(
         t="tee",
     ),
 )
-_ALL = ("gpu", "auto")  # values of --nproc-per-node that mean every GPU of the node
+_ALL = ("gpu", "auto")  # values of --nproc-per-node for every GPU of the node
 
 
 def read_torchrun(words: Sequence[str], *, legacy: bool = False) -> Launch:
-    """Options and program behind ``torchrun``; ``legacy``: behind ``torch.distributed.launch``.
+    """Parse the options and program after ``torchrun``, or with ``legacy`` after ``torch.distributed.launch``.
 
     Raises:
-        InputError: an option's value makes no sense, or no Python program is started.
+        InputError: an option's value is invalid, or no Python program is started.
     """
     options = parse(GRAMMAR, words)
     per_node, all_gpus = _per_node(options)
@@ -42,8 +42,8 @@ def read_torchrun(words: Sequence[str], *, legacy: bool = False) -> Launch:
         tuple(options.program[1:]),
         options.has("module"),
         launcher="torchrun",
-        said=Shape(nodes=_nodes(options), per_node=per_node),
-        otherwise=Shape(nodes=1, per_node=None if all_gpus else 1),
+        shape=Shape(nodes=_nodes(options), per_node=per_node),
+        default_shape=Shape(nodes=1, per_node=None if all_gpus else 1),
         schemes=(_scheme(options),),
         notes=options.notes(),
     )
@@ -53,7 +53,7 @@ def read_torchrun(words: Sequence[str], *, legacy: bool = False) -> Launch:
 
 
 def _nodes(options: Options) -> int | None:
-    """``--nnodes N`` or ``MIN:MAX``: an elastic job is predicted at its full size."""
+    """``--nnodes N`` or ``MIN:MAX``; an elastic job is predicted at its maximum size."""
     text = options.text("nnodes", os.environ.get("PET_NNODES", ""))
     if options.has("standalone"):
         return 1
@@ -66,7 +66,7 @@ def _nodes(options: Options) -> int | None:
 
 
 def _per_node(options: Options) -> tuple[int | None, bool]:
-    """Processes on each node, and whether that is one for each GPU."""
+    """Processes per node, and whether that is one per GPU."""
     text = options.text("nproc-per-node", os.environ.get("PET_NPROC_PER_NODE", ""))
     if text in _ALL:
         return None, True

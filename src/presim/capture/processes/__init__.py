@@ -1,1 +1,1 @@
-"""Processes of ranks on this machine: started, forked, watched, and seen through to their end."""
+"""Start, fork, watch and end the processes of ranks on this machine."""

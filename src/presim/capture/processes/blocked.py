@@ -1,8 +1,8 @@
-"""Finds ranks that cannot proceed before others do, from their calls and from the store's pending requests.
+"""Detect ranks that cannot proceed before others do.
 
-A rank that waits for another's payload says so in its page of the exchange (shim/libs/nccl_box.h), with the position
-of the bell from which on nothing was posted. One that waits for a key has a connection to the store that waits; whose
-it is, the kernel knows.
+A rank that waits for another's payload publishes the bell position at which it blocks in its page of the exchange
+(shim/libs/nccl_box.h); it is blocked until something else is posted. A rank that waits for a key has a connection that
+the store holds; /proc shows which process owns it.
 """
 
 from __future__ import annotations
@@ -13,32 +13,35 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 _MAGIC = b"PRESIMRK"
-_HEADER = struct.Struct("<8sqQQ")  # magic, process, end, 1 + the bell's position at which it is stuck
+_HEADER = struct.Struct("<8sqQQ")  # magic, process, end, 1 + the bell's position at which it is blocked
 _BELL = struct.Struct("<I")
 
 
-class Blocked:
-    """Asked by rank. ``exchange``: its directory; ``waiting``: local ports of the clients that the store lets wait."""
+class BlockedRanks:
+    """Tells whether a rank waits for another.
+
+    ``exchange``: directory of the payload exchange; ``waiting``: ports of the clients that wait at the store.
+    """
 
     def __init__(self, exchange: Path, waiting: Callable[[], Set[int]]) -> None:
         self.exchange = exchange
         self.waiting = waiting
-        self.processes: Mapping[int, int] = {}  # by rank
+        self.processes: Mapping[int, int] = {}  # rank -> process id
 
     def watch(self, processes: Mapping[int, int]) -> None:
-        """From now on these, by rank."""
+        """Watch these processes, given by rank."""
         self.processes = processes
 
     def __call__(self, rank: int) -> bool:
-        """Whether it waits for another one."""
+        """Whether the rank waits for another one."""
         return self._is_stuck(rank) or self._waits_at_store(rank)
 
     def has_ended(self, rank: int) -> bool:
-        """Whether its process is gone."""
+        """Whether the rank's process has ended."""
         return rank in self.processes and not Path(f"/proc/{self.processes[rank]}").exists()
 
-    def spent_ticks(self, rank: int) -> int:
-        """CPU time of a rank's process and of all it started: whether it does anything at all."""
+    def cpu_ticks(self, rank: int) -> int:
+        """CPU time of a rank's process and its descendants in clock ticks; -1 if unknown."""
         return session_ticks(self.processes[rank]) if rank in self.processes else -1
 
     def _is_stuck(self, rank: int) -> bool:
@@ -80,12 +83,12 @@ def _sockets_of(process: int) -> set[str]:
             if target.startswith("socket:["):
                 found.add(target[8:-1])
     except OSError:
-        pass  # a file that was closed meanwhile, or the process has ended
+        pass  # the process has ended, or the descriptor was closed meanwhile
     return found
 
 
 def session_ticks(leader: int) -> int:
-    """CPU time of a process that leads a session and of all that belong to it, in ticks."""
+    """CPU time of a session leader and all processes of its session, in clock ticks."""
     total = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""The outcome of a rank's process: how it ended, and its log."""
+"""The outcome of a rank's process: how it ended, and its trace."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from presim.errors import CaptureError
 from presim.trace.schema import ClusterTables, Manifest, Trace
 from presim.units import gib
 
-_NO_SPACE = 1 << 20  # bytes: with less on the disk, the end of a script cannot be written
+_MIN_FREE_BYTES = 1 << 20  # bytes: with less free space, the outcome of a script may not have been written
 STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
-PEERS = "peers"  # how a scout ends that met ranks it cannot do without
+PEERS = "peers"  # outcome of a scout that exchanges messages with ranks that do not run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Captured:
 
     @property
     def failed(self) -> bool:
-        """Whether the script ended in a way that it should not."""
+        """Whether the script ended abnormally."""
         return self.outcome.exit not in ("ok", "stopped", PEERS)
 
 
 def read_outcome(directory: Path, code: int) -> Outcome:
-    """How a rank's process ended, by its own account or by its exit code."""
+    """How a rank's process ended, from its outcome file or else its exit code."""
     path = directory / "outcome.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Outcome)
@@ -49,7 +49,7 @@ def read_outcome(directory: Path, code: int) -> Outcome:
 
 
 def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
-    """What a rank asked of its device.
+    """Read a rank's log into a trace.
 
     Raises:
         CaptureError: the disk was full.
@@ -57,7 +57,7 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     directory = captured.directory
     log = read_log(directory)
     ended = (directory / "outcome.json").exists()
-    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _NO_SPACE):
+    if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
     return assemble(log, _manifest(captured, setting))
 

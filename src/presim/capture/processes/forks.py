@@ -1,8 +1,8 @@
-"""Ranks as forks of one process that has imported what all of them import (`presim.capture.zygote`).
+"""Start ranks as forks of one process that has imported what all of them import (`presim.capture.zygote`).
 
-Sixty-four ranks then hold PyTorch's imports once, and the second to start need not wait for them. Where it cannot be
-done, because ranks differ in a variable that libraries read when they are loaded, or because something has started a
-thread in every Python process of this machine, ranks are started as processes of their own.
+Sixty-four ranks then share one copy of PyTorch's imports, and only the first has to wait for them. Ranks start as
+separate processes instead if they differ in a variable that libraries read at load time, or if something starts a
+thread in every Python process of this machine.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import msgspec
 
 from presim.capture import ctrl_c
 from presim.capture.processes.process import Process, Start, child_of, execute, python
-from presim.capture.processes.variables import PLACING
+from presim.capture.processes.variables import PLACE_VARIABLES
 from presim.capture.script.control import Request
 
 RECIPE = "recipe"  # import the whole top level of a script
-_PATIENCE_S = 60.0  # for a fork to say that it is there
-_IMPORTS_S = 300.0  # for all to be imported
+_START_TIMEOUT_S = 60.0  # wait for a fork to report its process id
+_IMPORTS_S = 300.0  # wait for the imports
 
 
 class _Forked:
-    """A fork; its parent reaps it and says how it ended."""
+    """A forked rank. The zygote reaps it and reports its exit code through the pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._code: int | None = None
-        self.pid = _number(pipe, _PATIENCE_S) or 0
+        self.pid = _number(pipe, _START_TIMEOUT_S) or 0
 
     def fileno(self) -> int:
         return self._pipe
@@ -42,7 +42,7 @@ class _Forked:
     def poll(self) -> int | None:
         if self._code is None and _readable(self._pipe, 0):
             code = _number(self._pipe, 0)
-            self._code = -signal.SIGKILL if code is None else code  # its parent is gone, and it with it
+            self._code = -signal.SIGKILL if code is None else code  # the zygote is gone, and the fork with it
         return self._code
 
     def close(self) -> None:
@@ -51,17 +51,17 @@ class _Forked:
             self._pipe = -1
 
 
-def _readable(file: int, patience_s: float) -> bool:
+def _readable(file: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(file, select.POLLIN)
-    return bool(poll.poll(patience_s * 1000))
+    return bool(poll.poll(timeout_s * 1000))
 
 
-def _number(pipe: int, patience_s: float) -> int | None:
-    """The next line; None: nobody is there any more."""
+def _number(pipe: int, timeout_s: float) -> int | None:
+    """Read a line with a number; None if the other end has closed the pipe or sends nothing in time."""
     text = b""
     while not text.endswith(b"\n"):
-        more = os.read(pipe, 1) if text or _readable(pipe, patience_s) else b""
+        more = os.read(pipe, 1) if text or _readable(pipe, timeout_s) else b""
         if not more:
             return None
         text += more
@@ -69,15 +69,15 @@ def _number(pipe: int, patience_s: float) -> int | None:
 
 
 class Forks:
-    """Starts ranks. What they are forks of is started when there are several, and lives as long as the context.
+    """Starts ranks, as forks if there are several. The zygote lives as long as the context.
 
-    ``imports``: what is imported before the fork besides PyTorch, as arguments of `presim.capture.zygote`. With those
-    of a recipe's whole top level a rank that runs alone is a fork, too.
+    ``imports``: what to import before forking besides PyTorch, as the arguments of `presim.capture.zygote`. With a
+    recipe's top-level imports, a single rank is forked too.
     """
 
     def __init__(self, imports: tuple[str, str] | None = None) -> None:
         self.imports = imports
-        self._common: Mapping[str, str] = {}  # what the zygote was started with
+        self._common: Mapping[str, str] = {}  # environment of the zygote
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
@@ -91,7 +91,7 @@ class Forks:
         self.close()
 
     def close(self) -> None:
-        """End what ranks are forks of, and the ranks with it."""
+        """End the zygote, and the ranks with it."""
         if self._channel is not None:
             self._channel.close()
         if self._zygote is not None:
@@ -100,15 +100,15 @@ class Forks:
         self._channel = self._zygote = None
 
     def starter(self, starts: Sequence[Start]) -> Callable[[Start], Process]:
-        """What starts each of these, which run together."""
+        """The function that starts these ranks, which run together."""
         if self._zygote is not None and self._channel is not None and self._zygote.poll() is not None:
-            self.close()  # it served until something ended it
+            self.close()  # it was killed after it had been ready
         if self._zygote is None:
             if len(starts) < 2 and (self.imports is None or self.imports[0] != RECIPE):
                 return execute
             self._begin(starts[0])
             if self._channel is None and self.imports is not None and self.imports[0] != RECIPE:
-                self.close()  # what the script imports depends on the rank, or cannot be shared: PyTorch alone can
+                self.close()  # the script's imports depend on the rank or cannot be shared: import only PyTorch
                 self.imports = None
                 self._begin(starts[0])
         is_same = all(self._is_same(start) for start in starts)
@@ -117,18 +117,18 @@ class Forks:
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
         self._common, self._options = _common(first), first.python
-        # The same device for all ranks, wherever its description lies.
-        given = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
-        own = ",".join(sorted(name for name in first.variables if name not in given))
+        # All ranks have the same device, though their device files have different paths.
+        environment = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
+        own = ",".join(sorted(name for name in first.variables if name not in environment))
         imports = (*self.imports, own) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
                 python(first.python, "presim.capture.zygote", str(theirs.fileno()), *imports),
-                env=given,
+                env=environment,
                 pass_fds=(theirs.fileno(),),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what it has to say each rank says
+                stderr=subprocess.DEVNULL,  # each rank reports the same errors itself
                 start_new_session=True,
                 preexec_fn=child_of(os.getpid()),
             )
@@ -141,26 +141,26 @@ class Forks:
         ours.close()
 
     def _is_same(self, start: Start) -> bool:
-        """Whether it differs from the zygote in nothing but what is a rank's own."""
+        """Whether a rank differs from the zygote only in per-rank settings."""
         return _common(start) == self._common and start.python == self._options
 
     def _start(self, start: Start) -> Process:
-        """A fork, or a process of its own where there is no fork to be had."""
+        """Fork a rank, or start a separate process if the zygote cannot fork."""
         assert self._channel is not None, "test_forks: only `starter` hands this out"
-        listens, tells = os.pipe()
+        reading, writing = os.pipe()
         variables = {name: value for name, value in start.variables.items() if self._common.get(name) != value}
         request = msgspec.json.encode(Request(str(start.control), variables))
         nothing = os.open(os.devnull, os.O_WRONLY)
-        files = [tells, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
+        files = [writing, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
         try:
             socket.send_fds(self._channel, [request], files)
         except OSError:
-            os.close(listens)
+            os.close(reading)
             return execute(start)
         finally:
-            os.close(tells)
+            os.close(writing)
             os.close(nothing)
-        forked = _Forked(listens)
+        forked = _Forked(reading)
         if forked.pid:
             return forked
         forked.close()
@@ -168,15 +168,15 @@ class Forks:
 
 
 def _output(asked: int | None, ours: int, nothing: int) -> int:
-    """The descriptor of a rank's output, from what `subprocess` would be given."""
+    """The file descriptor for a rank's output, from an argument as `subprocess` takes it."""
     if asked is None:
         return ours
     return nothing if asked == subprocess.DEVNULL else asked
 
 
 def _is_own(name: str) -> bool:
-    """Variables that say which rank a process is. The live clock's is the same for all."""
-    return name in PLACING or (name.startswith("PRESIM_") and name != "PRESIM_LIVE")
+    """Whether a variable differs between ranks. PRESIM_LIVE is the same for all."""
+    return name in PLACE_VARIABLES or (name.startswith("PRESIM_") and name != "PRESIM_LIVE")
 
 
 def _common(start: Start) -> dict[str, str]:

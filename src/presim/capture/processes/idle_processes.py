@@ -1,4 +1,4 @@
-"""Detects that processes are idle, so that none of them can unblock another."""
+"""Detect that all processes are idle, so that none of them can unblock another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PERIOD_S = 0.1
-_PERIODS = 4  # without a tick of CPU time (10 ms) and without a thread that could run
+_PERIODS = 4  # without a tick of CPU time (10 ms) and without a runnable thread
 
 
 class IdleProcesses:
-    """Watches processes by what the kernel says of their threads."""
+    """Whether the watched processes are idle, from the states of their threads in /proc. Poll by calling it."""
 
     def __init__(self) -> None:
         self.processes: Sequence[int] = ()
@@ -20,18 +20,18 @@ class IdleProcesses:
         self._at = 0.0
 
     def watch(self, processes: Sequence[int]) -> None:
-        """From now on these."""
+        """Watch these processes from now on."""
         self.processes = tuple(processes)
 
     def __call__(self) -> bool:
-        """Asked again and again by whoever waits."""
+        """Whether no process has done anything for the last few periods."""
         now = time.monotonic()
         if now - self._at < _PERIOD_S:
             return self._since >= _PERIODS
         self._at = now
-        seen = [_threads(process) for process in self.processes]
-        ticks = tuple(spent for spent, _ in seen)
-        still = ticks == self._last and not any(active for _, active in seen) and bool(self.processes)
+        states = [_threads(process) for process in self.processes]
+        ticks = tuple(spent for spent, _ in states)
+        still = ticks == self._last and not any(active for _, active in states) and bool(self.processes)
         self._last = ticks
         self._since = self._since + 1 if still else 0
         return self._since >= _PERIODS

@@ -9,52 +9,52 @@ from pathlib import Path
 from typing import Protocol
 
 from presim.capture.launchers.launch import Launch
-from presim.capture.processes.blocked import Blocked
+from presim.capture.processes.blocked import BlockedRanks
 from presim.capture.processes.forks import Forks
 from presim.hardware.cluster import Cluster
 
 
 class Simulator(Protocol):
-    """Answers the emulated device while scripts run: `presim.live.server.LiveServer`."""
+    """Provides the emulated device's times while scripts run: `presim.live.server.LiveServer`."""
 
     def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
-        """Listen in a rank's log directory; variables for its environment. All ranks are added before one starts.
+        """Listen in a rank's log directory; returns variables for its environment. Add all ranks before one starts.
 
-        ``others``: the ranks that do as it does.
+        ``others``: the ranks that this one represents.
         """
         ...
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise any error of the simulation."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig:
-    """What all waves of a job have in common."""
+    """Settings shared by all waves of a job."""
 
     program: Launch
     cluster: Cluster
     libraries: list[Path]
     hook: Path
     limit_s: float
-    stdout: int | None = None  # file descriptor for what the script prints; None: ours
-    is_quiet: bool = False  # no rank is heard unless it fails
-    sanitize: bool = False  # check that streams wait for each other
-    values: dict[str, str] | None = None  # policies, as `presim.capture.device_values.policies.parse` checked them
-    # One for each wave; it can ask which ranks wait for others.
-    simulator: Callable[[Blocked], contextlib.AbstractContextManager[Simulator]] | None = None
+    stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
+    hides_output: bool = False  # show a rank's output only if it fails
+    sanitize: bool = False  # check that streams synchronise
+    values: dict[str, str] | None = None  # policies as returned by `presim.capture.device_values.policies.parse`
+    # Creates a simulator for each wave; its argument detects ranks that wait for others.
+    simulator: Callable[[BlockedRanks], contextlib.AbstractContextManager[Simulator]] | None = None
     forks: Forks = dataclasses.field(default_factory=Forks)  # starts processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Wave:
-    """Ranks to run together."""
+    """Ranks that run together."""
 
     ranks: tuple[int, ...]
-    steps: int  # stop after so many optimizer steps; 0: run to the end
-    samples: frozenset[int] = frozenset()  # ranks that run to be compared: one that fails does not end the others
-    hidden: frozenset[int] = frozenset()  # ranks whose output is kept back, unless they fail
-    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # rank -> others, ascending
-    are_alike: bool = True  # those others do as it does; else they are heard through it, for want of anybody better
-    is_scout: bool = False  # it ends where it meets ranks that it cannot do without
+    steps: int  # stop after this many optimizer steps; 0: run to the end
+    samples: frozenset[int] = frozenset()  # ranks that run for comparison: a failure does not end the others
+    hidden: frozenset[int] = frozenset()  # ranks whose output is shown only if they fail
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> absent ranks
+    are_alike: bool = True  # the absent ranks do the same work; else they only exchange through the captured rank
+    is_scout: bool = False  # end when the script exchanges messages with ranks that do not run

@@ -1,4 +1,4 @@
-"""A rank's process, as the launcher sees it, however it was started."""
+"""A rank's process as the launcher handles it, whether forked or executed."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What one rank's process is given."""
+    """What a rank's process is started with."""
 
     rank: int
     control: Path
     variables: Mapping[str, str]
-    python: tuple[str, ...] = ()  # options of the interpreter
-    stdout: int | None = None  # file descriptor; None: ours
+    python: tuple[str, ...] = ()  # interpreter options
+    stdout: int | None = None  # file descriptor; None: this process's stdout
     stderr: int | None = None
 
 
 class Process(Protocol):
-    """Leads a session and a process group of its own."""
+    """A process that leads its own session and process group."""
 
     pid: int
 
     def fileno(self) -> int:
-        """Can be read from when it has ended."""
+        """A descriptor that becomes readable when the process has ended."""
         ...
 
     def poll(self) -> int | None:
@@ -44,45 +44,45 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """It is of no more interest."""
+        """Release the descriptor."""
         ...
 
 
-def has_ended_within(process: Process, patience_s: float) -> bool:
-    """Wait for its end."""
+def has_ended_within(process: Process, timeout_s: float) -> bool:
+    """Wait for the process to end; returns whether it has."""
     poll = select.poll()
     poll.register(process.fileno(), select.POLLIN)
-    return bool(poll.poll(patience_s * 1000)) and process.poll() is not None
+    return bool(poll.poll(timeout_s * 1000)) and process.poll() is not None
 
 
 def python(options: tuple[str, ...], module: str, *arguments: str) -> list[str]:
-    """The command of a process that runs a module of ours with the script's interpreter."""
+    """The command that runs one of our modules with the script's interpreter."""
     return [sys.executable, *options, "-m", module, *arguments]
 
 
 def child_of(launcher: int) -> Callable[[], None]:
-    """What a child of the process ``launcher`` does before its command is run.
+    """The ``preexec_fn`` of a child of the process ``launcher``.
 
-    It keeps its addresses, as PyTorch frees in their order here and there, and it ends with its launcher: one that is
-    killed cannot end it.
+    It disables address randomisation, because PyTorch frees some things in address order, and ties the child's life to
+    the launcher's: a launcher that is killed cannot end it.
     """
 
     def prepare() -> None:
-        ctypes.CDLL(None).personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses keeps its random ones
+        ctypes.CDLL(None).personality(_ADDR_NO_RANDOMIZE)  # a kernel that refuses this keeps randomisation
         end_with_parent(launcher)
 
     return prepare
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; one that was killed before that ends it here."""
+    """Have the kernel end this process when its parent ends; end now if the parent has already ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(1)
 
 
 class Executed:
-    """A process that this one has started."""
+    """A process started by this one."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -104,7 +104,7 @@ class Executed:
 
 
 def execute(start: Start) -> Executed:
-    """Start a rank as a process of its own from the beginning."""
+    """Start a rank as a separate process."""
     process = subprocess.Popen(
         python(start.python, "presim.capture.runner", str(start.control)),
         env=dict(start.variables),

@@ -11,20 +11,20 @@ from presim.capture.launchers.launch import Place, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables
 
-# Where the user has not said otherwise.
+# Used unless the user has set these.
 FRAMEWORK_DEFAULTS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a trace is of one process: the engine's work is to be in the script's
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # which would compile CUDA sources at its first use
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in the script's process, because a trace covers one process
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it would compile CUDA sources at its first use
 }
-# torch.compile starts a process for each core, which imports torch: 4 of the 14 s of CPU that a small job of Megatron
-# with Transformer Engine takes on two cores. Compiling in the rank's own process takes less.
-COMPILING_HERE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-SMALL_MACHINE = 8  # cores; above, many kernels at a time are worth the processes
+# torch.compile starts a process per core, each of which imports torch: 4 of the 14 s of CPU time of a small Megatron
+# job with Transformer Engine on two cores. Compiling in the rank's own process takes less.
+COMPILE_IN_PROCESS = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+SMALL_MACHINE = 8  # cores; with more, parallel compilation is worth the processes
 _PACKAGE_ROOT = Path(__file__).parents[3]
 
 
-# Where launchers say a process's place. What this process's own launcher said is not for the script.
-PLACING = {
+# The variables in which launchers pass a process's place. Those of presim's own launcher are removed.
+PLACE_VARIABLES = {
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     *(
         name
@@ -35,9 +35,11 @@ PLACING = {
 }
 
 
-def environment(libraries: list[Path], device: Path, log: Path, placed: Mapping[str, str]) -> dict[str, str]:
-    """The script's environment: the shim before every other library, and what its launcher would set (``placed``)."""
-    variables = {name: value for name, value in os.environ.items() if name not in PLACING}
+def environment(
+    libraries: list[Path], device: Path, log: Path, launcher_variables: Mapping[str, str]
+) -> dict[str, str]:
+    """The script's environment: the preloaded shim and the launcher's variables (``launcher_variables``)."""
+    variables = {name: value for name, value in os.environ.items() if name not in PLACE_VARIABLES}
     preload = [*(str(path) for path in libraries), *filter(None, [variables.get("LD_PRELOAD")])]
     paths = [str(_PACKAGE_ROOT), *filter(None, [variables.get("PYTHONPATH")])]
     variables |= {
@@ -46,13 +48,13 @@ def environment(libraries: list[Path], device: Path, log: Path, placed: Mapping[
         "PYTHONPATH": ":".join(paths),
         "PRESIM_DEVICE": str(device),
         "PRESIM_LOG_DIR": str(log),
-        **placed,
-        "TORCH_NCCL_RANKS_PER_ROOT": "1000000",  # one unique id for any world
-        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody's heart beats at the other end
+        **launcher_variables,
+        "TORCH_NCCL_RANKS_PER_ROOT": "1000000",  # one unique id for any world size
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # absent ranks send no heartbeats
     }
     variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
-    variables.setdefault("PYTHONHASHSEED", "0")  # sets have one order in every run
+    variables.setdefault("PYTHONHASHSEED", "0")  # makes set order reproducible
     small = (os.cpu_count() or 1) <= SMALL_MACHINE
-    for name, value in (FRAMEWORK_DEFAULTS | COMPILING_HERE if small else FRAMEWORK_DEFAULTS).items():
+    for name, value in (FRAMEWORK_DEFAULTS | COMPILE_IN_PROCESS if small else FRAMEWORK_DEFAULTS).items():
         variables.setdefault(name, value)
     return variables

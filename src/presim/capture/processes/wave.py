@@ -1,4 +1,4 @@
-"""A wave: ranks that run together, each in a process of its own."""
+"""A wave: ranks that run together, each in its own process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from presim.capture.launchers.launch import Place
-from presim.capture.processes.blocked import Blocked
+from presim.capture.processes.blocked import BlockedRanks
 from presim.capture.processes.captured import PEERS, STOPPED, Captured, read_outcome
 from presim.capture.processes.idle_processes import IdleProcesses
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.process import Start
 from presim.capture.processes.start import Watch, supervise
 from presim.capture.processes.variables import environment
-from presim.capture.rendezvous.payload_mail import together, write_ranks
+from presim.capture.rendezvous.payload_mail import exchange_variables, write_ranks
 from presim.capture.rendezvous.present_ranks import PresentRanks
 from presim.capture.rendezvous.store import RendezvousServer
 from presim.capture.script.control import Control, Outcome
@@ -29,51 +29,51 @@ from presim.errors import CaptureError
 from presim.hardware.device_config import device_config
 from presim.trace import spans
 
-_EXCHANGE = "ranks"  # folder of a wave, in its directory
-_STDOUT, _STDERR = "stdout", "stderr"  # files of a hidden rank, in its directory
-_OUTPUT_SHOWN = 4000  # characters of a hidden rank's output, where it fails
+_EXCHANGE = "ranks"  # subdirectory for exchanges between the ranks
+_STDOUT, _STDERR = "stdout", "stderr"  # files with a hidden rank's output, in its directory
+_OUTPUT_SHOWN = 4000  # characters of a hidden rank's output shown if it fails
 
 
 @contextlib.contextmanager
 def run_wave(
     wave: Wave, setting: LaunchConfig, progress: Callable[[], None] = lambda: None
 ) -> Iterator[list[Captured]]:
-    """Run the ranks to their end; what they left lies in a temporary directory for as long as the context lasts.
+    """Run the ranks to their end; their files stay in a temporary directory while the context lasts.
 
     Raises:
-        CaptureError: the limit has passed, a rank loops on a value that never changes, or does what is not supported.
+        CaptureError: the limit has passed, a rank loops on a value that never changes, or uses something unsupported.
     """
-    quiet = IdleProcesses()
-    presence = PresentRanks(wave.ranks, quiet)
-    with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(presence) as store:
+    idle = IdleProcesses()
+    present_ranks = PresentRanks(wave.ranks, idle)
+    with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(present_ranks) as store:
         directory = Path(name)
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
-        watch = _Watch(wave, directory, store, quiet, progress)
+        watch = _Watch(wave, directory, store, idle, progress)
         with contextlib.ExitStack() as files:
             if setting.simulator:
                 watch.simulator = files.enter_context(setting.simulator(watch.blocked))
-                starts = [_timed(start, watch.simulator, wave) for start in starts]
-            hidden = frozenset(wave.ranks) if setting.is_quiet else wave.hidden
-            starts = [_hidden(start, files) if start.rank in hidden else start for start in starts]
+                starts = [_with_simulator(start, watch.simulator, wave) for start in starts]
+            hidden = frozenset(wave.ranks) if setting.hides_output else wave.hidden
+            starts = [_with_hidden_output(start, files) if start.rank in hidden else start for start in starts]
             starter = setting.forks.starter(starts)
             codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.samples)
-        yield _left(directory, wave, codes, watch.alone)
+        yield _collect_outcomes(directory, wave, codes, watch.finished)
 
 
 class _Watch(Watch):
-    """A wave's: tells those who have to know what its processes do."""
+    """Informs the store, the simulator and the detectors of what the wave's processes do."""
 
     def __init__(
-        self, wave: Wave, directory: Path, store: RendezvousServer, quiet: IdleProcesses, progress: Callable[[], None]
+        self, wave: Wave, directory: Path, store: RendezvousServer, idle: IdleProcesses, progress: Callable[[], None]
     ) -> None:
-        self.wave, self.directory, self.store, self.quiet = wave, directory, store, quiet
-        self.blocked = Blocked(directory / _EXCHANGE, store.keys.waiting.copy)
+        self.wave, self.directory, self.store, self.idle = wave, directory, store, idle
+        self.blocked = BlockedRanks(directory / _EXCHANGE, store.keys.waiting.copy)
         self.simulator: Simulator | None = None
-        self.alone: set[int] = set()  # ranks that ended by themselves
+        self.finished: set[int] = set()  # ranks that were not stopped by presim
         self._progress = progress
 
     def started(self, processes: Mapping[int, int]) -> None:
-        self.quiet.watch(list(processes.values()))
+        self.idle.watch(list(processes.values()))
         self.blocked.watch(processes)
 
     def progress(self) -> None:
@@ -82,21 +82,23 @@ class _Watch(Watch):
             self.simulator.check()
 
     def ended(self, rank: int, code: int) -> bool:
-        self.alone.add(rank)
-        self.store.keys.left(rank)
+        self.finished.add(rank)
+        self.store.keys.rank_ended(rank)
         return self.wave.is_scout and code == 0 and read_outcome(self.directory / str(rank), code).exit == PEERS
 
-    def waits(self, rank: int) -> bool:
+    def is_waiting(self, rank: int) -> bool:
         return self.blocked(rank)
 
 
-def _left(directory: Path, wave: Wave, codes: Mapping[int, int], alone: Collection[int]) -> list[Captured]:
-    """What the ranks left; ``alone``: those that ended by themselves, the others were stopped."""
+def _collect_outcomes(
+    directory: Path, wave: Wave, codes: Mapping[int, int], finished: Collection[int]
+) -> list[Captured]:
+    """Collect the outcomes; ranks that are not in ``finished`` were stopped by presim."""
     captured = []
     for rank in wave.ranks:
         own = directory / str(rank)
         stopped = Outcome(exit="killed", code=1, error=STOPPED)
-        captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in alone else stopped))
+        captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in finished else stopped))
     _show_failures(captured, wave)
     for item in captured:
         if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.samples:
@@ -104,13 +106,13 @@ def _left(directory: Path, wave: Wave, codes: Mapping[int, int], alone: Collecti
     return captured
 
 
-def _timed(start: Start, simulator: Simulator, wave: Wave) -> Start:
+def _with_simulator(start: Start, simulator: Simulator, wave: Wave) -> Start:
     others = wave.stands_for.get(start.rank, ()) if wave.are_alike else ()
     more = simulator.add(start.rank, start.control.parent, others)
     return dataclasses.replace(start, variables={**start.variables, **more})
 
 
-def _hidden(start: Start, files: contextlib.ExitStack) -> Start:
+def _with_hidden_output(start: Start, files: contextlib.ExitStack) -> Start:
     stdout, stderr = (
         files.enter_context((start.control.parent / name).open("wb")).fileno() for name in (_STDOUT, _STDERR)
     )
@@ -118,16 +120,16 @@ def _hidden(start: Start, files: contextlib.ExitStack) -> Start:
 
 
 def show_output(captured: Captured, setting: LaunchConfig) -> None:
-    """Print what a hidden rank printed, where ours goes."""
+    """Copy a hidden rank's output to where the script's output goes."""
     for name, file in ((_STDOUT, setting.stdout or 1), (_STDERR, 2)):
         path = captured.directory / name
-        if path.exists() and not setting.is_quiet and file != subprocess.DEVNULL:
+        if path.exists() and not setting.hides_output and file != subprocess.DEVNULL:
             with path.open("rb") as source, open(file, "wb", closefd=False) as target:
                 shutil.copyfileobj(source, target)
 
 
 def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
-    """The end of what the first hidden rank printed that failed by itself, unless one that is not hidden failed."""
+    """Print the end of the first failed hidden rank's output, unless a rank with visible output failed."""
     failed = [item for item in captured if item.failed and item.outcome.exit != "killed"]
     if any(not (item.directory / _STDERR).exists() for item in failed):
         return
@@ -162,12 +164,12 @@ def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: 
     variables = environment(setting.libraries, device, own, program.variables_at(place))
     variables |= {"PRESIM_RANK": str(rank), "PRESIM_WORLD_SIZE": str(cluster.world_size)}
     if len(wave.ranks) > 1:
-        variables |= together(_meeting(directory, wave), rank, cluster.world_size)
+        variables |= exchange_variables(_exchange_directory(directory, wave), rank, cluster.world_size)
     return Start(rank, path, variables, program.python, setting.stdout)
 
 
-def _meeting(directory: Path, wave: Wave) -> Path:
-    """Where the processes of a wave exchange what their devices send each other."""
+def _exchange_directory(directory: Path, wave: Wave) -> Path:
+    """The directory in which the processes of a wave exchange payloads."""
     folder = directory / _EXCHANGE
     if not folder.exists():
         folder.mkdir()

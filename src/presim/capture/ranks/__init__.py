@@ -1,4 +1,4 @@
-"""Which ranks run, as processes on this machine, and who answers for those that do not.
+"""Choose which ranks run on this machine, and which captured rank represents each of the others.
 
-`auto` chooses, `wave` runs some of them together: processes, their variables, the store where they meet.
+`auto` chooses; `presim.capture.processes.wave` runs some of them together.
 """

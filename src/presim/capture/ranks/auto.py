@@ -1,9 +1,9 @@
-"""Finds which ranks differ: runs all ranks of a small world, and a sample of a larger one.
+"""Find the distinct ranks: run every rank of a small world, and a sample of a larger one.
 
-In a small world every rank runs, and those that did the same are merged afterwards. In a larger one rank 0 runs beside
-a first sample. Where it exchanges messages with other ranks (the stages of a pipeline), all of these run together: the
-first replica, and what is sampled are replicas. Then the groups of rank 0 are known, and further samples cover their
-axes. As long as samples show new kinds of ranks, more are run between those that differ.
+In a small world, every rank runs and those that did the same are merged afterwards. In a larger one, rank 0 runs beside
+a first sample. If it exchanges messages with other ranks (pipeline stages), all of these run together: they form the
+first replica, and samples are replicas. Once the groups of rank 0 are known, further samples cover their axes. While
+samples find new kinds of ranks, more run between those that differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from presim.capture.processes.captured import PEERS, Captured, read_trace
 from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
-from presim.capture.ranks.layout import Layout, exchanging_groups, find_layout, together
+from presim.capture.ranks.layout import Layout, exchange_closure, find_layout, message_groups
 from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
 from presim.capture.ranks.selection import Checks
 from presim.errors import CaptureError
@@ -28,33 +28,36 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Trace
 
 SMALL_WORLD = 16  # ranks: all of them run
-_CHEAP_WORLD, _CHEAP_ENTRIES = 64, 300_000  # ranks, and entries of all their traces together: all of them run as well
-_SCOUTS = 6  # times that the first replica may meet new peers
-_MOST_TOGETHER = 64  # ranks of a replica
-_PROCESSES = 16  # that run at once, unless two replicas are more
+_CHEAP_WORLD, _CHEAP_ENTRIES = (
+    64,
+    300_000,
+)  # ranks, and entries of all traces together: up to these limits all ranks run
+_MAX_SCOUTS = 6  # how often the first replica may be extended by new peers
+_MAX_REPLICA_RANKS = 64  # ranks of a replica
+_MAX_PROCESSES = 16  # concurrent processes, unless two replicas need more
 _PER_GAP = 1  # replicas to run at once between two that differ
-_LISTED = 8  # ranks that a sentence names
+_MAX_LISTED = 8  # ranks listed in a sentence
 _EVERY_RANK = "every rank ran"
 _FIRST_SAMPLE = "the last rank ran beside rank 0"
-_UNREAD = "nothing outside PyTorch reads the rank but to choose a device"
+_RANK_NOT_READ = "nothing outside PyTorch reads the rank but to choose a device"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
-_WIDER = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
+_CORNERS = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
 _BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """The ranks of a job that differ."""
+class DifferingRanks:
+    """The distinct ranks of a job."""
 
     traces: tuple[Trace, ...]  # ascending by rank
-    stands_for: Mapping[int, Sequence[int]]  # captured rank -> the others that do as it does
+    stands_for: Mapping[int, Sequence[int]]  # captured rank -> the ranks that do the same
     coverage: RankCoverage
     notes: tuple[str, ...]
 
 
-def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> Found:
+def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
     """Run the ranks that may differ, and compare them.
 
     Raises:
@@ -71,12 +74,12 @@ def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progres
     return sampling.found()
 
 
-def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> Found:
+def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
     world = tuple(range(setting.cluster.world_size))
     wave = Wave(world, steps, hidden=frozenset(world[1:]))
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
     with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
-        progress("reading what they asked for" if len(world) > 1 else "reading what it asked for")
+        progress("reading the ranks' logs" if len(world) > 1 else "reading the log")
         found = _merged([read_trace(item, setting) for item in captured])
         for item in (captured[trace.manifest.rank] for trace in found.traces):
             if item.rank and not item.failed:
@@ -85,129 +88,131 @@ def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> Found:
     return dataclasses.replace(found, coverage=msgspec.structs.replace(found.coverage, rank_reads=reads))
 
 
-def _merged(traces: Sequence[Trace]) -> Found:
-    """Of all ranks of a world, ascending: those that differ."""
-    ranks = together([group for trace in traces for group in exchanging_groups(trace)])
+def _merged(traces: Sequence[Trace]) -> DifferingRanks:
+    """Merge the traces of all ranks of a world, ascending, into the distinct ones."""
+    ranks = exchange_closure([group for trace in traces for group in message_groups(trace)])
     layout = find_layout(ranks, len(traces))
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
-        return Found(tuple(traces), {}, coverage, (_no_grid(ranks),))
+        return DifferingRanks(tuple(traces), {}, coverage, (_no_grid_note(ranks),))
     kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
-        notes += _another_kind(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
+        notes += _difference_note(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
     coverage = msgspec.structs.replace(coverage, compared=spans.to_text(kinds.compared()))
-    return Found(kinds.captured(), kinds.stands_for(), coverage, tuple(notes))
+    return DifferingRanks(kinds.captured(), kinds.stands_for(), coverage, tuple(notes))
 
 
 class _Sampling:
-    """The replicas of a large world that were run, and which to run next."""
+    """The replicas of a large world that have run, and the choice of the next ones."""
 
     def __init__(self, steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
         self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
         self.world = setting.cluster.world_size
         self.kinds = DistinctReplicas(Layout(self.world))
-        self.is_regular = True  # the ranks that exchange messages form a grid, so that there are replicas of them
+        self.is_regular = True  # whether the ranks that exchange messages form a grid, so that they have replicas
         self.reads: tuple[str, ...] = ()
         self.failed: dict[int, None] = {}  # numbers of sampled replicas that failed
         self.notes: list[str] = []
         self.rules: dict[str, None] = {}
-        self._found_new = False  # a kind that is not known from ranks between others
-        self._end_s = 0.0  # of the monotonic clock: no further wave begins after it
+        self._found_new = False  # whether a sample outside of gaps was of a new kind
+        self._end_s = 0.0  # monotonic clock: no further wave starts after it
 
     def run_first(self) -> None:
-        """Rank 0 with all that exchange messages with it, and the first sample beside them."""
+        """Run rank 0 with all ranks that exchange messages with it, and the first sample beside them."""
         groups: list[tuple[int, ...]] = []
         while True:
-            ranks = together(groups)
+            ranks = exchange_closure(groups)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
-            numbers = self._next([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
+            numbers = self._next_replicas([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
-            wave = self._wave(ranks, numbers, is_scout=len(groups) < _SCOUTS)
+            wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
             with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:
                 if peers := [item.outcome.peers for item in captured if item.outcome.exit == PEERS]:
                     groups += peers
                     self.rules.clear()
                     continue
                 self._end_s = time.monotonic() + self.checks.seconds
-                self.progress("reading what they asked for" if len(captured) > 1 else "reading what it asked for")
+                self.progress("reading the ranks' logs" if len(captured) > 1 else "reading the log")
                 self.reads = captured[0].outcome.rank_reads
                 self.kinds.add(0, [read_trace(item, self.setting) for item in captured[: len(ranks)]])
-                self._take(numbers, captured)
-            self.notes += [] if layout else [_no_grid(ranks)]
+                self._compare_samples(numbers, captured)
+            self.notes += [] if layout else [_no_grid_note(ranks)]
             return
 
     def _layout(self, ranks: tuple[int, ...]) -> Layout | None:
-        if len(ranks) > _MOST_TOGETHER or ranks[-1] >= self.world:
+        if len(ranks) > _MAX_REPLICA_RANKS or ranks[-1] >= self.world:
             raise CaptureError(
-                f"{len(ranks)} ranks exchange messages with each other, more than the {_MOST_TOGETHER} that are run "
-                "together: name those to capture with --ranks"
+                f"{len(ranks)} ranks exchange messages with each other, at most {_MAX_REPLICA_RANKS} can run together; "
+                "name the ranks to capture with --ranks"
             )
         return find_layout(ranks, self.world)
 
     def _wave(self, first: tuple[int, ...], numbers: Sequence[int], *, is_scout: bool = False) -> Wave:
-        """The first replica and some samples: these may fail, and nothing that they print is shown."""
+        """The first replica and some samples. Samples may fail, and their output is hidden."""
         sampled = [rank for number in numbers for rank in self.kinds.ranks(number)]
-        again = first if self.kinds.kind else ()  # the first replica ran before
-        apart = frozenset((*again, *sampled))
+        again = first if self.kinds.kind else ()  # the first replica has run before
+        optional = frozenset((*again, *sampled))
         stands_for = self.kinds.layout.stands_for(0, sampled) if self.is_regular else {}
-        return Wave((*first, *sampled), self.steps, apart, apart, stands_for, is_scout=is_scout and self.world > 1)
+        return Wave(
+            (*first, *sampled), self.steps, optional, optional, stands_for, is_scout=is_scout and self.world > 1
+        )
 
-    def _take(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
-        """Compare the replicas that ran with those that are known."""
+    def _compare_samples(self, numbers: Sequence[int], captured: Sequence[Captured]) -> None:
+        """Compare the replicas that ran with the known kinds."""
         by_rank = {item.rank: item for item in captured}
         for number in numbers:
             items = [by_rank[rank] for rank in self.kinds.ranks(number)]
             if failures := [item for item in items if item.failed]:
                 self.failed[number] = None
-                self.notes += [] if self.has_failed else [_failed(failures[0])]
+                self.notes += [] if self.has_failed else [_failure_note(failures[0])]
                 continue
             different = self.kinds.add(number, [read_trace(item, self.setting) for item in items])
             self._found_new |= bool(different)
-            self.notes += _another_kind(self.kinds, number, different)
+            self.notes += _difference_note(self.kinds, number, different)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a rank of the first replica did."""
+        """Whether a rank of the first replica failed."""
         return any(trace.manifest.exit in FAILED for trace in self.kinds.traces[0])
 
     def is_cheap(self) -> bool:
-        """Whether all ranks can be run in little time."""
+        """Whether running all ranks takes little time."""
         entries = max(len(trace) for trace in self.kinds.traces[0]) * self.world
         return self.world <= _CHEAP_WORLD and entries <= _CHEAP_ENTRIES and not self.has_failed
 
     def run_more(self) -> None:
-        """Run samples until all that are wanted ran, or the time is over."""
+        """Run samples until all candidates have run or the time is up."""
         if not self.is_regular or self.has_failed:
             return
-        while numbers := self._next(self._choices()):
+        while numbers := self._next_replicas(self._candidates()):
             ranks = [rank for number in numbers for rank in self.kinds.ranks(number)]
             if time.monotonic() > self._end_s:
                 self.notes.append(
-                    f"Not compared: {_listed(ranks)}, because comparing took longer than {self.checks.seconds:g} s "
+                    f"Not compared: {_list_ranks(ranks)}, because comparing took longer than {self.checks.seconds:g} s "
                     "(--check-time)."
                 )
                 return
-            self.progress(f"comparing {_listed(ranks)}")
+            self.progress(f"comparing {_list_ranks(ranks)}")
             try:
                 with run_wave(self._wave(self.kinds.ranks(0), numbers), self.setting) as captured:
-                    self._take(numbers, captured)
+                    self._compare_samples(numbers, captured)
             except CaptureError as error:
                 self.failed.update(dict.fromkeys(numbers))
-                self.notes.append(f"Not compared: {_listed(ranks)}, because running them failed: {error}.")
+                self.notes.append(f"Not compared: {_list_ranks(ranks)}, because running them failed: {error}.")
 
-    def _choices(self) -> list[tuple[str, list[int]]]:
-        """Ranks to look at with the rule that names them, most telling first."""
+    def _candidates(self) -> list[tuple[str, list[int]]]:
+        """Ranks to sample, each list with the rule that selects it, most informative first."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
-        looks_far = depends_on_rank(self.reads) or bool(self.checks.count)
+        is_wide = depends_on_rank(self.reads) or bool(self.checks.count)
         choices = []
-        if looks_far or not is_line(groups, self.world):
+        if is_wide or not is_line(groups, self.world):
             choices.append((_AXES, axis_sample(groups, self.world)))
         elif self.checks.count is None:
-            self.rules[_UNREAD] = None
-        if looks_far:
-            choices.append((_WIDER, wide_sample(groups, self.world)))
+            self.rules[_RANK_NOT_READ] = None
+        if is_wide:
+            choices.append((_CORNERS, wide_sample(groups, self.world)))
         between: list[int] = []
         if self.checks.count:
             between = gap_sample(0, len(self.kinds.origins), self.checks.count)
@@ -215,10 +220,10 @@ class _Sampling:
             between = [number for gap in self.kinds.gaps() for number in gap_sample(*gap, _PER_GAP)]
         return [*choices, (_BETWEEN, [int(self.kinds.origins[number]) for number in between])]
 
-    def _next(self, choices: Sequence[tuple[str, list[int]]]) -> list[int]:
-        """The replicas of the first choice that has some which did not run; no more than may run at once."""
+    def _next_replicas(self, choices: Sequence[tuple[str, list[int]]]) -> list[int]:
+        """The replicas of the first candidate list that has some left to run, limited to what may run at once."""
         kinds, size = self.kinds, len(self.kinds.layout.offsets)
-        room = max(1, _PROCESSES // size - 1)
+        room = max(1, _MAX_PROCESSES // size - 1)
         if self.checks.count is not None:
             compared = len(kinds.kind) + len(self.failed) - 1
             room = min(room, (self.checks.count + size - 1) // size - max(compared, 0))
@@ -231,8 +236,8 @@ class _Sampling:
                 return left[:room]
         return []
 
-    def found(self) -> Found:
-        """What is known in the end."""
+    def found(self) -> DifferingRanks:
+        """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(
             rule="; ".join(self.rules) or "rank 0 ran, with the ranks that it exchanges messages with",
@@ -243,26 +248,26 @@ class _Sampling:
             rank_reads=self.reads,
         )
         is_known = self.is_regular and not self.has_failed
-        return Found(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
+        return DifferingRanks(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
 
 
-def _another_kind(kinds: DistinctReplicas, number: int, different: str) -> list[str]:
-    """The note on a replica that differs from the first; none for one of a kind that is known."""
-    return [f"{_listed(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
+def _difference_note(kinds: DistinctReplicas, number: int, different: str) -> list[str]:
+    """The note on a replica that differs from the first; none if its kind is known."""
+    return [f"{_list_ranks(kinds.ranks(number)).capitalize()} captured, too: {different}."] if different else []
 
 
-def _failed(item: Captured) -> str:
+def _failure_note(item: Captured) -> str:
     return f"Rank {item.rank} failed where rank 0 did not, and is not in the prediction: {item.outcome.error}."
 
 
-def _no_grid(ranks: Sequence[int]) -> str:
-    return f"No rank stands for others, because those that exchange messages, {_listed(ranks)}, form no grid."
+def _no_grid_note(ranks: Sequence[int]) -> str:
+    return f"No rank stands for others, because those that exchange messages, {_list_ranks(ranks)}, form no grid."
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _list_ranks(ranks: Sequence[int]) -> str:
     ordered = sorted(ranks)
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
     is_range = ordered == list(range(ordered[0], ordered[-1] + 1)) and len(ordered) > 2
-    shown = f"{ordered[0]} to {ordered[-1]}" if is_range else ", ".join(map(str, ordered[:_LISTED]))
-    return f"ranks {shown}{', …' if not is_range and len(ordered) > _LISTED else ''}"
+    shown = f"{ordered[0]} to {ordered[-1]}" if is_range else ", ".join(map(str, ordered[:_MAX_LISTED]))
+    return f"ranks {shown}{', …' if not is_range and len(ordered) > _MAX_LISTED else ''}"

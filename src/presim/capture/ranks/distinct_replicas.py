@@ -1,4 +1,4 @@
-"""Groups replicas that behaved the same; the first of each group represents the others."""
+"""Group replicas that behaved the same; the first of each group represents the others."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from presim.trace.schema import Trace
 
 
 class DistinctReplicas:
-    """The replicas of a world that ran, by number (index of `Layout.origins`), and the kind of each.
+    """The replicas of a world that ran, by number (index into `Layout.origins`), and the kind of each.
 
-    A kind is known by the number of the first replica that was found to be of it.
+    A kind is identified by the number of its first replica.
     """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.origins = layout.origins()
-        self.kind: dict[int, int] = {}  # of each replica that ran
-        self.traces: dict[int, tuple[Trace, ...]] = {}  # of the first replica of each kind, in the order of its ranks
-        self._prints: dict[int, tuple[Fingerprint, ...]] = {}  # likewise
+        self.kind: dict[int, int] = {}  # replica that ran -> its kind
+        self.traces: dict[int, tuple[Trace, ...]] = {}  # kind -> the traces of its first replica, in rank order
+        self._prints: dict[int, tuple[Fingerprint, ...]] = {}  # kind -> their fingerprints
 
     def add(self, number: int, traces: Sequence[Trace]) -> str:
-        """File a replica that ran; returns what it does that the first one does not, empty for a kind that is known."""
+        """Add a replica that ran; returns how it differs from the first, or an empty string if its kind is known."""
         prints = tuple(fingerprint(trace) for trace in traces)
         different = ""
         for kind, known in self._prints.items():
@@ -38,7 +38,7 @@ class DistinctReplicas:
         return different
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Neighbouring replicas of different kinds, with replicas between them that did not run."""
+        """Pairs of consecutive replicas that ran and differ, with replicas between them that did not run."""
         numbers = sorted(self.kind)
         return [
             (before, after)
@@ -47,7 +47,7 @@ class DistinctReplicas:
         ]
 
     def ranks(self, number: int) -> tuple[int, ...]:
-        """Of a replica, in the order of its traces."""
+        """The ranks of a replica, in the order of its traces."""
         return self.layout.replica(int(self.origins[number]))
 
     def captured(self) -> tuple[Trace, ...]:
@@ -58,7 +58,7 @@ class DistinctReplicas:
     def stands_for(self) -> dict[int, list[int]]:
         """Captured rank -> the ranks at its place in other replicas of its kind, ascending.
 
-        A replica that did not run is taken to be of the kind of the next lower one that did.
+        A replica that did not run is assumed to be of the kind of the next lower one that did.
         """
         others: dict[int, list[int]] = {kind: [] for kind in self.traces}
         numbers = sorted(self.kind)
@@ -72,17 +72,17 @@ class DistinctReplicas:
         return {rank: ranks for rank, ranks in found.items() if ranks}
 
     def compared(self) -> list[int]:
-        """Ranks that ran and are of a captured one's kind, ascending."""
+        """Ranks that ran and are represented by a captured one, ascending."""
         return sorted(rank for number, kind in self.kind.items() if number != kind for rank in self.ranks(number))
 
     def undecided(self) -> list[int]:
-        """Ranks that did not run and lie between two kinds, ascending."""
+        """Ranks that did not run and lie between two different kinds, ascending."""
         numbers = (number for before, after in self.gaps() for number in range(before + 1, after))
         return sorted(rank for number in numbers for rank in self.ranks(number))
 
 
 def _first_difference(known: Sequence[Fingerprint], prints: Sequence[Fingerprint]) -> tuple[int, int] | None:
-    """Place of the first rank that differs, and the entry of the known one where it does; None: they do the same."""
+    """Place of the first rank that differs, and the first differing entry of the known one; None if all agree."""
     for place, (mine, theirs) in enumerate(zip(known, prints, strict=True)):
         entry = mine.first_difference(theirs)
         if entry is not None:

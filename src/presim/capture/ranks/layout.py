@@ -1,4 +1,4 @@
-"""Places ranks on a grid by whom they communicate with; ranks at the same place behave alike."""
+"""Place ranks on a grid derived from their groups; ranks at the same place behave alike."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from presim.trace.schema import Trace
 
 Ints = NDArray[np.int64]
 
-MOST_EXCHANGING = 64  # members of a group that are taken to differ only because some of them send
-# What frameworks call groups of pipeline stages: mesh_pp (DeviceMesh), PIPELINE_MODEL_PARALLEL_GROUP (Megatron).
-# Megatron's EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP is none: not all of its members exchange.
+MAX_EXCHANGE_GROUP = 64  # in larger groups, only members at the sender's distance are assumed to exchange messages
+# Names of pipeline groups: mesh_pp (DeviceMesh), PIPELINE_MODEL_PARALLEL_GROUP (Megatron). Megatron's
+# EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP is excluded: not all of its members exchange messages.
 _PIPELINE = re.compile(r"(?:^|_)(?:pp|pipe|pipeline)(?:_|$)", re.IGNORECASE)
 _WIDER = re.compile(r"(?:^|_)(?:dp|data|tp|tensor|cp|context|ep|expert)(?:_|$)", re.IGNORECASE)
 
@@ -31,9 +31,9 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A world that consists of replicas of some ranks, rank 0 among them: pipelines, for example.
+    """A world made of replicas of a set of ranks that includes rank 0, such as the stages of a pipeline.
 
-    Without axes each rank is a replica by itself.
+    Without axes, each rank is a replica by itself.
     """
 
     world_size: int
@@ -56,13 +56,13 @@ class Layout:
         return ranks[first]
 
     def stands_for(self, origin: int = 0, present: Collection[int] = ()) -> dict[int, list[int]]:
-        """By rank of one replica: the ranks at its place in all other replicas that are not present, ascending."""
+        """Rank of one replica -> the ranks at its place in all other replicas that are not ``present``, ascending."""
         origins = self.origins()
         others = origins[(origins != origin) & ~np.isin(origins, np.array([*present], np.int64))]
         return {origin + offset: (others + offset).tolist() for offset in self.offsets}
 
     def number_of(self, rank: int) -> int:
-        """Which replica a rank belongs to, as an index of `origins`."""
+        """The replica that a rank belongs to, as an index into `origins`."""
         for axis in self.axes:
             rank -= rank // axis.stride % axis.size * axis.stride
         return int(np.searchsorted(self.origins(), rank))
@@ -73,7 +73,7 @@ class Layout:
 
 
 def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
-    """The layout whose first replica these ranks are; None where they lie irregularly."""
+    """The layout whose first replica is these ranks; None if they form no grid."""
     axes: list[Axis] = []
     rest = sorted(ranks)
     if not rest or rest[0] != 0:
@@ -90,10 +90,11 @@ def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
     return Layout(world_size, tuple(axes))
 
 
-def together(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Rank 0 and whoever exchanges with it: the closure of groups under each other's shifts.
+def exchange_closure(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Rank 0 and all ranks that exchange messages with it, directly or through others.
 
-    A pipeline of ranks 0, 32, 64 and rings of 0, 2, 4 are taken to be a grid: each stage has such a ring.
+    Each group's offsets are applied to every rank found before: a pipeline of ranks 0, 32, 64 and rings of 0, 2, 4 form
+    a grid in which each stage has such a ring.
     """
     ranks = {0}
     for group in groups:
@@ -108,20 +109,20 @@ def is_pipeline(name: str) -> bool:
     return bool(_PIPELINE.search(name)) and not _WIDER.search(name)
 
 
-def exchanging(members: Sequence[int], rank: int, peer: int) -> tuple[int, ...]:
-    """Of a group in which one member sends to another, those that are taken to exchange as they do.
+def exchange_peers(members: Sequence[int], rank: int, peer: int) -> tuple[int, ...]:
+    """The members of a group assumed to exchange messages, given that ``rank`` sends to ``peer``.
 
-    The whole group; of a larger one all ranks at the same distance.
+    All members of a small group; in a larger one, all ranks at the same distance.
     """
-    if len(members) <= MOST_EXCHANGING:
+    if len(members) <= MAX_EXCHANGE_GROUP:
         return tuple(members)
     here, there = members.index(rank), members.index(peer)
     distance = abs(there - here)
     return tuple(members[here % distance :: distance]) if distance else (rank,)
 
 
-def exchanging_groups(trace: Trace) -> list[tuple[int, ...]]:
-    """The sets of ranks that a rank exchanges messages with, itself included: from a capture of all of them."""
+def message_groups(trace: Trace) -> list[tuple[int, ...]]:
+    """The sets of ranks that a rank exchanges messages with, itself included, from a capture of all of them."""
     found = dict.fromkeys(
         tuple(group.ranks) for group in trace.manifest.groups if is_pipeline(group.name) and group.ranks
     )
@@ -130,12 +131,12 @@ def exchanging_groups(trace: Trace) -> list[tuple[int, ...]]:
         if isinstance(signature, Collective) and signature.kind in MESSAGES and 0 <= signature.group < len(groups):
             members = groups[signature.group].ranks
             if rank in members and 0 <= signature.peer < len(members):
-                found[exchanging(members, rank, members[signature.peer])] = None
+                found[exchange_peers(members, rank, members[signature.peer])] = None
     return list(found)
 
 
 def grid(groups: Sequence[Sequence[int]], world_size: int) -> tuple[Axis, ...]:
-    """The axes along which a job is laid out, from the groups of rank 0; what they leave over is an axis of its own.
+    """The axes of a job, from the groups of rank 0; the remainder of the world is an axis of its own.
 
     >>> grid([(0, 1, 2, 3), (0, 4, 8, 12), tuple(range(32))], 32)
     (Axis(stride=1, size=4), Axis(stride=4, size=4), Axis(stride=16, size=2))

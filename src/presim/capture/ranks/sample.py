@@ -1,7 +1,7 @@
-"""Chooses which ranks of a large job to run and compare, the most informative first.
+"""Choose which ranks of a large job to run and compare, the most informative first.
 
-A job lies on a grid: an axis for each dimension of its process groups. Ranks that differ do so at the ends of an axis
-(uneven shards end there), at its beginning (the first rank logs or saves), or at a place that only the script knows.
+A job lies on a grid with one axis per dimension of its process groups. Ranks tend to differ at the end of an axis
+(uneven shards), at its beginning (the first rank logs or saves), or at a place that only the script knows.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections.abc import Sequence
 
 from presim.capture.ranks.layout import Axis, grid
 
-LOCAL_INDEX = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")  # which GPU of a node
-_CORNERS = 4  # axes whose corners are looked at: 16 ranks at most
+LOCAL_INDEX = (
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+)  # variables for the GPU within a node
+_CORNERS = 4  # axes whose corners are sampled: at most 16 ranks
 _SEED = 0
 
 
 def first_sample(world_size: int) -> list[int]:
-    """The rank to run beside rank 0 while the groups are not known: the last, where uneven shards end."""
+    """The rank to run beside rank 0 before the groups are known: the last one, where uneven shards end."""
     return _distinct([world_size - 1])
 
 
@@ -39,16 +44,16 @@ def is_line(groups: Sequence[Sequence[int]], world_size: int) -> bool:
 
 
 def wide_sample(groups: Sequence[Sequence[int]], world_size: int, randoms: int = 4) -> list[int]:
-    """The corners of the grid, and some ranks at random by seed."""
+    """The corners of the grid, and some ranks chosen at random with a fixed seed."""
     corners = _corners(grid(groups, world_size)[-_CORNERS:])
     chosen = random.Random(_SEED).sample(range(world_size), min(randoms, world_size))
     return _distinct([*corners, *chosen])
 
 
 def depends_on_rank(reads: Sequence[str]) -> bool:
-    """Whether anybody outside PyTorch asks for more than which GPU of its node is a rank's own.
+    """Whether code outside PyTorch reads the rank for more than choosing its GPU within the node.
 
-    ``reads``: places as `presim.trace.coverage.Coverage.rank_reads` has them.
+    ``reads``: places as in `presim.trace.coverage.Coverage.rank_reads`.
     """
     return any(place.rpartition(" (")[2].rstrip(")") not in LOCAL_INDEX for place in reads)
 
@@ -59,7 +64,7 @@ def _corners(axes: Sequence[Axis]) -> list[int]:
 
 
 def gap_sample(before: int, after: int, samples: int) -> list[int]:
-    """Evenly spread numbers between two, both excluded.
+    """Evenly spaced numbers between two, both excluded.
 
     >>> gap_sample(0, 8, 3)
     [2, 4, 6]
@@ -70,5 +75,5 @@ def gap_sample(before: int, after: int, samples: int) -> list[int]:
 
 
 def _distinct(ranks: Sequence[int]) -> list[int]:
-    """In order, each once, without rank 0, which runs anyway."""
+    """Remove duplicates and rank 0, which always runs."""
     return [rank for rank in dict.fromkeys(ranks) if rank > 0]

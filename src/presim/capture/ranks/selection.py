@@ -1,4 +1,4 @@
-"""Parses ``--ranks``: which ranks to capture."""
+"""Parse ``--ranks``: which ranks to capture."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import re
 
 from presim.errors import InputError
 
-MOST_TOGETHER = 256  # processes that one machine is asked to run at once
+MAX_PROCESSES = 256  # processes that may run at once on one machine
 
 
 @dataclasses.dataclass(frozen=True)
 class Checks:
-    """How many ranks to run and compare with those that are captured."""
+    """How many ranks to run and compare with the captured ones."""
 
-    count: int | None = None  # beside the first replica; None: all of a small world, of a larger one a sample
-    seconds: float = 60.0  # after so long no further ranks are started to be compared
+    count: int | None = None  # beside the first replica; None: all ranks of a small world, a sample of a larger one
+    seconds: float = 60.0  # start no further comparisons after this time
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Chosen ranks, ascending; None: presim finds out which differ."""
+    """The chosen ranks, ascending; None: presim finds the distinct ones."""
 
     ranks: tuple[int, ...] | None = None
     checks: Checks = dataclasses.field(default_factory=Checks)
 
 
 def select(text: str, world_size: int, checks: Checks | None = None) -> Selection:
-    """``auto``, ``all``, or ranks and ranges: ``0,8,16-23``, ``0:128:16`` (end excluded).
+    """Parse ``auto``, ``all``, or ranks and ranges: ``0,8,16-23``, ``0:128:16`` (end excluded).
 
     Raises:
-        InputError: it is none of these, or names a rank that the world has not.
+        InputError: the text is none of these, or names a rank outside the world.
     """
     if text == "auto":
         return Selection(None, checks or Checks())
@@ -40,14 +40,12 @@ def select(text: str, world_size: int, checks: Checks | None = None) -> Selectio
         else tuple(sorted({rank for part in text.split(",") for rank in _part(part, text)}))
     )
     if ranks[-1] >= world_size:
-        hint = (
-            f"choose among 0 to {world_size - 1}" if world_size > 1 else "it has rank 0 alone; --nodes makes it larger"
-        )
+        hint = f"choose from 0 to {world_size - 1}" if world_size > 1 else "it has only rank 0; --nodes makes it larger"
         raise InputError(f"rank {ranks[-1]} is not in a world of {world_size}: {hint}")
-    if len(ranks) > MOST_TOGETHER:
+    if len(ranks) > MAX_PROCESSES:
         raise InputError(
-            f"--ranks {text} are {len(ranks)} processes at once, more than {MOST_TOGETHER}; leave the choice to "
-            "--ranks auto, which runs those that differ, or name fewer"
+            f"--ranks {text} starts {len(ranks)} processes at once, at most {MAX_PROCESSES} can run; use --ranks auto, "
+            "which runs only ranks that differ, or name fewer"
         )
     return Selection(ranks)
 
@@ -61,4 +59,4 @@ def _part(part: str, text: str) -> range:
         first, end, step = int(found.group(1)), int(found.group(2)), int(found.group(3) or 1)
         if first < end and step > 0:
             return range(first, end, step)
-    raise InputError(f"--ranks {text}: {part!r} is no rank; use auto, all, or ranks and ranges such as 0,8,16-23")
+    raise InputError(f"--ranks {text}: {part!r} is not a rank; use auto, all, or ranks and ranges such as 0,8,16-23")

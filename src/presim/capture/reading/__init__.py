@@ -1,1 +1,1 @@
-"""From the capture log to a Trace: what was launched, by which operator, with which bytes, in which group."""
+"""Turn a capture log into a trace: the launches, their operators, bytes and process groups."""

@@ -1,4 +1,4 @@
-"""Assembles a Trace from the capture log."""
+"""Assemble a trace from the capture log."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from presim.capture.reading.operators import Operator, parse_operator
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 from presim.trace.signatures import Signature
 
-_REPLAYED = 1  # Record.tag of what a CUDA graph replays: the host did nothing for it
+_REPLAYED = 1  # Record.tag of work replayed by a CUDA graph, for which the host did nothing
 
 
-_REMARK = "remark "  # begins a note that is a sentence for the reader of the result
+_NOTE_PREFIX = "remark "  # prefix of a note that is a sentence for the result
 
 
 def assemble(log: Log, manifest: Manifest) -> Trace:
-    """Turn a log into a trace; fills the manifest's groups and the calls without semantics."""
+    """Turn a log into a trace; adds groups, unmodelled calls, notes and stream priorities to the manifest."""
     tables = Tables(log)
     records = tables.launches(log.records)
     columns = tables.columns(records)
@@ -35,7 +35,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
     }
     columns = categorize(columns, tables.operators)
     return Trace(
-        manifest=_complete(manifest, tables.communication, log, set(records["stream"].tolist())),
+        manifest=_complete_manifest(manifest, tables.communication, log, set(records["stream"].tolist())),
         signatures=tuple(tables.signatures),
         scopes=tuple(tables.scopes),
         operators=tuple(tables.operators),
@@ -45,32 +45,32 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
 
 
 def _host_ns(records: NDArray[np.void], after_ns: int | None) -> NDArray[np.int64]:
-    """CPU time between entries; ``after_ns``: that of the entry before the first one."""
+    """CPU time between entries; ``after_ns``: CPU time of the entry before the first one."""
     if not len(records):
         return np.zeros(0, np.int64)
     before = records["cpu_ns"][0] if after_ns is None else after_ns
     return np.maximum(np.diff(records["cpu_ns"], prepend=before), 0)
 
 
-def _complete(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
+def _complete_manifest(manifest: Manifest, communication: Communication, log: Log, streams: set[int]) -> Manifest:
     fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
     fields["groups"] = communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
-    remarks = (note.removeprefix(_REMARK) for note in log.notes if note.startswith(_REMARK))
+    remarks = (note.removeprefix(_NOTE_PREFIX) for note in log.notes if note.startswith(_NOTE_PREFIX))
     fields["notes"] = (*manifest.notes, *remarks)
     fields["stream_priorities"] = stream_priorities(log.notes, streams)
     return Manifest(**fields)
 
 
 def stream_priorities(notes: Sequence[str], used: set[int]) -> dict[int, int]:
-    """CUDA's priority of each stream in use that has one of its own (0 is the least urgent, -1 comes before it)."""
+    """CUDA's priority of each stream in use that has a non-default one (0 is the lowest, -1 is higher)."""
     described = [parse(note) for note in notes if note.startswith("stream ")]
     priorities = {stream.number("index"): stream.number("priority") for stream in described}
     return {index: priorities[index] for index in sorted(used) if priorities.get(index)}
 
 
 class Tables:
-    """Tables of a trace, filled from the descriptors that the records point to; a log may come in pieces."""
+    """The tables of a trace, filled from the descriptors that records refer to; the log may arrive in pieces."""
 
     def __init__(self, log: Log | LogTail) -> None:
         self.log = log
@@ -83,14 +83,14 @@ class Tables:
         self._known: dict[tuple[int, int, float], int] = {}
 
     def launches(self, records: NDArray[np.void]) -> NDArray[np.void]:
-        """The records with one for each launch of NCCL."""
+        """The records, with one for each NCCL launch."""
         return self.communication.merge_coalesced(records)
 
     def columns(self, records: NDArray[np.void], after_ns: int | None = None) -> dict[str, NDArray[np.generic]]:
-        """Columns of a trace, but for scope and operator; ``after_ns``: CPU time of the record before these."""
+        """The columns of a trace except scope and operator; ``after_ns``: CPU time of the record before these."""
         host_ns = _host_ns(records, after_ns)
-        # Of what a CUDA graph replays, the first of each launch stands for the launch itself. All of a launch is
-        # recorded at one moment (`append_batch`), the next launch at a later one.
+        # Mark the first replayed entry of each graph launch: it stands for the launch itself. All entries of a launch
+        # are recorded at one time (`append_batch`), those of the next launch later.
         replayed = ((records["tag"] == _REPLAYED) & (host_ns == 0)).astype(np.int64)
         return {
             "kind": records["kind"],
@@ -103,12 +103,12 @@ class Tables:
         }
 
     def signatures_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
-        """Index into the signature table per record, -1 where it is no device work."""
+        """Index into the signature table per record, -1 for anything but device work."""
         result = np.full(len(records), -1, np.int32)
         shares = self._shares(records)
         known = self._known
         at = np.flatnonzero(records["kind"] <= Kind.COLLECTIVE)
-        # Lists: element by element, numpy's records take ten times as long.
+        # Lists, because accessing numpy records one by one takes ten times as long.
         columns = (at.tolist(), *(records[name][at].tolist() for name in ("kind", "work", "op")))
         found = []
         for index, kind, work, op in zip(*columns):
@@ -123,7 +123,7 @@ class Tables:
 
     def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
         if kind == Kind.COLLECTIVE:
-            return self.communication.signature(work, op)  # below 0: sends and receives that are one exchange
+            return self.communication.signature(work, op)  # negative work ids: coalesced calls
         return classify_launch(self.log.descriptors[work], self._operator(op), share)
 
     def _operator(self, op: int) -> Operator | None:
@@ -133,7 +133,7 @@ class Tables:
         return self._parsed[op]
 
     def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
-        """Part of its operator's bytes that each of several launches moves, by their threads."""
+        """Share of the operator's bytes moved by each of several launches, in proportion to their threads."""
         at = np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0))
         launches: dict[int, list[int]] = {}
         for index, operator in zip(at.tolist(), records["value"][at].tolist()):
@@ -157,17 +157,17 @@ class Tables:
         return known[work]
 
     def name(self, descriptor: int) -> str | None:
-        """Of an operator, a module or a range, by the id of its text; None: there is none."""
+        """Name of an operator, module or range, by descriptor id; None if there is none."""
         return self.log.descriptors[descriptor].fields.get("name", "?") if descriptor >= 0 else None
 
     def scope_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Index into the scope table."""
+        """Index into the scope table per record."""
         return self._by_descriptor(ids, self.scopes, "scope")
 
     def operator_of(self, records: NDArray[np.void], signature: NDArray[np.generic]) -> NDArray[np.int32]:
-        """Index into the operator table: the operator of a launch, the named range of an allocation.
+        """Index into the operator table per record: the operator of a launch, the named range of an allocation.
 
-        PyTorch runs every collective inside one operator of its own, so these are called after what NCCL is asked.
+        PyTorch runs every collective inside the same operator, so collectives are named after their NCCL call.
         """
         result = self._by_descriptor(records["op"], self.operators, "")
         known = list(self.signatures)
@@ -177,7 +177,7 @@ class Tables:
         return result
 
     def site_of(self, records: NDArray[np.void]) -> NDArray[np.int32]:
-        """Index into the table of lines: where the script calls a collective."""
+        """Index into the table of call sites per record: the line that calls a collective."""
         result = np.full(len(records), -1, np.int32)
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
             line = self.communication.line(int(records["work"][index]))

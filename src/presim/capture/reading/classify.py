@@ -1,8 +1,8 @@
-"""Derives a signature from a launch and the operator that made it.
+"""Derive a signature from a launch and its operator.
 
-Library calls (cuBLAS, cuDNN, NCCL, copies) carry exact shapes of their own. A kernel launch is a name and a grid;
-what it does follows from its operator. An operator that launches several kernels has its bytes shared among them
-by their numbers of threads.
+Library calls (cuBLAS, cuDNN, NCCL, copies) contain exact shapes. A kernel launch has only a name and a grid; its work
+follows from its operator. If an operator launches several kernels, its bytes are divided among them in proportion to
+their threads.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ _FAMILIES: dict[_Family, tuple[str, ...]] = {
         "aminmax",
     ),
 }
-_WAITS = "spin_kernel"  # torch.cuda._sleep: it touches none of the tensors of the operator that puts it between kernels
-_WHOLE_NAME = {Reduction, Random}  # families whose words are too short to look for inside a name
+_SLEEP_KERNEL = "spin_kernel"  # torch.cuda._sleep, which touches none of its operator's tensors
+_EXACT_NAME = {Reduction, Random}  # families whose words are too short to match inside a name
 
 
 def classify_launch(work: Descriptor, operator: Operator | None, share: float) -> Signature:
-    """The signature of one device call; ``share`` is its part of its operator's bytes (0 to 1]."""
+    """The signature of one device call; ``share``: its share of the operator's bytes, in (0, 1]."""
     if work.family != "kernel":
         return library_calls.signature(work, operator)
     if operator is not None and operator.work is not None:
         return library_calls.signature(operator.work, operator)
-    if operator is None or not operator.inputs + operator.outputs or _WAITS in work.fields.get("name", ""):
+    if operator is None or not operator.inputs + operator.outputs or _SLEEP_KERNEL in work.fields.get("name", ""):
         return _bare_kernel(work, operator)
     if operator.name.startswith("triton::"):
         return _triton_kernel(work, operator, share)
@@ -126,12 +126,12 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
 
 
 def memory_family(name: str) -> _Family:
-    """The class of memory-bound work an operator does, by its base name."""
+    """The family of memory-bound work of an operator, by its base name."""
     bare = name.removeprefix("_").removeprefix("native_").removesuffix("_backward").removesuffix("_forward")
     if bare.startswith(("foreach", "multi_tensor", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach")):
         return Optimizer
     for family, words in _FAMILIES.items():
-        if bare in words or (family not in _WHOLE_NAME and any(word in bare for word in words)):
+        if bare in words or (family not in _EXACT_NAME and any(word in bare for word in words)):
             return family
     return Elementwise
 
@@ -147,9 +147,9 @@ def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
 
 
 def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
-    """What a kernel moves is known from its code; else a generated kernel moves its tensors once."""
+    """Take a kernel's traffic from its analysed code; otherwise assume that it moves each tensor once."""
     if operator.moved:
-        return _by_its_code(operator, share)
+        return _analysed_kernel(operator, share)
     read = sum(operand.bytes for operand in operator.inputs)
     if not operator.outputs:
         return msgspec.structs.replace(_bare_kernel(work, operator), bytes=round(read * share))
@@ -172,7 +172,7 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
     )
 
 
-def _by_its_code(operator: Operator, share: float) -> Fused:
+def _analysed_kernel(operator: Operator, share: float) -> Fused:
     tensors = operator.inputs + operator.outputs
     largest = max(tensors, key=lambda operand: operand.elements)
     read, written = operator.moved

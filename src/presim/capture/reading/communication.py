@@ -1,4 +1,4 @@
-"""Collectives of the log: which process group each belongs to, and which calls were one launch."""
+"""Collectives in the log: their process groups, and the calls that form one launch."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from presim.capture.reading.log_tail import LogTail
 from presim.trace.collective import Collective, Routed, Splits
 from presim.trace.schema import Group, Kind
 
-_COMPOSED = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
+_AS_SENDS = {"all_to_all": "all_to_all", "all_to_allv": "all_to_all", "gather": "gather", "scatter": "scatter"}
 
 
 @dataclasses.dataclass
 class _Call:
-    """One NCCL call, as the shim described it."""
+    """One NCCL call as recorded by the shim."""
 
     kind: str
     bytes: int
     dtype: str
     communicator: str
     peer: int
-    per_rank: bool  # bytes are those of one rank
+    per_rank: bool  # whether bytes are those of one rank
 
 
 class Communication:
-    """Process groups in the order they are first used, and the signatures of collectives."""
+    """Process groups in the order of first use, and the signatures of collectives."""
 
     def __init__(self, log: Log | LogTail) -> None:
         self.log = log
-        self._groups: dict[str, int] = {}  # key of a group -> index
-        self._described: list[Group] = []
-        self._keys: dict[str, str] = {}  # communicator -> key of PyTorch's group that it was used for
-        self._communicators: dict[str, Descriptor] = {}  # serial of a communicator -> what was noted when it was made
+        self._groups: dict[str, int] = {}  # group key -> index
+        self._group_list: list[Group] = []
+        self._keys: dict[str, str] = {}  # communicator -> key of the PyTorch group that it was used for
+        self._communicators: dict[str, Descriptor] = {}  # communicator serial -> note from its creation
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[int, _Call] = {}
         self._merged: dict[int, Collective] = {}  # negative work id -> signature of a coalesced launch
-        self._first: dict[int, int] = {}  # the same -> work of its first call
+        self._first: dict[int, int] = {}  # negative work id -> work id of its first call
 
     def groups(self) -> tuple[Group, ...]:
-        """All groups met so far."""
-        return tuple(self._described)
+        """All groups found so far."""
+        return tuple(self._group_list)
 
     def names(self) -> tuple[str, ...]:
-        """What the process itself calls each of them; other ranks call it the same where PyTorch made it."""
+        """The process's own key of each group; other ranks use the same key if PyTorch created the group."""
         return tuple(self._groups)
 
     def signature(self, work: int, op: int) -> Collective:
@@ -62,15 +62,19 @@ class Communication:
         return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
 
     def _bytes(self, call: _Call, group: int) -> int:
-        """A communicator made by a split does not know its size, and logs one rank's bytes; PyTorch's group does."""
-        return call.bytes * max(1, self._described[group].size) if call.per_rank else call.bytes
+        """Total bytes of a call.
+
+        A communicator created by a split does not know its size and logs the bytes of one rank; the PyTorch group has
+        the size.
+        """
+        return call.bytes * max(1, self._group_list[group].size) if call.per_rank else call.bytes
 
     def merge_coalesced(self, records: NDArray[np.void]) -> NDArray[np.void]:
-        """One record per NCCL launch: calls of one communicator between ncclGroupStart and ncclGroupEnd are one kernel.
+        """Merge the calls of a communicator between ncclGroupStart and ncclGroupEnd, which are one kernel.
 
-        Sends and receives are what PyTorch says that it makes of them (an all-to-all, where a rank may have nothing for
-        most of its peers); else, with several peers, the all-to-all that they implement, with one peer an exchange.
-        Broadcasts from different roots are the all-gather of tensors that lie apart.
+        Sends and receives become the collective that PyTorch recorded for them (such as an all-to-all, in which a rank
+        may send nothing to most peers). Without a record, several peers mean an all-to-all and one peer an exchange.
+        Broadcasts from different roots are an all-gather of separate tensors.
         """
         launches: dict[tuple[int, int, str], list[int]] = {}
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
@@ -99,34 +103,34 @@ class Communication:
         if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
             return Collective("all_gather", total, calls[0].dtype, group)
         if kinds <= {"send", "recv"} and (composed := self._composed(records[0])):
-            return self._whole(composed, calls, group)
+            return self._as_collective(composed, calls, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
         sent = sum(call.bytes for call in calls if call.kind == "send")
         peers = {call.peer for call in calls}
-        everyone = len(peers) == self._described[group].size  # of two ranks: one of the peers is this rank itself
+        everyone = len(peers) == self._group_list[group].size  # with two ranks, one of the peers is this rank itself
         if kinds == {"send", "recv"} and (len(peers) > 2 or everyone):
-            return self._whole("all_to_all", calls, group)
+            return self._as_collective("all_to_all", calls, group)
         kind = "send_recv" if len(kinds) == 2 else calls[0].kind
         peer = calls[0].peer if len(peers) == 1 else -1
         return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
 
     def _composed(self, record: np.void) -> str:
-        """What PyTorch makes of these sends and receives, where it said so."""
+        """The collective that PyTorch recorded for these sends and receives, if any."""
         described = self._torch_group(int(record["op"]))
         call = self._call(int(record["work"]))
         return (
-            _COMPOSED.get(described.fields.get("call", ""), "") if described and call.kind in ("send", "recv") else ""
+            _AS_SENDS.get(described.fields.get("call", ""), "") if described and call.kind in ("send", "recv") else ""
         )
 
-    def _whole(self, kind: str, calls: Sequence[_Call], group: int) -> Collective:
-        """The collective that one rank's sends and receives are its part of."""
-        ranks = max(self._described[group].size, 1 + max(call.peer for call in calls))
+    def _as_collective(self, kind: str, calls: Sequence[_Call], group: int) -> Collective:
+        """The collective of which these sends and receives are one rank's part."""
+        ranks = max(self._group_list[group].size, 1 + max(call.peer for call in calls))
         parts = {"send": [0] * ranks, "recv": [0] * ranks}
         for call in calls:
             parts[call.kind][call.peer] += call.bytes
         own = self._own_rank(calls[0].communicator)
-        if kind != "all_to_all":  # of equal parts
+        if kind != "all_to_all":  # with equal parts
             is_root = calls[0].kind == ("recv" if kind == "gather" else "send")
             return Collective(kind, calls[0].bytes * ranks, calls[0].dtype, group, own if is_root else calls[0].peer)
         even = len({*parts["send"], *parts["recv"]}) == 1
@@ -134,11 +138,11 @@ class Communication:
         return Collective(kind, sum(parts["send"]), calls[0].dtype, group, splits=splits)
 
     def line(self, work: int) -> str:
-        """Where the script calls a collective, as ``train.py:12``; empty where that is not known."""
+        """The line that calls a collective, as ``train.py:12``; empty if unknown."""
         return self._site(work).get("at", "")
 
     def _site(self, work: int) -> Mapping[str, str]:
-        """What Python said of the place."""
+        """The call site recorded by the Python side."""
         site = self.log.descriptors[self._first.get(work, work)].number("site", -1)
         return self.log.descriptors[site].fields if site >= 0 else {}
 
@@ -156,9 +160,10 @@ class Communication:
         return self._calls[work]
 
     def _group(self, call: _Call, op: int) -> int:
-        """PyTorch names the group at each call; a call from elsewhere is of the group that its communicator was of.
+        """Index of a call's group, by PyTorch's group, else by its communicator.
 
-        So is one whose operator has not ended, where the script still runs; else it is known by its communicator only.
+        PyTorch records the group at each call. A call without a record belongs to the group for which its communicator
+        was last used; that includes calls whose operator has not ended yet while the script runs.
         """
         described = self._torch_group(op)
         if described is None and call.communicator in self._keys:
@@ -166,35 +171,35 @@ class Communication:
         members = self._members_of(call.communicator)
         pair = described is not None and len(members) == 2 != described.number("size")
         key = f"group {described.fields.get('name')}" if described else f"communicator {call.communicator}"
-        if pair:  # PyTorch's messages that are not batched have communicators of the two ranks alone
+        if pair:  # PyTorch uses two-rank communicators for messages that are not batched
             key += f" {members}"
         if key not in self._groups:
-            size = self._made(call.communicator).number("size", 0)
+            size = self._creation_note(call.communicator).number("size", 0)
             group = _describe(described) if described else Group(key, members, size or len(members))
-            self._groups[key] = len(self._described)
-            self._described.append(Group(group.name, members, 2) if pair else group)
+            self._groups[key] = len(self._group_list)
+            self._group_list.append(Group(group.name, members, 2) if pair else group)
         if described is not None:
             self._keys[call.communicator] = key
         return self._groups[key]
 
-    def _made(self, communicator: str) -> Descriptor:
+    def _creation_note(self, communicator: str) -> Descriptor:
         if communicator not in self._communicators:
             facts = [parse(note) for note in self.log.notes if note.startswith("communicator ")]
             self._communicators = {fact.fields.get("serial", ""): fact for fact in facts}
         return self._communicators.get(communicator, Descriptor("communicator", {}))
 
     def _own_rank(self, communicator: str) -> int:
-        """This process's place in a communicator; -1 where that is not known."""
-        return self._made(communicator).number("rank", -1)
+        """This process's rank in a communicator, or -1."""
+        return self._creation_note(communicator).number("rank", -1)
 
     def _members_of(self, communicator: str) -> tuple[int, ...]:
-        """Global ranks, as the shim knew them at the first call; the log of a script that still runs grows."""
+        """Global ranks of a communicator as known to the shim at its first call. The log of a running script grows."""
         if communicator not in self._members:
             self._members |= {communicator: ()} | _communicator_members(self.log.notes)
         return self._members[communicator]
 
     def _torch_group(self, op: int) -> Descriptor | None:
-        """What the hook wrote about the group of a call; its operator's only scalar points there."""
+        """The hook's record of a call's group; its operator's only scalar refers to it."""
         arguments = self.log.descriptors[op].fields.get("args", "") if op >= 0 else ""
         if not arguments.isdigit() or int(arguments) >= len(self.log.descriptors):
             return None
@@ -203,9 +208,9 @@ class Communication:
 
 
 def _routed(exchange: str, group: int) -> Collective:
-    """A stand-in's collective as what it stands for.
+    """The collective that a placeholder collective represents.
 
-    ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.
+    Format: ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.
     """
     kind, library, *numbers, spread, dtype = exchange.split(";")
     tokens, size, chosen, experts, sms, window = map(int, numbers)
@@ -215,7 +220,7 @@ def _routed(exchange: str, group: int) -> Collective:
 
 
 def _describe(descriptor: Descriptor) -> Group:
-    """By the purpose PyTorch gave it (several groups may have the same), else by PyTorch's own name."""
+    """A group named by its description in PyTorch (not unique), else by its PyTorch name."""
     ranks = parse_ranks(descriptor.fields.get("ranks", ""))
     size = descriptor.number("size") or len(ranks)
     purpose = descriptor.fields.get("desc", "")
@@ -224,7 +229,7 @@ def _describe(descriptor: Descriptor) -> Group:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """``0,3,5`` or ``first:end:stride``."""
+    """Parse ``0,3,5`` or ``first:end:stride``."""
     if ":" in text:
         start, end, stride = (int(part) for part in text.split(":"))
         return tuple(range(start, end, stride))
@@ -237,5 +242,5 @@ def _communicator_members(notes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _drop(records: NDArray[np.void], keep: NDArray[np.bool_]) -> NDArray[np.void]:
-    """Remove records; the CPU time before a removed one counts for the next that stays, as times are absolute."""
+    """Remove records. Their CPU time falls to the next remaining one, because times are absolute."""
     return records[keep]

@@ -1,6 +1,6 @@
-"""PyTorch's own kernels that do what a library does elsewhere: attention, grouped products, and scaled ones.
+"""PyTorch's own compute-bound kernels: attention, grouped and scaled matrix products.
 
-The launch is a name and a grid; the shapes are those of the operator's tensors.
+The launch has only a name and a grid; the shapes are those of the operator's tensors.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 
 def signature(work: Descriptor, operator: Operator) -> Signature | None:
-    """The signature of a launched kernel that is the main one of a compute-bound operator, or None."""
+    """The signature of the main kernel of a compute-bound operator; None for any other kernel."""
     kernel = work.fields.get("name", "")
     name = operator.base_name
     if "attention" in name and _is_attention_kernel(kernel):
         return _attention_kernel(operator, backward="backward" in name)
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
-        product = "cutlass" in kernel.lower() and "prepare_grouped_gemm" not in kernel  # which writes its pointers
+        product = (
+            "cutlass" in kernel.lower() and "prepare_grouped_gemm" not in kernel
+        )  # prepare_grouped_gemm writes its pointers
         return grouped_product(operator) if product else None
     if name in ("_scaled_mm", "_scaled_mm_v2") and "cutlass" in kernel.lower():
         return _scaled_product(operator)
@@ -41,14 +43,14 @@ _ATTENTION_KERNELS = (
 
 
 def _is_attention_kernel(kernel: str) -> bool:
-    return "combine" not in kernel and any(part in kernel for part in _ATTENTION_KERNELS)  # which joins split keys
+    return "combine" not in kernel and any(part in kernel for part in _ATTENTION_KERNELS)  # combine joins split keys
 
 
 def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None:
-    """Shapes of PyTorch's own flash and memory-efficient attention.
+    """Attention shapes of PyTorch's flash and memory-efficient kernels.
 
-    The fused operators take [batch, heads, length, dim]; ``_flash_attention_*`` and ``_efficient_attention_*``
-    underneath take [batch, length, heads, dim]. In backward the first input is the gradient of the output.
+    The fused operators take [batch, heads, length, dim]; ``_flash_attention_*`` and ``_efficient_attention_*`` below
+    them take [batch, length, heads, dim]. The first input of a backward operator is the gradient of the output.
     """
     tensors = [operand for operand in operator.inputs if len(operand.shape) == 4]
     if len(tensors) < (4 if backward else 3):
@@ -72,20 +74,20 @@ def _attention_kernel(operator: Operator, *, backward: bool) -> Signature | None
 
 
 def _is_causal(operator: Operator) -> bool:
-    """From the operator's scalars, which are its booleans and integers in order.
+    """Whether attention is causal, from the operator's booleans and integers in order.
 
-    ``_flash_attention_*`` pass (max_q, max_k, causal, …) and ``_efficient_attention_*`` (max_q, max_k, mask_type,
-    …) where lengths are given; a mask type of 1 or 2 is causal. The fused operators pass it as their first flag.
+    ``_flash_attention_*`` pass (max_q, max_k, causal, …) and ``_efficient_attention_*`` (max_q, max_k, mask_type, …) if
+    lengths are given; mask types 1 and 2 are causal. The fused operators pass it as their first flag.
     """
     flags = [scalar for scalar in operator.scalars if scalar in (0, 1, 2)]
     return bool(flags and flags[0])
 
 
 def grouped_product(operator: Operator) -> Signature | None:
-    """The product that an operator over groups of matrices stands for; None where its tensors are none of that.
+    """The grouped product of an operator over groups of matrices; None if its tensors do not fit.
 
-    A matrix that is no stack of them is divided among the groups: on the left by rows, on the right by columns, and two
-    such along the dimension that is summed over (weight gradients).
+    A matrix without a group dimension is divided among the groups: the left one by rows, the right one by columns, and
+    two such matrices along the summed dimension (weight gradients).
     """
     matrices = [operand for operand in operator.inputs if len(operand.shape) in (2, 3)]
     if len(matrices) < 2:
@@ -94,18 +96,18 @@ def grouped_product(operator: Operator) -> Signature | None:
     groups = _groups(left, right, operator)
     rows, columns, depth = math.prod(left.shape[:-1]), right.shape[-1], left.shape[-1]
     if len(left.shape) == len(right.shape) == 2:
-        told, depth = _sizes(operator, depth, "k")
+        sizes, depth = _sizes(operator, depth, "k")
         rows, depth = rows * groups, depth // groups
     elif len(right.shape) == 2:
-        told, columns = _sizes(operator, columns, "n")
+        sizes, columns = _sizes(operator, columns, "n")
         columns //= groups
     else:
-        told, rows = _sizes(operator, rows, "m") if len(left.shape) == 2 else ({}, rows)
-    return GroupedGemm(groups, rows, columns, depth, left.dtype, **told)
+        sizes, rows = _sizes(operator, rows, "m") if len(left.shape) == 2 else ({}, rows)
+    return GroupedGemm(groups, rows, columns, depth, left.dtype, **sizes)
 
 
 def _sizes(operator: Operator, whole: int, along: str) -> tuple[dict[str, Any], int]:
-    """Sizes of groups that differ, and how much of the dimension all have together: buffers are larger at times."""
+    """Differing group sizes as fields of `GroupedGemm`, and their sum, because buffers may be larger."""
     sizes = sizes_of(operator.ends, whole)
     if sizes is None:
         return {}, whole
@@ -122,7 +124,7 @@ def _groups(left: Operand, right: Operand, operator: Operator) -> int:
 
 
 def _structured_product(operator: Operator) -> Signature | None:
-    """CUTLASS's product with a 2:4 operand on the left: the values that are kept, where they lie, the other operand."""
+    """CUTLASS's product with a 2:4 sparse left operand, given as values and positions."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     places = next((place for place, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
     if not 0 < places < len(matrices) - 1 or not operator.outputs:
@@ -136,7 +138,7 @@ def _structured_product(operator: Operator) -> Signature | None:
 
 
 def _scaled_product(operator: Operator) -> Signature | None:
-    """FP8 matrices with a factor for each row and column; not on every GPU is cuBLAS asked for it (not on a B200)."""
+    """FP8 product with a factor per row and column; some GPUs (B200) do not use cuBLAS for it."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs:
         return None

@@ -1,8 +1,7 @@
-"""Kernels of CUDA extensions whose work does not follow from their tensors as a whole.
+"""Kernels of CUDA extensions whose work does not follow from the sizes of their tensors.
 
-Caches and packed weights are passed whole, and only a few rows are touched; a fused operator launches kernels for parts
-of its work. Each function below knows one family of operators, named as their libraries register them (vLLM 0.33,
-bitsandbytes 0.50).
+Caches and packed weights are passed whole although only a few rows are used, and a fused operator launches kernels for
+parts of its work. Each function handles one family of operators by registered name (vLLM 0.33, bitsandbytes 0.50).
 """
 
 from __future__ import annotations
@@ -15,27 +14,30 @@ from presim.capture.reading.operators import Operator
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature
 
-_CAUSAL = {"fwd": 2, "varlen_fwd": 3}  # where vLLM's FlashAttention 3 and 2 pass it, of their booleans and integers
+_CAUSAL = {
+    "fwd": 2,
+    "varlen_fwd": 3,
+}  # index of `causal` among the booleans and integers of vLLM's FlashAttention 3 and 2
 
 
 def signature(work: Descriptor, operator: Operator) -> Signature | None:
-    """The signature of an extension's kernel, or None where its operator's tensors say enough."""
+    """The signature of an extension's kernel; None if the tensors of its operator describe it."""
     make = _OPERATORS.get(operator.name)
     return make(work, operator) if make else None
 
 
 def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
-    """Of [tokens, heads, dim] queries over a cache of [blocks, block, kv heads, dim].
+    """Attention of [tokens, heads, dim] queries over a cache of [blocks, block size, kv heads, dim].
 
-    Lengths of single sequences are values of the device; queries are shared out evenly, and each sequence is taken to
-    be as long as the longest, which the call names.
+    Lengths of single sequences are device values. Queries are assumed to be evenly distributed, and each sequence to be
+    as long as the longest, which is an argument.
     """
     bounds = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
     if not bounds or len(operator.scalars) < 4 or len(operator.inputs) < 3:
         return None
     kernel = work.fields.get("name", "").lower()
     if "combine" in kernel or "prepare" in kernel or "flash" not in kernel:
-        return _beside_attention(operator)
+        return _combine_kernel(operator)
     query, key, value = operator.inputs[:3]
     sequences = max(1, bounds[0].elements - 1)
     causal = operator.scalars[_CAUSAL[operator.base_name]]
@@ -55,14 +57,14 @@ def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
     )
 
 
-def _beside_attention(operator: Operator) -> Signature:
-    """Joins results of split keys, two float32 parts of each number, which is the least; or works out the splits."""
+def _combine_kernel(operator: Operator) -> Signature:
+    """The kernel that combines split keys (at least two float32 parts per element) or plans the splits."""
     query = operator.inputs[0]
     return Elementwise(8 * query.elements, query.bytes, query.elements, "float32", operator=operator.name)
 
 
-def _into_cache(work: Descriptor, operator: Operator) -> Signature | None:
-    """New keys and values are written to their slots of the caches."""
+def _cache_write(work: Descriptor, operator: Operator) -> Signature | None:
+    """New keys and values are written to their cache slots."""
     key, value = operator.inputs[:2]
     slots = sum(operand.bytes for operand in operator.inputs if operand.dtype == "int64")
     moved = key.bytes + value.bytes
@@ -70,7 +72,7 @@ def _into_cache(work: Descriptor, operator: Operator) -> Signature | None:
 
 
 def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
-    """Queries and keys in place, with a row of the table for each position."""
+    """Rotary embedding of queries and keys in place, with one table row per position."""
     positions, table = operator.inputs[0], operator.inputs[-1]
     turned = sum(operand.bytes for operand in operator.outputs)
     rows = positions.elements * table.shape[-1] * dtype_bytes(table.dtype)
@@ -81,7 +83,7 @@ def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
 
 
 def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
-    """CUTLASS's product of FP8 or int8 matrices into an argument."""
+    """CUTLASS's product of FP8 or int8 matrices into an output argument."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs or "cutlass" not in work.fields.get("name", ""):
         return None
@@ -94,14 +96,14 @@ def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
 
 
 def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
-    """For many rows the weights are unpacked, scales first, and cuBLAS multiplies; for few, one kernel does it all."""
+    """For many rows, dequantisation (scales first) and a cuBLAS product; for few rows, one fused kernel."""
     left, packed = operator.inputs[:2]
     kernel = work.fields.get("name", "")
     weights = 2 * packed.elements
     if "kDequantizeBlockwise" in kernel:
         threads = math.prod(work.numbers("grid") + work.numbers("block"))
         scales = [operand for operand in operator.inputs if operand.dtype == "uint8" and operand is not packed]
-        if scales and threads * 16 < packed.elements:  # scales are quantised themselves, to a byte
+        if scales and threads * 16 < packed.elements:  # the scales themselves are quantised to a byte
             size = scales[0].elements
             return Elementwise(size, 4 * size, size, "float32", operator=operator.name)
         written = weights * dtype_bytes(left.dtype)
@@ -113,8 +115,8 @@ def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
 _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_vllm_fa3_C::fwd": _paged_attention,
     "_vllm_fa2_C::varlen_fwd": _paged_attention,
-    "_C_cache_ops::reshape_and_cache_flash": _into_cache,
-    "_C_cache_ops::reshape_and_cache": _into_cache,
+    "_C_cache_ops::reshape_and_cache_flash": _cache_write,
+    "_C_cache_ops::reshape_and_cache": _cache_write,
     "_C::rotary_embedding": _rotary,
     "_C::cutlass_scaled_mm": _scaled_product,
     "bitsandbytes::gemm_4bit": _four_bit_product,

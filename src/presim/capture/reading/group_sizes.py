@@ -1,4 +1,4 @@
-"""Sizes of the groups of a grouped product, as few distinct ones as its price needs.
+"""Group sizes of a grouped product, reduced to as few distinct values as its price needs.
 
 >>> rounded([512, 500, 530])
 ()
@@ -12,19 +12,19 @@ import itertools
 import math
 from collections.abc import Sequence
 
-_ALIKE = 1.1  # the largest over the smallest of groups that count as even
-_GRID = 8  # sizes in an octave: none is off by more than 4.5 %
+_EQUAL_RATIO = 1.1  # largest over smallest group up to which groups count as equal
+_GRID = 8  # sizes per octave: the error is at most 4.5 %
 
 
 def sizes_of(ends: Sequence[int], whole: int) -> tuple[int, ...] | None:
-    """How many rows each group has, from where each ends; None where these are no ends of groups among ``whole``."""
+    """Rows of each group, from the end of each; None if these are not group ends within ``whole``."""
     sizes = [end - start for start, end in itertools.pairwise((0, *ends))]
     return tuple(sizes) if sizes and min(sizes) >= 0 and 0 < sum(sizes) <= whole else None
 
 
 def rounded(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Those that are not empty, largest first, on a grid; none where all groups are about as large."""
-    if max(sizes) <= _ALIKE * min(sizes):
+    """Non-empty groups, largest first, rounded to a grid; empty if all groups have a similar size."""
+    if max(sizes) <= _EQUAL_RATIO * min(sizes):
         return ()
     return tuple(sorted((_on_grid(size) for size in sizes if size), reverse=True))
 

@@ -1,4 +1,4 @@
-"""Signatures of library calls, which say their shapes themselves: products, attention, convolutions, copies."""
+"""Signatures of library calls, which contain their shapes: products, attention, convolutions, copies."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _SHORT_DTYPES = {
 
 
 def dtype_of(short: str) -> str:
-    """A library's short type name as PyTorch calls it."""
+    """PyTorch's name of a library's short type name."""
     return _SHORT_DTYPES.get(short, short)
 
 
 def signature(work: Descriptor, operator: Operator | None) -> Signature:
-    """The signature of a library call; what has none of its own becomes a `Kernel` named after it."""
+    """The signature of a library call; a call without a specific one becomes a `Kernel` of its name."""
     make = _CALLS.get(work.family)
     if work.family == "grouped_gemm" and operator and not work.number("m"):
         return grouped_product(operator) or _unknown(work, operator)  # cuBLASLt keeps these shapes on the device
@@ -66,7 +66,7 @@ def signature(work: Descriptor, operator: Operator | None) -> Signature:
 
 
 def _gemm(work: Descriptor) -> Gemm:
-    """cuBLAS speaks in columns: D[m, n] = op(A) op(B) there is D[n, m] = op(B) op(A) in rows."""
+    """Convert from cuBLAS's column-major order: D[m, n] = op(A) op(B) there is D[n, m] = op(B) op(A) row-major."""
     a, b, d = (dtype_of(work.fields.get(key, "f32")) for key in ("b", "a", "d"))
     compute = work.fields.get("compute", "f32")
     epilogue = work.fields.get("epilogue", "none")
@@ -89,14 +89,14 @@ def _gemm(work: Descriptor) -> Gemm:
 
 
 def _sparsity(work: Descriptor) -> str:
-    """cuSPARSELt's structured operand, which changes its name with the order of the two."""
+    """cuSPARSELt's structured operand, which swaps with the order of the operands."""
     if "sparse" not in work.fields:
         return ""
     return f"{work.fields['sparse']} {'b' if work.fields.get('sparse_operand') == 'a' else 'a'}"
 
 
 def _scaling(mode: str) -> str:
-    """cuBLASLt's names of scale modes, as the emulation writes them."""
+    """Scale mode from the emulation's names of cuBLASLt's modes."""
     if mode == "row":
         return "outer"
     return "block" if mode.startswith(("vec", "blk")) else ""
@@ -166,7 +166,7 @@ def _memset(work: Descriptor) -> Copy:
 
 
 def _graph(work: Descriptor) -> Fused:
-    """A fused cuDNN graph or a transform known by its bytes."""
+    """A fused cuDNN graph or an FFT, known by its bytes."""
     size = work.number("bytes")
     name = f"{work.family} {work.fields.get('ops', work.fields.get('kind', ''))}".strip()
     dtype = dtype_of(work.fields.get("dtype", "f32"))
@@ -174,7 +174,10 @@ def _graph(work: Descriptor) -> Fused:
 
 
 def _sparse_product(work: Descriptor) -> Signature:
-    """cuSPARSE's calls; a triangular solve goes at the pace of its longest chain of rows, which is data."""
+    """A cuSPARSE call.
+
+    The time of a triangular solve depends on its longest chain of rows, which is data, so it becomes a `Kernel`.
+    """
     operation = work.fields["operation"]
     sizes = {name: work.number(name) for name in ("m", "n", "k", "nnz")}
     batch, dtype = max(1, work.number("batch", 1)), dtype_of(work.fields.get("dtype", "f32"))

@@ -1,4 +1,4 @@
-"""Read the capture log that the shim wrote; its layout is drawn in shim/core/recorder.h."""
+"""Read the capture log written by the shim; its layout is drawn in shim/core/recorder.h."""
 
 from __future__ import annotations
 
@@ -46,46 +46,46 @@ class Descriptor:
         return int(self.fields.get(key, default))
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """A field as integers separated by commas."""
+        """A field as comma-separated integers."""
         text = self.fields.get(key, "")
         return tuple(int(part) for part in text.split(",")) if text else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Everything one process left behind."""
+    """The log of one process."""
 
     records: NDArray[np.void]
     texts: tuple[str, ...]
-    calls: dict[str, int]  # library functions that have no semantics in the emulation, by name
+    calls: dict[str, int]  # calls of library functions without semantics in the emulation, by name
     notes: tuple[str, ...]
     disk_full: bool
 
     @cached_property
     def descriptors(self) -> tuple[Descriptor, ...]:
-        """The interned texts, taken apart."""
+        """The parsed interned texts."""
         return tuple(parse(text) for text in self.texts)
 
 
 def parse(text: str) -> Descriptor:
-    """Take one descriptor apart; values hold no blanks."""
+    """Parse one descriptor; values contain no blanks."""
     family, _, rest = text.partition(" ")
     fields = dict(part.split("=", 1) for part in rest.split(" ") if "=" in part)
     return Descriptor(family, fields)
 
 
 def read_log(directory: Path) -> Log:
-    """The log in a directory.
+    """Read the log in a directory.
 
     Raises:
-        CaptureError: there is none, or it is not of this version.
+        CaptureError: the log is missing, or of another version.
     """
     path = directory / "log.bin"
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
     except OSError as error:
-        advice = "`presim doctor` says what is missing"
+        advice = "run `presim doctor` to see what is missing"
         raise CaptureError(f"the emulated device wrote no log ({error}); {advice}") from error
     if len(header) < HEADER_BYTES or header[:16] != _START:
         raise CaptureError(f"{path} is not a capture log of version {VERSION}; rebuild the shim with `make shim`")
@@ -104,7 +104,7 @@ def _lines(path: Path) -> list[str]:
     if not path.exists():
         return []
     text = path.read_bytes().rstrip(b"\0").decode(errors="replace")
-    return text.split("\n")[: text.count("\n")]  # a last line without its end was cut off
+    return text.split("\n")[: text.count("\n")]  # an unterminated last line is incomplete
 
 
 def _counts(path: Path) -> dict[str, int]:

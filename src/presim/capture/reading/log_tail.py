@@ -1,7 +1,7 @@
-"""A capture log while it is written: what came in since the last look.
+"""Follow a capture log while it is written.
 
-The log is mapped by the process that writes it, so a reader sees every record whose number the header counts. Texts
-and notes are whole lines from the moment their ids are used.
+The writing process maps the log into memory, so a reader sees every record counted by the header. Texts and notes are
+complete lines before their ids are used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _COUNT_AT = 16  # offset of Header.count
 
 
 class LogTail:
-    """The log in a directory; the files need not be there yet."""
+    """The log in a directory; the files need not exist yet."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.descriptors: list[Descriptor] = []
         self.notes: list[str] = []
-        self.read_count = 0  # records that were handed out
+        self.read_count = 0  # records returned by `read`
         self._files: dict[str, int] = {}
         self._offsets = {"work.tsv": 0, "notes.tsv": 0}
 
@@ -35,13 +35,13 @@ class LogTail:
         self._files.clear()
 
     def count(self) -> int:
-        """Records in the log by now."""
+        """Number of records in the log now."""
         file = self._open("log.bin")
         header = os.pread(file, 8, _COUNT_AT) if file is not None else b""
         return int.from_bytes(header, "little") if len(header) == 8 else 0
 
     def read(self, count: int) -> NDArray[np.void]:
-        """Records up to a number that were not handed out yet; what they point to is known then."""
+        """Return the records up to ``count`` that were not returned before, and read the texts that they refer to."""
         records = self.peek(count)
         self.read_count += len(records)
         self.descriptors += map(parse, self._lines("work.tsv"))
@@ -49,7 +49,7 @@ class LogTail:
         return records
 
     def peek(self, count: int) -> NDArray[np.void]:
-        """The same as they stand now, without handing them out."""
+        """Return the same records without consuming them."""
         wanted = (count - self.read_count) * RECORD.itemsize
         file = self._open("log.bin")
         if file is None or wanted <= 0:

@@ -1,8 +1,8 @@
-"""What each block of memory held, decided once its whole life is known.
+"""Assign a category to each memory block, once its whole lifetime is known.
 
-A block that was named (parameter, gradient, optimizer state, input, buffer) is that from the moment it was handed
-out. What nobody named follows from when it lived: handed out in a forward pass and still needed when that pass is
-over, it is an activation; everything else inside a step is temporary.
+A named block (parameter, gradient, optimizer state, input, buffer) has its category from its allocation on. The
+category of other blocks follows from their lifetime: a block allocated in a forward pass and still live after it is an
+activation; everything else inside a step is temporary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Columns = dict[str, NDArray[np.generic]]
 
 
 def categorize(columns: Columns, operators: dict[str, int]) -> Columns:
-    """Replace the RETAG entries of a log by one right after each ALLOC whose category is known."""
+    """Replace the RETAG entries of a log by one after each ALLOC whose category is known."""
     categories = _categories(columns, {index: name for name, index in operators.items()})
     keep = np.flatnonzero(columns["kind"] != Kind.RETAG)
     positions = np.array(sorted(categories), np.int64)
@@ -39,7 +39,7 @@ def categorize(columns: Columns, operators: dict[str, int]) -> Columns:
 def _host_ns(
     host_ns: NDArray[np.generic], keep: NDArray[np.int64], source: NDArray[np.int64], added: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """CPU time before an entry that was removed counts for the next one that stays."""
+    """Add the CPU time before a removed entry to the next remaining one."""
     spent = np.cumsum(host_ns.astype(np.int64))
     kept = np.diff(spent[keep], prepend=0)
     result = np.zeros(len(source), np.int64)
@@ -48,16 +48,16 @@ def _host_ns(
 
 
 def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, int]:
-    """Category by the index of the ALLOC entry; blocks of no known category are left out."""
+    """Index of an ALLOC entry -> category; blocks without a known category are omitted."""
     kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
     phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
     backward = np.append(np.flatnonzero(columns["phase"] == Phase.BACKWARD), len(phases))
     next_backward = backward[np.searchsorted(backward, np.arange(len(phases)))].tolist()  # by entry
 
-    def by_life(born: int, died: int) -> int:
-        outlived = next_backward[born] < died
-        over = outlived or died == len(phases) or phases[died] != phases[born]
-        return _by_life(phases[born], over, operator_names.get(operators[born]))
+    def category_of(born: int, died: int) -> int:
+        survives_forward = next_backward[born] < died
+        over = survives_forward or died == len(phases) or phases[died] != phases[born]
+        return _lifetime_category(phases[born], over, operator_names.get(operators[born]))
 
     live: dict[int, int] = {}
     named: dict[int, int] = {}
@@ -70,14 +70,14 @@ def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, i
             if (born := live.get(address)) is not None:
                 named.setdefault(born, values[index])
         elif (born := live.pop(address, None)) is not None:
-            result[born] = named.get(born) or by_life(born, index)
+            result[born] = named.get(born) or category_of(born, index)
     for born in live.values():
-        result[born] = named.get(born) or by_life(born, len(phases))
+        result[born] = named.get(born) or category_of(born, len(phases))
     return {index: category for index, category in result.items() if category != Category.OTHER}
 
 
-def _by_life(born: int, over: bool, operator: str | None) -> int:
-    """Category of a block that nobody named, by its phase and whether that was over when the block came back."""
+def _lifetime_category(born: int, over: bool, operator: str | None) -> int:
+    """Category of an unnamed block, by its phase and whether the phase was over when the block was freed."""
     if operator and operator.startswith(_UNSHARDED_RANGES):
         return Category.PARAMETER
     if operator and operator.startswith(_COMMUNICATION_RANGES):

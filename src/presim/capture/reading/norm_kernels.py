@@ -1,7 +1,7 @@
-"""What each kernel of a normalisation moves: most of them are several passes over the same tensor.
+"""Memory traffic of the kernels of a normalisation, which make several passes over the same tensor.
 
-Statistics read it, a second kernel reads it again and writes the result; gradients of the weights read once more what
-the gradient of the input reads. Names are those of PyTorch's own kernels (aten/src/ATen/native/cuda: Normalization,
+One kernel reads the tensor for statistics, a second one reads it again and writes the result; weight gradients read
+again what the input gradient reads. Names are those of PyTorch's kernels (aten/src/ATen/native/cuda: Normalization,
 group_norm_kernel, layer_norm_kernel).
 """
 
@@ -15,12 +15,12 @@ from presim.trace.signatures import Normalization
 
 _ONLY_READ = ("collect_statistics", "RowwiseMoments", "backward_reduce", "ComputeInternalGradients", "GammaBeta")
 _PER_CHANNEL = ("update_stats", "FusedParams", "cuComputeGradGammaBeta")
-_READ_TWICE = ("batch_norm_backward_kernel",)  # sums first, then the gradient, in one launch
-_ELEMENTS_PER_THREAD = 32  # no kernel of PyTorch's handles more of them in a thread
+_READ_TWICE = ("batch_norm_backward_kernel",)  # sums, then the gradient, in one launch
+_ELEMENTS_PER_THREAD = 32  # the maximum in PyTorch's kernels
 
 
 def signature(work: Descriptor, operator: Operator) -> Normalization | None:
-    """The signature of a kernel whose passes are known by its name; None for every other one."""
+    """The signature of a kernel with known passes; None for any other."""
     tensors = [operand for operand in operator.inputs + operator.outputs if operand.on_device]
     largest = max(tensors, key=lambda operand: operand.elements)
     kernel = work.fields.get("name", "")
@@ -41,7 +41,7 @@ def signature(work: Descriptor, operator: Operator) -> Normalization | None:
 
 
 def _passes(kernel: str, operator: Operator, work: Descriptor, largest: Operand) -> tuple[int, int] | None:
-    """How often a kernel reads and writes what is as large as the largest tensor."""
+    """How often a kernel reads and writes tensors of the largest size."""
     if any(part in kernel for part in _PER_CHANNEL):
         return 0, 0
     if "group_norm" in operator.base_name and ("GammaBeta" in kernel or _is_small(work, largest)):
@@ -55,12 +55,12 @@ def _passes(kernel: str, operator: Operator, work: Descriptor, largest: Operand)
 
 
 def _is_small(work: Descriptor, largest: Operand) -> bool:
-    """Too few threads to be the kernel that handles the whole tensor; reductions have few, too, and a name."""
+    """Whether there are too few threads for the whole tensor; reductions also have few, but are known by name."""
     threads = math.prod(work.numbers("grid") + work.numbers("block"))
     return "elementwise" in work.fields.get("name", "") and threads * _ELEMENTS_PER_THREAD < largest.elements
 
 
 def _bytes(operands: tuple[Operand, ...], largest: Operand, times: int) -> int:
-    """Those as large as the largest so many times, the small ones once."""
+    """Bytes with the largest operands counted ``times`` and the small ones once."""
     here = [operand for operand in operands if operand.on_device]
     return sum(operand.bytes * (times if operand.elements == largest.elements else 1) for operand in here)

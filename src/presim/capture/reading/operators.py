@@ -1,4 +1,4 @@
-"""The operator behind a launch: its tensors, and how many bytes it has to move."""
+"""The operator of a launch: its tensors and their bytes."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ _TENSOR = re.compile(r"(cpu:)?(\w+)(?:\[([-\d;]*)\]|\{(\d+);(\d+)\})")
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """A tensor, or a list of tensors taken together."""
+    """A tensor, or a list of tensors as one."""
 
     dtype: str
     elements: int
     on_device: bool
     shape: tuple[int, ...] = ()  # of a single tensor
     tensors: int = 1
-    repeated: int = 1  # how often each element in memory is shown, where a dimension was expanded
+    repeated: int = 1  # how often each element in memory appears in an expanded dimension
 
     @property
     def bytes(self) -> int:
-        """Bytes in memory of all its elements."""
+        """Bytes in memory."""
         return self.elements // self.repeated * dtype_bytes(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """One operator call as its launches saw it."""
+    """One operator call, as seen by its launches."""
 
     name: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     scalars: tuple[int, ...] = ()
-    instructions: tuple[int, ...] = ()  # of all threads of a generated kernel: plain, special, wide
-    is_tiled: bool = False  # of a generated kernel: its tensors lie across each other
-    moved: tuple[int, ...] = ()  # of a Triton kernel whose code is known: bytes read and written
+    instructions: tuple[int, ...] = ()  # of a generated kernel, by all threads: plain, special, wide
+    is_tiled: bool = False  # of a generated kernel: some tensors are accessed transposed
+    moved: tuple[int, ...] = ()  # of an analysed Triton kernel: bytes read and written
     products: tuple[tuple[str, int], ...] = ()  # likewise: FLOPs of matrix products by type
-    programs: int = 0  # likewise: of the launch
-    longest: int = 100  # likewise: work of the program that has most, in hundredths of the mean
-    ends: tuple[int, ...] = ()  # of a grouped product: where each group ends, where that is known
-    work: Descriptor | None = None  # what its kernel does, where whoever launched it knows: as a library call says it
+    programs: int = 0  # likewise: programs of the launch
+    longest: int = 100  # likewise: work of the longest program, in percent of the mean
+    ends: tuple[int, ...] = ()  # of a grouped product: the end of each group, if known
+    work: Descriptor | None = None  # the kernel's work as a library call, if its launcher describes it
 
     @property
     def base_name(self) -> str:
-        """Without namespace, trailing underscore and ``_out``: ``aten::add_`` is ``add``."""
+        """The name without namespace, trailing underscore and ``_out``: ``aten::add_`` is ``add``."""
         return self.name.split("::")[-1].split(".")[0].removesuffix("_out").rstrip("_")
 
     @property
     def row(self) -> int:
-        """Elements that a norm or softmax takes together: the largest tensor's last dimension; 0 where there is none.
+        """Elements in a row of a norm or softmax: the last dimension of the largest tensor, or 0.
 
-        Norms of samples or channels, and losses, which pick single elements, have other rows.
+        Norms over samples or channels, and losses that pick single elements, have no such rows.
         """
         if any(word in self.base_name for word in _NO_ROWS):
             return 0
@@ -82,19 +82,19 @@ class Operator:
 
     @property
     def in_place(self) -> bool:
-        """Writes into its first input."""
+        """Whether it writes into its first input."""
         return self.name.endswith("_") and not self.name.endswith("__")
 
 
 def parse_operator(descriptor: Descriptor) -> Operator:
-    """An operator from the text that the hook wrote."""
+    """Parse an operator from the hook's text."""
     scalars = descriptor.fields.get("args", "")
     inputs = parse_operands(descriptor.fields.get("in", ""))
     outputs = parse_operands(descriptor.fields.get("out", ""))
     writes = descriptor.fields.get("writes", "")
     if writes == "argument" and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
-        inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they had their size
+        inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they were resized
     elif writes and inputs:
         inputs, outputs = _written(inputs, writes.split(","))
     known = descriptor.fields.get("is")
@@ -124,16 +124,16 @@ def _counts(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """What is read and what is written of arguments, from the positions of those written: "0!" is not read before."""
+    """Split arguments into read and written ones, from the positions written; "0!" is not read before."""
     outputs = tuple(inputs[int(position.rstrip("!"))] for position in written)
     unread = {int(position[:-1]) for position in written if position.endswith("!")}
     return tuple(operand for index, operand in enumerate(inputs) if index not in unread), outputs
 
 
 def parse_operands(text: str) -> tuple[Operand, ...]:
-    """``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements.
+    """Parse ``BFloat16[4;8],cpu:Float[],Float{291;8030261248}``: tensors with shapes, a list with count and elements.
 
-    A dimension that was expanded has a negative size: ``Half[2;-8]`` are 2 elements, each shown 8 times.
+    An expanded dimension has a negative size: ``Half[2;-8]`` are 2 elements, each repeated 8 times.
     """
     operands = []
     for cpu, dtype, sizes, count, elements in _TENSOR.findall(text):

@@ -1,8 +1,8 @@
-"""What each kernel moves of Transformer Engine's functions that quantise: several passes over the same tensor.
+"""Memory traffic of the kernels in Transformer Engine's quantising functions, which make several passes over a tensor.
 
-With current scaling a first kernel reads all of it for the largest value, and another one reads it again to cast it. A
-norm writes FP8 itself where its scale is known before (its transpose is a kernel of its own), and else the wider type,
-which is cast then. Names are those of Transformer Engine's kernels (2.20, transformer_engine/common).
+With current scaling, one kernel reads the whole tensor for its maximum and another one reads it again to cast it. A
+norm writes FP8 itself if its scale is known before (with a separate kernel for the transpose); otherwise it writes the
+wider type, which is then cast. Names are those of Transformer Engine's kernels (2.20, transformer_engine/common).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import Elementwise, Normalization, Reduction, Signature
 
-_LITTLE = ("zero_amax", "compute_scale_from_amax", "reduce_dbias", "bwd_finalize")
-_LARGEST = "amax_kernel"
+_SMALL_KERNELS = ("zero_amax", "compute_scale_from_amax", "reduce_dbias", "bwd_finalize")
+_AMAX = "amax_kernel"
 _CASTS = ("cast_transpose", "cast_fp8")
 _TRANSPOSES = "transpose"
 _NORMS = ("rmsnorm_fwd", "ln_fwd", "layernorm_fwd", "rmsnorm_bwd", "ln_bwd", "layernorm_bwd")
-_FORMATS = "fp8"  # in the name of a norm's kernel: it writes that
+_FORMATS = "fp8"  # in the name of a norm kernel that writes FP8
 
 
 def signature(work: Descriptor, operator: Operator) -> Signature | None:
-    """The signature of a kernel whose passes are known by its name; None for every other one."""
+    """The signature of a kernel with known passes; None for any other."""
     base = operator.base_name
     if not operator.name.startswith("te::") or not ("quantize" in base or "norm" in base):
         return None
@@ -31,9 +31,9 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     source = max(wide, key=lambda operand: operand.elements)
     cast = [one for one in operator.outputs if one.dtype == "uint8" and one.elements == source.elements]
     name = operator.name
-    if any(part in kernel for part in _LITTLE):
+    if any(part in kernel for part in _SMALL_KERNELS):
         return Elementwise(0, 0, 1, source.dtype, operator=name)
-    if _LARGEST in kernel:
+    if _AMAX in kernel:
         pieces = _pieces(operator, source)
         return Reduction(source.bytes // pieces, 4, source.elements // pieces, source.dtype, operator=name)
     if any(part in kernel for part in _CASTS) and cast:
@@ -46,9 +46,9 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
 
 
 def _pieces(operator: Operator, source: Operand) -> int:
-    """In how many pieces the tensor is quantised, each by kernels of its own: rows of a rank's experts are.
+    """Number of parts in which the tensor is quantised by separate kernels, such as the rows of a rank's experts.
 
-    Each piece has as many copies, by rows and by columns, as the others.
+    Each part has as many copies (by rows and by columns) as the others.
     """
     if "split" not in operator.base_name:
         return 1
@@ -57,7 +57,7 @@ def _pieces(operator: Operator, source: Operand) -> int:
 
 
 def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand]) -> Signature:
-    """Reads what it is given once; forward it writes FP8 once, or the wider type that is to be cast."""
+    """Reads its inputs once; forward, it writes FP8 or the wider type that is then cast."""
     read = sum(operand.bytes for operand in operator.inputs if operand.on_device)
     if "bwd" in kernel:
         written = sum(operand.bytes for operand in operator.outputs)

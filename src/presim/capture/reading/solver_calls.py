@@ -1,8 +1,8 @@
-"""Factorisations and solvers of cuSOLVER, cuSPARSE and cuBLAS: a name, sizes, and the FLOPs usually counted for them.
+"""Factorisations and solvers of cuSOLVER, cuSPARSE and cuBLAS: name, bytes and the usual FLOP count.
 
-What sets their time is how few columns they work on at once, which no formula here knows: they stay `Kernel`s.
-FLOPs: LAPACK Working Note 41, appendix C; eigenvalues and singular values with vectors: Golub and Van Loan, "Matrix
-Computations", sections 7.5, 8.3 and 8.6. Of Jacobi's methods the same, for want of the number of their sweeps.
+Their time depends on how few columns they process at once, which no formula here models, so they stay `Kernel`s. FLOPs:
+LAPACK Working Note 41, appendix C; eigenvalues and singular values with vectors: Golub and Van Loan, "Matrix
+Computations", sections 7.5, 8.3 and 8.6. Jacobi methods get the same count, because the number of sweeps is unknown.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _CALL = re.compile(
     r"(?:cusolverDnX?[SDCZ]?|cublas[SDCZ])"
     r"(trsm|trmm|getr[fsi]|matinv|potr[fsi]|sytrf|geqrf|gels|(?:or|un)gqr|(?:or|un)mqr|gebrd|(?:sy|he)ev|geev|gesvd)"
 )
-_BY_NAME = re.compile(r"cusparse(?!Lt)")  # what of cuSPARSE has no sizes: solvers of blocked matrices, conversions
-_Count = Callable[[int, int, int], float]  # of m, n and k, where k is also the number of right-hand sides
+_BY_NAME = re.compile(r"cusparse(?!Lt)")  # cuSPARSE calls without sizes: solvers of blocked matrices, conversions
+_Count = Callable[[int, int, int], float]  # arguments m, n and k; k is also the number of right-hand sides
 
 
-def _eliminated(m: int, n: int, k: int) -> float:
-    """One product and one sum for each element of what is left of a matrix, over k columns."""
+def _elimination_flops(m: int, n: int, k: int) -> float:
+    """A multiplication and an addition for each element of the remaining matrix, over k columns."""
     return 2 * m * n * k - (m + n) * k**2 + 2 / 3 * k**3
 
 
 _FLOPS: dict[str, _Count] = {
     "trsm": lambda m, n, k: m * m * n,
     "trmm": lambda m, n, k: m * m * n,
-    "getrf": lambda m, n, k: _eliminated(m, n, min(m, n)),
+    "getrf": lambda m, n, k: _elimination_flops(m, n, min(m, n)),
     "getrs": lambda m, n, k: 2 * n * n * k,
     "getri": lambda m, n, k: 4 / 3 * n**3,
     "matinv": lambda m, n, k: 2 * n**3,
@@ -38,9 +38,9 @@ _FLOPS: dict[str, _Count] = {
     "potrs": lambda m, n, k: 2 * n * n * k,
     "potri": lambda m, n, k: 2 / 3 * n**3,
     "sytrf": lambda m, n, k: n**3 / 3,
-    "geqrf": lambda m, n, k: 2 * _eliminated(m, n, min(m, n)),
+    "geqrf": lambda m, n, k: 2 * _elimination_flops(m, n, min(m, n)),
     "gels": lambda m, n, k: 2 * m * n * n + 4 * m * n * k,
-    "orgqr": lambda m, n, k: 2 * _eliminated(m, n, k),
+    "orgqr": lambda m, n, k: 2 * _elimination_flops(m, n, k),
     "ormqr": lambda m, n, k: 4 * m * n * k - 2 * n * k * k,
     "gebrd": lambda m, n, k: 8 / 3 * max(m, n) * min(m, n) ** 2,
     "syev": lambda m, n, k: 9 * n**3,
@@ -50,7 +50,7 @@ _FLOPS: dict[str, _Count] = {
 
 
 def signature(work: Descriptor, operator: Operator) -> Kernel | None:
-    """The call by its name, the bytes of its operator's tensors and its FLOPs; None for any other launch."""
+    """A `Kernel` with the call's name, the bytes of its operator's tensors and its FLOPs; None for any other launch."""
     name = work.fields.get("name", "")
     called = _CALL.match(name)
     if called is None and not name.startswith("cusolver") and not _BY_NAME.match(name):

@@ -1,4 +1,4 @@
-"""How many bytes an operator has to move, from its tensors."""
+"""Bytes that an operator has to move, from its tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WRITE_ONLY = ("zero", "fill", "copy", "normal", "uniform", "bernoulli", "random
 
 
 def traffic(operator: Operator, family: type[MemoryBound]) -> tuple[int, int]:
-    """Bytes read and written by the operator as a whole, each operand once."""
+    """Bytes read and written by the whole operator, each operand once."""
     inputs = [operand for operand in operator.inputs if operand.on_device]
     outputs = [operand for operand in operator.outputs if operand.on_device]
     if family is Optimizer:
@@ -20,22 +20,22 @@ def traffic(operator: Operator, family: type[MemoryBound]) -> tuple[int, int]:
     if family is Index and len(inputs) > 1:
         return _index_traffic(operator, inputs, outputs)
     if "nll_loss" in operator.base_name:
-        return _picked_traffic(inputs, outputs)
+        return _label_traffic(inputs, outputs)
     if _overwrites(operator):
         inputs = inputs[1:]
     return sum(operand.bytes for operand in inputs), sum(operand.bytes for operand in outputs)
 
 
 def _overwrites(operator: Operator) -> bool:
-    """Writes its first input without reading it."""
+    """Whether it writes its first input without reading it."""
     return operator.in_place and operator.base_name.removeprefix("_foreach_").startswith(_WRITE_ONLY)
 
 
 def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """Multi-tensor operators return nothing: they write lists they were given.
+    """Multi-tensor operators return nothing and write to lists given as arguments.
 
-    A fused Adam reads and writes parameters and both moments and reads the gradients; a fused SGD parameters,
-    gradients and, with momentum, the buffers. Other in-place operators write their first list.
+    A fused Adam reads and writes parameters and both moments and reads gradients; a fused SGD uses parameters,
+    gradients and, with momentum, buffers. Other in-place operators write their first list.
     """
     lists = [operand for operand in inputs if operand.tensors > 1 or operand.elements > 1] or inputs
     read = sum(operand.bytes for operand in (lists[1:] if _overwrites(operator) else lists))
@@ -47,9 +47,9 @@ def _optimizer_traffic(operator: Operator, inputs: list[Operand], outputs: list[
 
 
 def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """Only the rows that are addressed move: the result of a gather, the values of a scatter."""
+    """Only the addressed rows move: the result of a gather, the values of a scatter."""
     addresses = sum(operand.bytes for operand in inputs[1:] if operand.dtype in ("int64", "int32", "bool"))
-    if "backward" in operator.base_name:  # each row of the gradient is added to the row it came from
+    if "backward" in operator.base_name:  # each gradient row is added to the row it came from
         return inputs[0].bytes + addresses, min(inputs[0].bytes, sum(operand.bytes for operand in outputs))
     if operator.in_place or (outputs and outputs[0].shape == inputs[0].shape):
         moved = sum(operand.bytes for operand in inputs[1:] if operand.dtype not in ("int64", "int32", "bool"))
@@ -59,8 +59,8 @@ def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Oper
     return moved + addresses, moved
 
 
-def _picked_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """One number of each row, picked by its label; what else the gradient holds was zeroed before."""
+def _label_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
+    """One element of each row, selected by its label; the rest of the gradient was zeroed before."""
     labels = [operand for operand in inputs if operand.dtype in ("int64", "uint8")]
     rows = labels[0].elements if labels else 0
     largest = max(inputs + outputs, key=lambda operand: operand.elements)
@@ -69,7 +69,7 @@ def _picked_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int,
 
 
 def _bag_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
-    """Each row that an index names is read and added to its bag; only the first output holds bags."""
+    """Each indexed row is read and added to its bag; only the first output holds bags."""
     table, indices = inputs[0], inputs[1]
     row = table.shape[-1] * dtype_bytes(table.dtype) if table.shape else 0
     return indices.elements * row + indices.bytes, sum(operand.bytes for operand in outputs)

@@ -1,1 +1,1 @@
-"""The rendezvous that launched ranks meet, with answers for ranks that are absent."""
+"""The rendezvous store of launched ranks, which answers for absent ranks."""

@@ -1,8 +1,7 @@
-"""The ranks that run, and the values that the store answers in place of absent ranks.
+"""The ranks that run, and the values that the store returns in place of absent ranks.
 
-A store's key does not tell who would set it. Where that matters the ranks' own side says it: groups of ranks wrap their
-store in a prefix that lists the present members (`group_prefix`), and what a rank posts for others carries its number
-(`posted_key`).
+A store's key does not say which rank sets it. Where that matters, ranks add it: groups wrap their store in a prefix
+that lists the members that run (`group_prefix`), and a key for other ranks contains the sender's rank (`posted_key`).
 """
 
 from __future__ import annotations
@@ -12,46 +11,46 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 UNIQUE_ID_BYTES = 128
-_COMMUNICATOR = re.compile(r"(?:^|/)(\d+)(?::\d+)*$")  # of PyTorch's NCCL groups; the lowest group rank in it sets it
+_COMMUNICATOR = re.compile(r"(?:^|/)(\d+)(?::\d+)*$")  # of PyTorch's NCCL groups; set by the lowest group rank in it
 _GROUP = re.compile(r"presim-members=([\d:;]*)/")
 _POSTED = re.compile(r"presim-from=(\d+)/")
-_BARRIER = "store_based_barrier_key"  # PyTorch's, after a group was made: absent ranks never add to its counter
+_BARRIER = "store_based_barrier_key"  # PyTorch's, after creating a group: absent ranks never increment its counter
 
 
 def group_prefix(members: Sequence[int], present: Iterable[int]) -> str:
-    """For the store of a group with these global ranks: its present members, as ``group rank:global rank;…``."""
-    here = set(present)
-    return f"presim-members={';'.join(f'{at}:{rank}' for at, rank in enumerate(members) if rank in here)}"
+    """Store prefix for a group with these global ranks: the members that run, as ``group rank:global rank;…``."""
+    running = set(present)
+    return f"presim-members={';'.join(f'{at}:{rank}' for at, rank in enumerate(members) if rank in running)}"
 
 
 def posted_key(rank: int, key: str) -> str:
-    """The key under which a present rank posts what only it can."""
+    """The key under which a rank posts its own value."""
     return f"presim-from={rank}/{key}"
 
 
 def absent_rank_value(key: str) -> bytes:
-    """What an absent rank is taken to have set: the same bytes for the same key in every run."""
+    """The assumed value of an absent rank's key: the same bytes for the same key in every run."""
     if _COMMUNICATOR.search(key):
         return hashlib.sha512(key.encode()).digest() * (UNIQUE_ID_BYTES // 64)
     return b"1"
 
 
 class PresentRanks:
-    """The ranks that run together, of whom some may have ended.
+    """The ranks that run together and have not ended.
 
-    ``is_quiet``: whether none of their processes does anything, so that what is not there will not come.
+    ``is_idle``: whether all of their processes are idle, so that a missing key will not be set.
     """
 
-    def __init__(self, ranks: Iterable[int], is_quiet: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, ranks: Iterable[int], is_idle: Callable[[], bool] = lambda: False) -> None:
         self.running = set(ranks)
-        self.is_quiet = is_quiet
+        self.is_idle = is_idle
 
-    def left(self, rank: int) -> None:
+    def rank_ended(self, rank: int) -> None:
         """A rank's process has ended."""
         self.running.discard(rank)
 
     def answer(self, key: str) -> bytes | None:
-        """For a key that is not there and that somebody waits for; None: a present rank may still set it."""
+        """The value for a missing key that a rank waits for; None if a running rank may still set it."""
         if posted := _POSTED.search(key):
             return None if int(posted.group(1)) in self.running else b""
         if _BARRIER in key or len(self.running) < 2:
@@ -59,7 +58,7 @@ class PresentRanks:
         if communicator := _COMMUNICATOR.search(key):
             setter = _setter(key, int(communicator.group(1)))
             return None if setter in self.running else absent_rank_value(key)
-        return absent_rank_value(key) if self.is_quiet() else None
+        return absent_rank_value(key) if self.is_idle() else None
 
 
 def _setter(key: str, position: int) -> int | None:

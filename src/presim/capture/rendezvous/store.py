@@ -1,9 +1,8 @@
-"""The rendezvous store that a launched rank meets, with answers for the ranks that are not there.
+"""The rendezvous store, which also answers for absent ranks.
 
-A rank of ``torch.distributed`` talks to a TCPStore, which its launcher usually hosts. This one speaks the same
-protocol (PyTorch, torch/csrc/distributed/c10d/TCPStoreBackend.hpp: a query is one byte, strings and byte vectors
-are preceded by their length as uint64, all little-endian). What it knows and answers is in
-`presim.capture.rendezvous.keys`.
+A rank of ``torch.distributed`` uses a TCPStore, usually hosted by its launcher. This server speaks its protocol
+(PyTorch, torch/csrc/distributed/c10d/TCPStoreBackend.hpp: a query is one byte, strings and byte vectors are preceded by
+their length as uint64, all little-endian). `presim.capture.rendezvous.keys` holds the keys.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ STOP_WAITING, WAIT_CANCELED = 0, 1
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    """One client; its requests come one after the other."""
+    """One client, which sends its requests one after the other."""
 
     server: RendezvousServer
 
@@ -61,7 +60,7 @@ class _Connection(socketserver.BaseRequestHandler):
             while query := self.stream.read(1):
                 self._answer(Query(query[0]))
         except (ConnectionError, struct.error, ValueError):
-            return  # the client is gone, or is none of ours
+            return  # the client has gone, or is not a TCPStore
 
     def _answer(self, query: Query) -> None:
         getattr(self, f"_{query.name.lower()}")()
@@ -127,16 +126,16 @@ class _Connection(socketserver.BaseRequestHandler):
         self._send(bytes([STOP_WAITING]))
 
     def _canceled(self) -> bool:
-        """A client that waits may only send a cancellation."""
+        """Whether the client has sent a query, which while it waits can only be a cancellation."""
         self.request.setblocking(False)
         try:
             if self.stream.peek(1) or self.request.recv(1, socket.MSG_PEEK):
-                return True  # the loop reads the query and answers it
+                return True  # the loop reads and answers the query
         except BlockingIOError:
             return False
         finally:
             self.request.setblocking(True)
-        raise ConnectionError  # nothing more will come
+        raise ConnectionError  # the client has gone
 
     def _cancel_wait(self) -> None:
         self._send(bytes([WAIT_CANCELED]))
@@ -179,7 +178,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self._send(struct.pack("<q", len(keys)), *(self._vector(key.encode()) for key in keys))
 
     def _barrier(self) -> None:
-        self._key(), self._number()  # name and world size: nobody else is there
+        self._key(), self._number()  # name and world size, unused: all keys are answered here
         self._send(bytes([STOP_WAITING]))
 
 
@@ -190,9 +189,9 @@ class RendezvousServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 1024
 
-    def __init__(self, presence: PresentRanks) -> None:
+    def __init__(self, present_ranks: PresentRanks) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.keys = Keys(presence)
+        self.keys = Keys(present_ranks)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property

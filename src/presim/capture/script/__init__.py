@@ -1,4 +1,5 @@
-"""What observes a script from inside its own process: operators, modules, optimizer steps, memory, its clock.
+"""Observe a script from inside its process: operators, modules, optimizer steps, memory, its clock.
 
-Started by `presim.capture.runner`. The launching side uses only what imports no torch: `control`, `current_line`.
+Installed by `presim.capture.runner`. The launcher uses only modules that do not import torch: `control`,
+`current_line`.
 """

@@ -1,4 +1,4 @@
-"""Change a module of the script's as soon as it has been imported, without importing it for scripts that do not."""
+"""Patch a module once the script has imported it, without importing it for scripts that do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def when_imported(name: str, change: Callable[[Any], None]) -> None:
-    """Call ``change`` with the module of that name: now where it is imported, else right after it has been."""
+    """Call ``change`` with the module of that name: now if it is imported, else right after its import."""
     if name in sys.modules:
         change(sys.modules[name])
     else:
@@ -20,7 +20,7 @@ def when_imported(name: str, change: Callable[[Any], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module as Python's other finders do and hands out a loader that tells when it has run."""
+    """Finds one module like Python's other finders, with a loader that calls back after the import."""
 
     def __init__(self, name: str, change: Callable[[Any], None]) -> None:
         self.name = name
@@ -39,14 +39,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, and a call after it."""
+    """The module's own loader, followed by a call of ``change``."""
 
     def __init__(self, loader: importlib.abc.Loader, change: Callable[[Any], None]) -> None:
         self.loader = loader
         self.change = change
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)  # get_source, get_filename …: what tracebacks and inspect ask for
+        return getattr(self.loader, name)  # get_source, get_filename …, which tracebacks and inspect use
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)

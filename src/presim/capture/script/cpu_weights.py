@@ -1,12 +1,12 @@
-"""Large weights that a script makes on the CPU are left as the system hands them out: zeros that take no memory.
+"""Leave large weights that a script creates on the CPU as zero pages, which take no memory.
 
-A model of 7B parameters that is initialised on the CPU before it goes to the device is 28 GB of random numbers in the
-process of each rank, which nobody looks at: the emulated device computes nothing with them. So the functions that fill
-tensors in place with random numbers pass over large ones, and casting a module on the CPU passes over what was left
-so. What is made by ``torch.randn`` and its like, batches for example, is real.
+Initialising a 7B model on the CPU before moving it to the device would mean 28 GB of random numbers in each rank's
+process. The emulated device does not compute with them. So the in-place random fill functions skip large tensors, and
+casting a module on the CPU skips tensors that were left unfilled. Tensors from ``torch.randn`` and similar functions,
+such as batches, hold real values.
 
-Their pages are mapped anew without a promise of memory (MAP_NORESERVE): many ranks with many gigabytes each are more
-than the system would promise where it keeps count of that (vm.overcommit_memory=2).
+The pages are remapped without reserving memory (MAP_NORESERVE): with vm.overcommit_memory=2, the system would refuse to
+commit many gigabytes for each of many ranks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-LARGE = 4 << 20  # bytes: below, the heap's pages may have been in use before, and filling takes milliseconds
+LARGE = 4 << 20  # bytes; smaller blocks may be reused heap pages, and filling them takes milliseconds
 _RANDOM = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000  # Linux's numbers, which Python 3.11 does not name
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000  # Linux constants that Python 3.11 does not define
 
 _mmap: Any = ctypes.CDLL(None).mmap
 _mmap.restype = ctypes.c_void_p
@@ -30,20 +30,20 @@ _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, 
 
 
 class CpuWeights:
-    """Counts what it passed over."""
+    """Skips filling large CPU tensors and counts the bytes skipped."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     def install(self) -> None:
-        """Before the script runs."""
+        """Install before the script runs."""
         for name in _RANDOM:
-            setattr(torch.Tensor, name, self._pass_over(getattr(torch.Tensor, name)))
+            setattr(torch.Tensor, name, self._skip_large(getattr(torch.Tensor, name)))
         init: Any = torch.nn.init
-        init._no_grad_trunc_normal_ = self._pass_over(init._no_grad_trunc_normal_)
+        init._no_grad_trunc_normal_ = self._skip_large(init._no_grad_trunc_normal_)
         self._cast_modules()
 
-    def _pass_over(self, fill: Callable[..., Any]) -> Callable[..., Any]:
+    def _skip_large(self, fill: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fill)
         def fill_small(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if not _is_large(tensor):
@@ -56,7 +56,7 @@ class CpuWeights:
         return fill_small
 
     def _cast_modules(self) -> None:
-        """``module.to(torch.bfloat16)`` writes a second copy of each weight."""
+        """Skip the copy that ``module.to(torch.bfloat16)`` makes of each weight."""
         module: Any = torch.nn.Module
         apply = module._apply
 
@@ -68,7 +68,7 @@ class CpuWeights:
 
 
 def _cast(fn: Callable[[Any], Any], tensor: Any) -> Any:
-    """What fn makes of a tensor, without reading an unfilled one where the result stays on the CPU."""
+    """Apply ``fn`` to a tensor, without reading an unfilled one if the result stays on the CPU."""
     if not (_is_large(tensor) and _is_unfilled(tensor)):
         return fn(tensor)
     kind = fn(torch.empty((0,) * max(1, tensor.dim()), dtype=tensor.dtype))
@@ -80,14 +80,14 @@ def _cast(fn: Callable[[Any], Any], tensor: Any) -> Any:
 
 
 def _leave_unfilled(tensor: Any) -> None:
-    """Zeros from now on, in memory that is neither taken nor promised."""
+    """Make the tensor zero, in pages that are neither resident nor reserved."""
     tensor.untyped_storage().presim_unfilled = True
     if not tensor.is_contiguous() or tensor.is_shared():
         return
     first = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    # If it is refused, the pages are as they were.
+    # If this is refused, the pages keep their content.
     _mmap(first, end - first, protection, flags | _MAP_FIXED | _MAP_NORESERVE, -1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Finds the line that a script is at, also from another process while the script hangs in C code."""
+"""Find the line that a script is at, from another process too and while the script hangs in C code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from types import FrameType
 _SIGNAL = signal.SIGUSR2
 _FILE = "current-line"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
-OURS = str(Path(__file__).parents[1])
+PRESIM_DIR = str(Path(__file__).parents[1])
 
 
-def answer(directory: Path) -> None:
-    """In the script's process: answer from now on."""
-    file = (directory / _FILE).open("wb")  # stays open as long as the process lives
+def enable_stack_dumps(directory: Path) -> None:
+    """Dump stacks on the signal from now on. Called in the script's process."""
+    file = (directory / _FILE).open("wb")  # stays open while the process lives
     faulthandler.register(_SIGNAL, file.fileno(), all_threads=True)
     _open_files.append(file)
 
@@ -30,46 +30,46 @@ def answer(directory: Path) -> None:
 _open_files: list[object] = []
 
 
-def ask(process: int, directory: Path, patience_s: float = 1.0) -> str:
-    """In the launcher: the innermost line of the author's own code, as ``file.py:12``; empty where nobody answers."""
+def query_line(process: int, directory: Path, timeout_s: float = 1.0) -> str:
+    """The innermost line of the user's code as ``file.py:12``; empty without a reply. Called in the launcher."""
     path = directory / _FILE
     if not path.exists():
         return ""
     os.kill(process, _SIGNAL)
     for _ in range(20):
-        select.select([], [], [], patience_s / 20)
+        select.select([], [], [], timeout_s / 20)
         if line := innermost(path.read_text(errors="replace")):
             return line
     return ""
 
 
 def innermost(dump: str) -> str:
-    """The first frame of a fault handler's dump that is neither Python's, nor a package's, nor ours."""
+    """The first frame of a fault handler's dump that belongs to the user's code."""
     return next((f"{file}:{line}" for file, line in _FRAME.findall(dump) if is_own(file)), "")
 
 
 def calling_line() -> str:
-    """The innermost line of the author's own code; of whatever called torch where none of it runs."""
+    """The innermost line of the user's code, else of the code that called torch."""
     frame: FrameType | None = sys._getframe(1)
     outside = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_own(file):
             return f"{file}:{frame.f_lineno}"
-        if not outside and "/torch/" not in file and not file.startswith(("<", OURS)):
+        if not outside and "/torch/" not in file and not file.startswith(("<", PRESIM_DIR)):
             outside = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return outside or "(backward)"
 
 
 def raising_line(error: BaseException) -> str:
-    """The innermost line of the author's own code that an exception came through; empty where none did."""
+    """The innermost line of the user's code that an exception passed through; empty if none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if is_own(frame.filename)), "")
 
 
 @functools.cache
 def is_own(file: str) -> bool:
-    """Whether a source file is the author's own: neither Python's, nor a package's, nor ours."""
+    """Whether a source file is the user's: not Python's, a package's or presim's."""
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    return not file.startswith((*libraries, OURS, "<"))
+    return not file.startswith((*libraries, PRESIM_DIR, "<"))

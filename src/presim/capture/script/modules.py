@@ -1,9 +1,9 @@
-"""Tell the recorder which module runs, and what its tensors are.
+"""Tell the recorder which module runs and which memory category its tensors have.
 
-Global forward hooks name the module whose forward runs; backward work finds its module through autograd's sequence
-numbers (see shim/hook), so no tensor gets a hook and in-place operations stay as they are. Categories of memory
-follow TorchSim, appendix D: parameters and buffers are named when their module runs, inputs when the outermost one
-does; gradients and optimizer states around the optimizer's step.
+Global forward hooks name the module whose forward pass runs. Backward work finds its module through autograd's sequence
+numbers (see shim/hook), so tensors need no hooks and in-place operations are unaffected. Memory categories follow
+TorchSim, appendix D: parameters and buffers are assigned when their module runs, inputs when the outermost module runs,
+gradients and optimizer states around the optimizer's step.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ _ROUNDS, _TIMED_CALLS = 5, 100
 
 
 class ModuleScopes:
-    """Installs the hooks; collects what the outermost modules say about the step."""
+    """Installs the module hooks and feeds `Batch` with the outermost modules."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         self.batch = Batch()
         self._names: dict[int, int] = {}  # id(module) -> scope id
-        self._roots: dict[int, nn.Module] = {}  # kept alive, so that ids stay unique
+        self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
         self._depth = 0
-        self._calling_ns = 0  # what PyTorch spends to call both hooks of a module
-        self._counted_ns = 0  # what the hooks themselves have spent
+        self._call_overhead_ns = 0  # time that PyTorch takes to call both hooks of a module
+        self._own_ns = 0  # time spent inside the hooks
 
     def install(self) -> None:
-        """Hooks on every module of the process, present and future.
+        """Install hooks on every module of the process, present and future.
 
-        What a module's call costs more with them is measured here, so that it can be left out of host time.
+        The overhead of a hooked call is measured here and subtracted from host time.
         """
         bare = self._time_calls()
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
-        self._calling_ns = max(0, self._time_calls() - bare)
-        self.batch = Batch()  # without the module that was timed
+        self._call_overhead_ns = max(0, self._time_calls() - bare)
+        self.batch = Batch()  # drop the module used for timing
 
     def _time_calls(self) -> int:
-        """Nanoseconds of one call of a module that does nothing, without what the hooks count as theirs.
+        """Nanoseconds per call of an empty module, without the time counted inside the hooks.
 
-        The least of several rounds: others may run on this CPU meanwhile.
+        The minimum of several rounds, because other processes may use this CPU meanwhile.
         """
         module = nn.Identity()
         rounds = []
         for _ in range(_ROUNDS):
-            start, counted = now_ns(), self._counted_ns
+            start, counted = now_ns(), self._own_ns
             for _ in range(_TIMED_CALLS):
                 module(None)
-            rounds.append(now_ns() - start - (self._counted_ns - counted))
+            rounds.append(now_ns() - start - (self._own_ns - counted))
         return min(rounds) // _TIMED_CALLS
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -75,15 +75,15 @@ class ModuleScopes:
         self.hook.enter_scope(scope)
         own = addresses(parameter for parameter in module._parameters.values() if parameter is not None)
         self.hook.retag(own, Category.PARAMETER)
-        self._leave_out(now_ns() - start + self._calling_ns // 2)
+        self._subtract_own_time(now_ns() - start + self._call_overhead_ns // 2)
 
-    def _leave_out(self, spent_ns: int) -> None:
-        """Time of ours is none of the script's."""
-        self._counted_ns += spent_ns
+    def _subtract_own_time(self, spent_ns: int) -> None:
+        """Subtract presim's own time from host time."""
+        self._own_ns += spent_ns
         self.hook.add_own_time(spent_ns)
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        """``rest`` is (kwargs, output); where the forward raised, PyTorch leaves the kwargs out."""
+        """``rest`` is (kwargs, output); if the forward pass raised, PyTorch omits kwargs."""
         if torch.compiler.is_compiling():
             return
         start = now_ns()
@@ -91,10 +91,10 @@ class ModuleScopes:
         self.hook.leave_scope()
         if self._depth == 0 and len(rest) == 2 and not in_backward():
             self.batch.leave(module, args, rest[0])
-        self._leave_out(now_ns() - start + self._calling_ns // 2)
+        self._subtract_own_time(now_ns() - start + self._call_overhead_ns // 2)
 
     def _name(self, module: nn.Module) -> int:
-        """Names all modules below the one that runs first; a module met alone is called after its class."""
+        """Name all modules below an outermost one; a module called by itself is named after its class."""
         self._roots[id(module)] = module
         root = type(module).__name__
         for name, child in module.named_modules():
@@ -102,42 +102,42 @@ class ModuleScopes:
         return self._names[id(module)]
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
-        """``start_ns``: since when this call is ours; returns until when it is left out."""
-        parameters = list(nn.Module.parameters(module))  # Megatron's DDP gives these names to lists of its own
+        """Record a call of an outermost module; ``start_ns`` and the result as for `categorise_blocks`."""
+        parameters = list(nn.Module.parameters(module))  # Megatron's DDP uses the attribute names for its own lists
         self.batch.enter(module, parameters)
-        return self.name_blocks(
+        return self.categorise_blocks(
             start_ns,
             (Category.PARAMETER, map(own_part, parameters)),
             (Category.BUFFER, nn.Module.buffers(module)),
             (Category.INPUT, tensors(args)),
         )
 
-    def name_blocks(self, start_ns: int, *named: tuple[Category, Iterable[torch.Tensor]]) -> int:
-        """The blocks that hold these tensors are of these categories; returns until when our time is left out.
+    def categorise_blocks(self, start_ns: int, *named: tuple[Category, Iterable[torch.Tensor]]) -> int:
+        """Assign the blocks of these tensors to these categories; returns until when our time is subtracted.
 
-        ``start_ns``: since when it is our time. To find the blocks takes long and is left out before the first of the
-        records, which shows the script's time as far as it is known by then.
+        ``start_ns``: start of our own time. Finding the blocks takes long, so that time is subtracted before the first
+        record, which contains the host time so far.
         """
         found = [(category, addresses(held)) for category, held in named]
-        self._leave_out(now_ns() - start_ns)
+        self._subtract_own_time(now_ns() - start_ns)
         for category, where in found:
             self.hook.retag(where, category)
         return now_ns()
 
 
 def addresses(held: Iterable[torch.Tensor]) -> array[int]:
-    """Of the blocks that hold these tensors; none of what has no memory of its own (meta, empty, sparse)."""
+    """Addresses of the blocks that hold these tensors; tensors without own memory (meta, empty, sparse) have none."""
     return array("q", (block for tensor in held for block in _blocks(tensor)))
 
 
 def _blocks(tensor: torch.Tensor) -> Iterator[int]:
-    for part in _held(local_tensor(tensor)):
+    for part in _storage_tensors(local_tensor(tensor)):
         if part.is_cuda and part.layout == torch.strided and (address := _address(part)):
             yield address
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Of its storage; 0 for what a tracer passes through modules, which has none."""
+    """Address of the storage; 0 for tensors without one, such as those that a tracer passes through modules."""
     try:
         return tensor.untyped_storage().data_ptr()
     except RuntimeError:
@@ -145,20 +145,20 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def in_backward() -> bool:
-    """Whether autograd runs on this thread: a forward is then a recomputation."""
+    """Whether autograd runs on this thread; a forward pass is then a recomputation."""
     return torch._C._current_graph_task_id() != -1
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A DTensor's own shard; any other tensor as it is."""
+    """A DTensor's local shard; any other tensor unchanged."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def _held(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
-    """What holds a tensor's bytes: itself, or the tensors inside a wrapper (torchao's FP8 and quantised weights)."""
+def _storage_tensors(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+    """The tensors that hold a tensor's bytes: itself, or those in a wrapper (torchao's FP8 and quantised weights)."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield tensor
         return
     for name in flatten()[0]:
-        yield from _held(getattr(tensor, name))
+        yield from _storage_tensors(getattr(tensor, name))

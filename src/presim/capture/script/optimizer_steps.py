@@ -1,4 +1,4 @@
-"""Where a step ends, and what the optimizer holds."""
+"""Detect the end of each training step, and assign the optimizer's memory."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from presim.trace.schema import Category
 
 
 class OptimizerSteps:
-    """Marks the end of each step: the step of the optimizer that stepped first.
+    """Marks the end of each training step: the step of the optimizer that stepped first.
 
-    A script with several optimizers steps them all between two steps of the first one, so the distance between
-    marks is the whole step.
+    A script with several optimizers steps all of them between two steps of the first, so the marks enclose whole steps.
     """
 
     def __init__(self, scopes: ModuleScopes, limit: int, stop: Callable[[], None]) -> None:
         self.scopes = scopes
-        self.limit = limit  # 0: none
+        self.limit = limit  # 0: no limit
         self.stop = stop  # called after the last step; does not return
         self.count = 0
         self._first: Optimizer | None = None
-        self._stepping: Optimizer | None = None  # whose step has begun and not ended
-        self._inside = False  # a step that its framework begins and ends
-        self._named: dict[int, int] = {}  # id(optimizer) -> tensors of its state when they were last named
+        self._stepping: Optimizer | None = None  # optimizer whose step has begun and not ended
+        self._inside = False  # within a step that the framework delimits
+        self._categorised: dict[int, int] = {}  # id(optimizer) -> number of state tensors when last assigned
 
     def install(self) -> None:
-        """Hooks on every optimizer of the process."""
+        """Install hooks on every optimizer of the process."""
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
 
@@ -45,25 +44,25 @@ class OptimizerSteps:
         self._stepping = optimizer
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
-        self.scopes.name_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
+        self.scopes.categorise_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
         self._stepping = None
-        self._name_state(optimizer, start)
+        self._categorise_state(optimizer, start)
         if self._first is None:
             self._first = optimizer
         if optimizer is self._first and not self._inside:
             self._mark()
 
-    def name_unfinished(self) -> None:
-        """At the end of the script: what an optimizer holds whose step raised, out of memory for one."""
+    def categorise_unfinished(self) -> None:
+        """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""
         if self._stepping is not None:
-            self._name_state(self._stepping, now_ns())
+            self._categorise_state(self._stepping, now_ns())
 
     @contextlib.contextmanager
     def whole_step(self) -> Iterator[None]:
-        """One step, however often optimizers are stepped inside."""
+        """Treat the block as one step, however many optimizer steps it contains."""
         self._inside = True
         try:
             yield
@@ -78,10 +77,10 @@ class OptimizerSteps:
         if self.limit and self.count >= self.limit:
             self.stop()
 
-    def _name_state(self, optimizer: Optimizer, start_ns: int) -> None:
-        """Names the state's tensors when there are new ones (after the first step, usually)."""
+    def _categorise_state(self, optimizer: Optimizer, start_ns: int) -> None:
+        """Assign the state's tensors if there are new ones, usually after the first step."""
         states = [value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values()]
-        new = [] if self._named.get(id(optimizer)) == len(states) else states
-        self._named[id(optimizer)] = len(states)
+        new = [] if self._categorised.get(id(optimizer)) == len(states) else states
+        self._categorised[id(optimizer)] = len(states)
         held = (value for value in new if isinstance(value, torch.Tensor))
-        self.scopes.name_blocks(start_ns, (Category.OPTIMIZER_STATE, held))
+        self.scopes.categorise_blocks(start_ns, (Category.OPTIMIZER_STATE, held))

@@ -1,4 +1,4 @@
-"""How large a parameter is where a framework keeps another tensor in its place."""
+"""Sizes of parameters that a framework replaces by other tensors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def model_elements(model: torch.nn.Module) -> int:
-    """Parameters of a whole model, over all ranks that share it.
+    """Number of parameters of a whole model, over all ranks that share it.
 
-    FSDP1 shows shards as parameters, and keeps the size of each flat one in a handle of the module that it wrapped.
+    FSDP1 exposes shards as parameters and keeps the full size of each flat parameter in a handle of the wrapped module.
     """
     handles = [getattr(module, "_handle", None) for module in model.modules()]
     flat = [handle.flat_param for handle in handles if handle is not None and hasattr(handle, "flat_param")]
@@ -20,9 +20,9 @@ def model_elements(model: torch.nn.Module) -> int:
 
 
 def elements(parameter: torch.Tensor) -> int:
-    """Elements of the whole parameter, whoever holds them and in how many bits.
+    """Elements of the whole parameter, independent of sharding and packing.
 
-    ZeRO-3 leaves an empty tensor and its true size in an attribute; bitsandbytes packs two weights into a byte and
+    ZeRO-3 leaves an empty tensor with the true size in an attribute; bitsandbytes packs two weights into a byte and
     keeps their shape beside the scales.
     """
     whole = getattr(parameter, "ds_numel", None)
@@ -33,6 +33,6 @@ def elements(parameter: torch.Tensor) -> int:
 
 
 def own_part(parameter: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a parameter: its shard of a DTensor or of ZeRO-3's; any other one as it is."""
+    """The part of a parameter on this rank: the shard of a DTensor or of ZeRO-3, any other parameter unchanged."""
     shard = getattr(parameter, "ds_tensor", None)
     return shard if shard is not None else getattr(parameter, "_local_tensor", parameter)

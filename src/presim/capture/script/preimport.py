@@ -1,16 +1,16 @@
-"""Import what a script imports before a rank runs it, so that forks find it there (see `presim.capture.zygote`).
+"""Import a script's modules before a rank runs it, so that forks share them (see `presim.capture.zygote`).
 
-The script is run to the end of its top level under a name that is not ``__main__``: its imports, and whatever it
-prepares for them (modules that it stands in for, variables). Then the script and the files beside it are forgotten, and
-each fork runs them as if nothing had been. That is for scripts which keep what they do behind ``__name__ ==
-"__main__"``, as those of ``presim validate`` do; others are never run here.
+A recipe (a script of ``presim validate``) runs to the end of its top level under a name other than ``__main__``: its
+imports and whatever prepares them, such as stand-in modules and variables. Then the script and the files beside it are
+removed from ``sys.modules``, and each fork runs them anew. Such scripts keep their work behind ``__name__ ==
+"__main__"``; no other script runs here.
 
-Of any other script only the imports at its beginning are made (`import_leading`): those of installed packages that
-stand before every other statement, which come to the same in each rank. A package that reads which rank it is in while
-it is imported is none of those, and `RankRead` says so.
+For any other script, only the imports at its beginning are executed (`import_leading`): installed packages imported
+before every other statement, which are the same in each rank. `RankRead` is raised if a package reads the rank during
+its import.
 
-Nothing may be asked of the device here, which is a rank's own: questions about what kind of device it is are answered
-past PyTorch, and whatever would begin to use it raises.
+Nothing may use the device here, because it belongs to a rank: queries for its properties bypass PyTorch, and anything
+that would initialise it raises.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import ast
 import contextlib
 import ctypes
 import functools
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -30,51 +31,57 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-_NAME = "presim_ahead"  # in the place of __main__
+_RUN_NAME = "presim_preimport"  # instead of __main__
 _ATTRIBUTES = {"major": 75, "minor": 76, "multi_processor_count": 16}  # cudaDeviceAttr
 
 
 def preimport(script: Path) -> None:
-    """Run the top level of the script, torch being imported; raises whatever that raises."""
-    script = script.resolve()  # what it makes names its file as it was run: `_comes_from`
+    """Run the top level of the script, after importing torch; raises whatever the script raises."""
+    script = script.resolve()  # its functions refer to the path that was run: `_comes_from`
     folder, arguments = str(script.parent), sys.argv
     sys.path.insert(0, folder)
     sys.argv = [str(script)]
     try:
         with _device_unused():
-            runpy.run_path(str(script), run_name=_NAME)
+            runpy.run_path(str(script), run_name=_RUN_NAME)
     finally:
         sys.argv = arguments
         sys.path.remove(folder)
     for name, module in list(sys.modules.items()):
         if _comes_from(folder, module):
             del sys.modules[name]
-    _read_compilers()
+    _hash_compilers()
 
 
 class RankRead(Exception):
-    """A package asked for a variable that each rank has its own value of."""
+    """A package read a variable that differs between ranks."""
 
 
 def import_leading(script: str, own: Collection[str], *, is_module: bool) -> None:
-    """Import what a script begins with, torch being imported; raises whatever that raises.
+    """Execute the imports at the beginning of a script, after importing torch; raises whatever they raise.
 
-    ``own``: variables that each rank will have its own value of.
+    ``own``: variables that differ between ranks.
 
     Raises:
-        RankRead: what was imported depends on the rank.
+        RankRead: an import depends on the rank.
     """
     path = _source_of(script) if is_module else Path(script)
-    with _device_unused(), _unread(own):
+    with _device_unused(), _refuse_reads(own):
         for name, parts in leading_imports(path.read_text()) if path else ():
             if not _is_installed(name):
-                break  # a file of the author's own, which may do anything
+                break  # a file of the user's, which may do anything
             __import__(name, fromlist=parts)
-    _read_compilers()
+    _hash_compilers()
+
+
+def import_dynamo() -> None:
+    """Import what PyTorch imports where the first optimizer is made: a second of CPU, else in every rank."""
+    with _device_unused():
+        importlib.import_module("torch._dynamo")
 
 
 def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:
-    """The modules that a script imports before it does anything else, in order, each with the names it takes of it."""
+    """The modules that a script imports before any other statement, in order, each with the names imported from it."""
     found: list[tuple[str, tuple[str, ...]]] = []
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Import):
@@ -87,7 +94,7 @@ def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _source_of(module: str) -> Path | None:
-    """The file that ``python -m MODULE`` would run, of an installed package; its parent packages are imported."""
+    """The file that ``python -m MODULE`` would run, for an installed package; imports its parent packages."""
     if not _is_installed(module):
         return None
     spec = importlib.util.find_spec(module)
@@ -97,7 +104,7 @@ def _source_of(module: str) -> Path | None:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module is Python's own or a package's; files beside the script and in the working directory are not."""
+    """Whether a module belongs to Python or an installed package, not to the script's or the working directory."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in sys.modules:
         return True
@@ -106,14 +113,14 @@ def _is_installed(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _unread(names: Collection[str]) -> Iterator[None]:
-    """Raises at its end where somebody asked for one of these variables."""
+def _refuse_reads(names: Collection[str]) -> Iterator[None]:
+    """Raise at the end of the block if one of these variables was read."""
     environ: Any = os._Environ
-    read, asked = environ.__getitem__, set[str]()
+    read, reads = environ.__getitem__, set[str]()
 
     def watched(variables: Any, key: Any) -> Any:
         if key in names:
-            asked.add(key)
+            reads.add(key)
         return read(variables, key)
 
     environ.__getitem__ = watched
@@ -121,20 +128,23 @@ def _unread(names: Collection[str]) -> Iterator[None]:
         yield
     finally:
         environ.__getitem__ = read
-    if asked:
-        raise RankRead(", ".join(sorted(asked)))
+    if reads:
+        raise RankRead(", ".join(sorted(reads)))
 
 
-def _read_compilers() -> None:
-    """What inductor reads of PyTorch and Triton at its first compilation, every file of them: 0.35 s of CPU."""
+def _hash_compilers() -> None:
+    """Hash PyTorch's and Triton's files as inductor would at its first compilation: 0.35 s of CPU."""
     code: Any = sys.modules.get("torch._inductor.codecache")
-    for name in ("torch_key", "triton_key"):  # kept for the process; they are no more than hashes
+    for name in ("torch_key", "triton_key"):  # cached for the process; they are only hashes
         if hasattr(code, name):
             getattr(code, name)()
 
 
 def _comes_from(folder: str, module: types.ModuleType) -> bool:
-    """Whether it is a file there, or was made by one: a stand-in has no place in the import system, but functions."""
+    """Whether a module is a file in the folder or was created by one.
+
+    A stand-in has no spec, but its functions have the globals of their file.
+    """
     places = [vars(module)]
     if vars(module).get("__spec__") is None:
         places += [each.__globals__ for each in vars(module).values() if isinstance(each, types.FunctionType)]
@@ -143,26 +153,26 @@ def _comes_from(folder: str, module: types.ModuleType) -> bool:
 
 @contextlib.contextmanager
 def _device_unused() -> Iterator[None]:
-    """Of the emulated device only what it is can be asked, and PyTorch neither uses it nor takes it for used."""
+    """Answer queries for the device's properties and refuse its use, so that PyTorch does not initialise it."""
     torch: Any = sys.modules["torch"]
-    asked: dict[str, Callable[..., Any]] = {
+    answers: dict[str, Callable[..., Any]] = {
         "_lazy_init": _refuse,
         "current_device": lambda: 0,
         "get_device_properties": _properties,
     }
-    with _answered(torch.cuda, asked), _answered(torch._C, {"_cuda_getDeviceCount": _count}):
+    with _answered(torch.cuda, answers), _answered(torch._C, {"_cuda_getDeviceCount": _count}):
         yield
     interface: Any = sys.modules.get("torch._dynamo.device_interface")
     if interface is not None:
-        interface.caching_worker_device_properties.clear()  # they were ours
+        interface.caching_worker_device_properties.clear()  # they were our answers
 
 
 @contextlib.contextmanager
 def _answered(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Modules that are imported meanwhile may keep such a function: once all are, it is PyTorch's own."""
+    """Replace functions within the block. Modules that copied one meanwhile call PyTorch's own afterwards."""
     before = {name: getattr(module, name) for name in answers}
     now = dict(answers)
-    vars(module).update({name: _whichever(now, name, before[name]) for name in answers})
+    vars(module).update({name: _answer_or_original(now, name, before[name]) for name in answers})
     try:
         yield
     finally:
@@ -170,7 +180,7 @@ def _answered(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[N
         vars(module).update(before)
 
 
-def _whichever(now: dict[str, Callable[..., Any]], name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+def _answer_or_original(now: dict[str, Callable[..., Any]], name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
         return now.get(name, own)(*args, **kwargs)
@@ -179,21 +189,21 @@ def _whichever(now: dict[str, Callable[..., Any]], name: str, own: Callable[...,
 
 
 def _refuse() -> NoReturn:
-    raise RuntimeError("the device is used while modules are imported")
+    raise RuntimeError("a module uses the device while it is imported")
 
 
 def _count() -> int:
-    """As PyTorch's own, after which it would not let this process be forked."""
-    return _ask("cudaGetDeviceCount")
+    """Like PyTorch's own, which would mark this process as unfit for forking."""
+    return _query("cudaGetDeviceCount")
 
 
 def _properties(device: Any = None) -> types.SimpleNamespace:
-    """What modules ask for when they are imported; another attribute is an AttributeError."""
-    found = {name: _ask("cudaDeviceGetAttribute", number, 0) for name, number in _ATTRIBUTES.items()}
+    """The properties that modules read during import; any other attribute raises AttributeError."""
+    found = {name: _query("cudaDeviceGetAttribute", number, 0) for name, number in _ATTRIBUTES.items()}
     return types.SimpleNamespace(**found)
 
 
-def _ask(function: str, *arguments: int) -> int:
+def _query(function: str, *arguments: int) -> int:
     value = ctypes.c_int()
     if getattr(ctypes.CDLL("libcudart.so.13"), function)(ctypes.byref(value), *arguments) != 0:
         _refuse()

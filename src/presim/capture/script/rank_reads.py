@@ -1,7 +1,7 @@
-"""Who asks which rank this is: where nobody outside PyTorch does, ranks can only differ by what PyTorch itself shards.
+"""Record where code outside PyTorch reads its rank. Without such reads, ranks differ only by PyTorch's own sharding.
 
-Watched are the variables of launchers, the questions of `torch.distributed` and its device meshes, and samplers that
-give each rank its shard of the data. PyTorch's own questions do not count, nor do Python's.
+Observed are launchers' variables, the rank functions of `torch.distributed` and device meshes, and samplers that give
+each rank a shard of the data. Reads by PyTorch and Python itself do not count.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import torch.distributed as dist
 
 from presim.capture.ranks.sample import LOCAL_INDEX
 from presim.capture.script.after_import import when_imported
-from presim.capture.script.current_line import OURS, is_own
+from presim.capture.script.current_line import PRESIM_DIR, is_own
 
 _GLOBAL = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _VARIABLES = frozenset((*LOCAL_INDEX, *_GLOBAL))
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _STDLIB, _SITE = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
-_MOST = 64  # places
+_MAX_PLACES = 64  # places kept
 
 
 class RankReads:
-    """The places of one process."""
+    """The places in this process that read the rank."""
 
     def __init__(self) -> None:
-        self.places: dict[str, None] = {}  # in order; ``train.py:12 (RANK)``, or ``package (RANK)`` of a library
+        self.places: dict[str, None] = {}  # in order; ``train.py:12 (RANK)``, or ``package (RANK)`` for a library
         self._seen: set[tuple[object, int, str]] = set()
 
     def install(self) -> None:
-        """Before the script runs."""
+        """Install before the script runs."""
         self._watch_variables()
         if dist.is_available():
             distributed: Any = sys.modules["torch.distributed.distributed_c10d"]
@@ -73,12 +73,12 @@ class RankReads:
         setattr(owner, name, watched)
 
     def _watch_in_place(self, function: Any, name: str) -> None:
-        """The function stays the same object: torch.compile knows it by that, and others have imported it by name."""
+        """Patch a function but keep the object: torch.compile compares it, and others have imported it by name."""
         own = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             forwarding = sys._getframe().f_back
-            self._note(forwarding.f_back if forwarding else None, name)  # nobody, where C++ calls it
+            self._note(forwarding.f_back if forwarding else None, name)  # None if C++ calls it
             return own(*args, **kwargs)
 
         hidden = f"_presim_{name}"
@@ -89,25 +89,25 @@ class RankReads:
     def _note(self, frame: FrameType | None, what: str) -> None:
         while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
             if frame.f_code.co_name in ("__iter__", "copy"):
-                return  # somebody goes through all variables
+                return  # iteration over all variables
             frame = frame.f_back  # `os.getenv`, `os.environ.get`
         if frame is None or (frame.f_code, frame.f_lineno, what) in self._seen:
             return
         self._seen.add((frame.f_code, frame.f_lineno, what))
         file = frame.f_code.co_filename
-        if _is_ignored(file) or len(self.places) >= _MOST:
+        if _is_ignored(file) or len(self.places) >= _MAX_PLACES:
             return
         place = f"{file}:{frame.f_lineno}" if is_own(file) else file.removeprefix(_SITE).split("/")[0]
         self.places[f"{place} ({what})"] = None
 
 
 def _is_ignored(file: str) -> bool:
-    """PyTorch's, ours, or Python's own."""
-    return file.startswith((_TORCH, OURS, "<frozen")) or (file.startswith(_STDLIB) and not file.startswith(_SITE))
+    """Whether the file belongs to PyTorch, presim or Python itself."""
+    return file.startswith((_TORCH, PRESIM_DIR, "<frozen")) or (file.startswith(_STDLIB) and not file.startswith(_SITE))
 
 
 def _forwarding(name: str) -> types.CodeType:
-    """Code of a function that hands its arguments on to a global of its module."""
+    """Code of a function that forwards its arguments to a global of its module."""
     space: dict[str, Any] = {}
     exec(f"def forward(*args, **kwargs):\n    return {name}(*args, **kwargs)", space)
     code: types.CodeType = space["forward"].__code__

@@ -1,1 +1,1 @@
-"""What has to be on this machine before anything can be captured: found, checked, and built where it can be."""
+"""Find, check and build what captures need on this machine."""

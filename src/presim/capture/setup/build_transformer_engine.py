@@ -1,10 +1,10 @@
 """``python -m presim.capture.setup.build_transformer_engine``: a wheel of Transformer Engine for the installed PyTorch.
 
-PyPI has Transformer Engine's core ready made, and its half for PyTorch (``transformer-engine-torch``) as source only:
-33 C++ files, each of which takes a compiler 20 seconds for PyTorch's headers alone. They are compiled joined, a part
-for each compiler that runs at a time (``unity_build.py``). It is built once per version of PyTorch, kept in the user's
-cache, and installed from there. No GPU and no CUDA toolkit are needed: CUDA's headers come from NVIDIA's packages,
-whose libraries (2.6 GB) are thrown away at once; presim's emulated libraries let the build import PyTorch.
+PyPI has Transformer Engine's core as a wheel, but its PyTorch part (``transformer-engine-torch``) only as source: 33
+C++ files, each of which takes a compiler 20 seconds for PyTorch's headers alone. They are compiled as a few joined
+files, one per concurrent compiler (``unity_build.py``). The wheel is built once per version of PyTorch and kept in the
+user's cache. No GPU or CUDA toolkit is needed: the headers come from NVIDIA's packages, whose libraries (2.6 GB) are
+deleted at once, and presim's emulated libraries let the build import PyTorch.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from presim.capture.setup.environment import Torch, find_compiler, require_torch
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
 
-TRANSFORMER_ENGINE = "2.20.2"  # what the tests run with
-# What PyTorch's and Transformer Engine's headers include.
+TRANSFORMER_ENGINE = "2.20.2"  # version used by the tests
+# Included by PyTorch's and Transformer Engine's headers.
 TOOLKIT_PARTS = "cccl,crt,cublas,cudart,curand,cusolver,cusparse,nvrtc,nvtx"
-MOST_PARTS = 4  # of its C++ files, joined: each part costs the headers once more
+MAX_PARTS = 4  # joined C++ files; each one parses the headers again
 HEADER_PACKAGES = ("cuda-toolkit", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
 
 
 def wheel_directory(torch: Torch) -> Path:
-    """Where wheels built for this PyTorch are kept for this user."""
+    """The directory for wheels built for this PyTorch and user."""
     return Path(platformdirs.user_cache_dir("presim")) / "wheels" / f"torch-{torch.version}"
 
 
 def find_wheel(torch: Torch, version: str = TRANSFORMER_ENGINE) -> Path | None:
-    """The wheel for this PyTorch and this Python where it is built already."""
+    """The wheel for this PyTorch and Python, if already built."""
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     found = wheel_directory(torch).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
     return next(iter(sorted(found)), None)
@@ -52,7 +52,7 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
     """
     libraries = require_shim()[0].parent
     if find_compiler() is None:
-        raise CaptureError("Transformer Engine has to be compiled and there is no C++ compiler: `apt-get install g++`")
+        raise CaptureError("Transformer Engine must be compiled, but there is no C++ compiler: `apt-get install g++`")
     target = wheel_directory(torch)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="presim-transformer-engine-") as folder:
@@ -60,21 +60,21 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
         _fetch_headers(headers)
         environment = _build_environment(headers, libraries, jobs)
         source = _fetch_source(Path(folder), version, environment)
-        unity_build.join(source / "csrc", parts=min(jobs, MOST_PARTS))
+        unity_build.join(source / "csrc", parts=min(jobs, MAX_PARTS))
         _pip(
             *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(source)),
             environment=environment,
         )
         built = next(Path(folder).glob("transformer_engine_torch-*.whl"))
         temporary = target / f".{built.name}.{os.getpid()}"
-        shutil.copyfile(built, temporary)  # the cache may be another file system
+        shutil.copyfile(built, temporary)  # the cache may be on another file system
         return temporary.rename(target / built.name)
 
 
 def header_requirements() -> list[str]:
-    """NVIDIA's packages with the headers, at the versions that the installed PyTorch asks for."""
-    asked = importlib.metadata.requires("torch") or []
-    pins = [line.split(";")[0].strip() for line in asked]
+    """NVIDIA's header packages, at the versions that the installed PyTorch requires."""
+    requirements = importlib.metadata.requires("torch") or []
+    pins = [line.split(";")[0].strip() for line in requirements]
     chosen = [pin for pin in pins if pin.startswith(HEADER_PACKAGES)]
     return [
         f"cuda-toolkit[{TOOLKIT_PARTS}]{pin.split(']')[-1]}" if pin.startswith("cuda-toolkit") else pin
@@ -85,7 +85,7 @@ def header_requirements() -> list[str]:
 def _fetch_headers(target: Path) -> None:
     requirements = header_requirements()
     if not requirements:
-        raise CaptureError("this PyTorch does not say which CUDA packages it was built with: install one from PyPI")
+        raise CaptureError("this PyTorch does not list its CUDA packages: install one from PyPI")
     _pip("install", "--quiet", "--no-warn-conflicts", "--target", str(target), *requirements)
     for path in target.rglob("*"):
         if path.is_file() and (".so" in path.suffixes or path.suffix == ".a"):
@@ -106,13 +106,13 @@ def _fetch_source(folder: Path, version: str, environment: dict[str, str]) -> Pa
 def _build_environment(headers: Path, libraries: Path, jobs: int) -> dict[str, str]:
     return {
         **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),  # a venv's ninja
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),  # finds a venv's ninja
         "LD_LIBRARY_PATH": str(libraries),  # the build imports PyTorch
         "PYTHONPATH": str(headers),
         "NVTE_FRAMEWORK": "pytorch",
         "NVTE_BUILD_USE_NVIDIA_WHEELS": "1",
-        "NVTE_PYTORCH_FORCE_BUILD": "TRUE",  # it would try to download a build first
-        "NVTE_WITH_NCCL_EP": "0",  # its expert parallelism over NCCL's device interface, which is not emulated
+        "NVTE_PYTORCH_FORCE_BUILD": "TRUE",  # do not try to download a build first
+        "NVTE_WITH_NCCL_EP": "0",  # expert parallelism over NCCL's device interface, which is not emulated
         "MAX_JOBS": str(jobs),
     }
 
@@ -120,16 +120,16 @@ def _build_environment(headers: Path, libraries: Path, jobs: int) -> dict[str, s
 def _pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     if subprocess.run(command, env=environment, check=False).returncode:
-        raise CaptureError(f"`{' '.join(command)}` failed; what pip said stands above")
+        raise CaptureError(f"`{' '.join(command)}` failed; see pip's messages above")
 
 
 def main() -> int:
-    """Build where the cache has no wheel yet, and print the wheel's path."""
+    """Build unless the cache has a wheel, and print the wheel's path."""
     parser = argparse.ArgumentParser(
         prog="python -m presim.capture.setup.build_transformer_engine", description=__doc__
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time, each up to 3 GB")
-    parser.add_argument("--force", action="store_true", help="build even where the cache has a wheel")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="concurrent compilers, each up to 3 GB")
+    parser.add_argument("--force", action="store_true", help="build even if the cache has a wheel")
     options = parser.parse_args()
     try:
         torch = require_torch()

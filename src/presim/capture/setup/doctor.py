@@ -1,4 +1,4 @@
-"""What is there, what is missing, and which command mends it."""
+"""Check whether this machine can capture, and name the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from presim.capture.setup.machine import Machine
 from presim.capture.setup.shim import build_shim, outdated, require_shim
 from presim.units import gib
 
-_LITTLE_DISK = 1 << 30  # a log of a long run stays below this
+_LOW_DISK = 1 << 30  # enough for the log of a long run
 _NO_DISK = 100 << 20
 _PIP = f"{Path(sys.executable).name} -m pip install"
 
 
 class State(enum.StrEnum):
-    """How a check went."""
+    """The result of a check."""
 
     OK = "ok"
-    NOTE = "note"  # a run works; something may be wanted later
+    NOTE = "note"  # runs work; something may be missing later
     MISSING = "missing"  # no run works
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One check."""
 
     name: str
     state: State
-    found: str  # in words
-    mend: str = ""  # the command that mends it
+    found: str  # the finding as a phrase
+    mend: str = ""  # command that fixes it
 
 
 def examine(machine: Machine) -> tuple[Check, ...]:
-    """Judge a machine; a run works unless something is `State.MISSING`."""
+    """Check a machine; runs work unless a check is `State.MISSING`."""
     return (
         _system(machine),
         _torch(machine),
@@ -55,7 +55,7 @@ def _system(machine: Machine) -> Check:
     version = ".".join(map(str, machine.python))
     found = f"Python {version} on {machine.system}"
     if machine.system != "Linux x86_64":
-        note = "; scripts can be captured on Linux x86_64 only, saved traces simulated anywhere"
+        note = "; scripts can only be captured on Linux x86_64, but saved traces can be simulated anywhere"
         return Check("system", State.MISSING, found + note, "presim simulate DIR")
     if machine.python < (3, 11):
         return Check("system", State.MISSING, found + "; presim needs 3.11 or newer", "python3.11 -m venv .venv")
@@ -86,7 +86,7 @@ def _shim(machine: Machine) -> Check:
 def _hook(machine: Machine) -> Check:
     name = "operator hook"
     if torch_problem(machine.torch) is not None:
-        return Check(name, State.NOTE, "not looked at: it is compiled for a PyTorch that can be captured")
+        return Check(name, State.NOTE, "not checked: it needs a supported PyTorch")
     if machine.hook is not None:
         return Check(name, State.OK, f"built, {machine.hook}")
     if machine.compiler is None:
@@ -99,7 +99,7 @@ def _hook(machine: Machine) -> Check:
 
 def _nvidia(machine: Machine) -> Check:
     count = len(machine.nvidia_packages)
-    found = f"{count} installed; a run does not use them" if count else "none; a run needs none"
+    found = f"{count} installed; a run does not use them" if count else "none; none are needed"
     return Check("nvidia-* packages", State.OK, found)
 
 
@@ -113,7 +113,7 @@ def _triton(machine: Machine) -> Check:
 def _disk(machine: Machine) -> Check:
     free = machine.temporary_free_bytes
     found = f"{gib(free)} free in {machine.temporary}"
-    if free >= _LITTLE_DISK:
+    if free >= _LOW_DISK:
         return Check("disk", State.OK, found)
     state = State.MISSING if free < _NO_DISK else State.NOTE
     return Check("disk", state, f"{found}, where capture logs are written", "export TMPDIR=DIR")
@@ -128,7 +128,7 @@ print(torch.cuda.get_device_name(), tuple(x.shape), torch.cuda.memory_allocated(
 
 
 def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
-    """Start PyTorch on the emulated libraries and make a tensor there."""
+    """Start PyTorch on the emulated libraries and create a tensor on the emulated GPU."""
     from presim.hardware import catalogue
     from presim.hardware.device_config import device_config
 
@@ -141,8 +141,8 @@ def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
         try:
             ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            return Check(name, State.MISSING, f"PyTorch had not made it after {limit_s:g} s", "presim doctor --deep")
+            return Check(name, State.MISSING, f"PyTorch had not created it after {limit_s:g} s", "presim doctor --deep")
     if ended.returncode != 0:
         last = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
         return Check(name, State.MISSING, f"PyTorch failed: {last}", build_shim())
-    return Check(name, State.OK, f"made on {ended.stdout.strip()}")
+    return Check(name, State.OK, f"created on {ended.stdout.strip()}")

@@ -1,4 +1,4 @@
-"""PyTorch and the compiler of this machine. Looked at without importing torch, so that it is fast."""
+"""Find PyTorch and a compiler on this machine, without importing torch, which is slow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from presim.errors import CaptureError
 
-SUPPORTED_TORCH = ((2, 12), (2, 15))  # first and last minor version tried
+SUPPORTED_TORCH = ((2, 12), (2, 15))  # oldest and newest minor version tested
 SUPPORTED_CUDA = "13."
-REFERENCE_TORCH = "2.14.0"  # what the tests run with
+REFERENCE_TORCH = "2.14.0"  # version used by the tests
 
 
 @dataclasses.dataclass(frozen=True)
 class Torch:
-    """The installed PyTorch, as its own files say."""
+    """The installed PyTorch, as described by its files."""
 
     directory: Path
     version: str  # e.g. 2.14.0+cu130
-    cuda: str  # e.g. 13.0; empty: a build without CUDA
+    cuda: str  # e.g. 13.0; empty for a build without CUDA
 
     @property
     def minor(self) -> tuple[int, int]:
@@ -32,7 +32,7 @@ class Torch:
 
 
 def find_torch() -> Torch | None:
-    """PyTorch of this interpreter, or None."""
+    """This interpreter's PyTorch, or None."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -47,13 +47,13 @@ def find_torch() -> Torch | None:
 
 
 def torch_problem(torch: Torch | None) -> str | None:
-    """In a few words why this PyTorch cannot be captured, or None; `install_torch` mends it."""
+    """Why this PyTorch cannot be captured, as a clause; None if it can. `install_torch` is the fix."""
     if torch is None:
         return f"PyTorch is not installed for {sys.executable}"
     if not torch.cuda:
-        return f"PyTorch {torch.version} is a CPU-only build, and presim emulates the CUDA build"
+        return f"PyTorch {torch.version} is a CPU-only build, but presim needs the CUDA build"
     if not torch.cuda.startswith(SUPPORTED_CUDA):
-        return f"PyTorch {torch.version} is built for CUDA {torch.cuda}, and presim emulates CUDA 13"
+        return f"PyTorch {torch.version} is built for CUDA {torch.cuda}, but presim emulates CUDA 13"
     if not SUPPORTED_TORCH[0] <= torch.minor <= SUPPORTED_TORCH[1]:
         first, last = (".".join(map(str, version)) for version in SUPPORTED_TORCH)
         return f"PyTorch {torch.version} is outside the supported versions {first} to {last}"
@@ -66,10 +66,10 @@ def install_torch() -> str:
 
 
 def require_torch() -> Torch:
-    """PyTorch that can be captured.
+    """The installed PyTorch.
 
     Raises:
-        CaptureError: none, CPU-only, or of an unsupported version.
+        CaptureError: it is missing, CPU-only, or of an unsupported version.
     """
     torch = find_torch()
     problem = torch_problem(torch)

@@ -1,7 +1,7 @@
 """Build the operator hook against the installed PyTorch, once per version.
 
-The hook uses PyTorch's C++ interface, which has no stable ABI, so it cannot be built beforehand for every version.
-A prebuilt one next to the shim is used where there is one; else it is compiled into the user's cache (about 10 s).
+The hook uses PyTorch's C++ interface, which has no stable ABI, so it cannot be built in advance for every version. A
+prebuilt hook beside the shim is used if there is one; otherwise it is compiled into the user's cache (about 10 s).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SOURCES = SHIM_DIRECTORY / "hook"
 
 
 def hook_path(torch: Torch) -> Path | None:
-    """The hook for this PyTorch where it is built already."""
+    """The hook for this PyTorch, if already built."""
     name = _file_name(torch)
     places = (SHIM_DIRECTORY / "lib" / name, cache_directory() / name)
     return next((path for path in places if path.exists()), None)
 
 
 def ensure_hook(torch: Torch) -> Path:
-    """The hook for this PyTorch, compiled where it is not built yet.
+    """The hook for this PyTorch, compiled if necessary.
 
     Raises:
         CaptureError: there is no compiler, or it failed.
@@ -39,7 +39,7 @@ def ensure_hook(torch: Torch) -> Path:
 
 
 def cache_directory() -> Path:
-    """Where compiled hooks are kept for this user."""
+    """The directory for this user's compiled hooks."""
     return Path(platformdirs.user_cache_dir("presim")) / "hook"
 
 
@@ -54,12 +54,12 @@ def build_hook(torch: Torch, directory: Path) -> Path:
     """Compile the hook for this PyTorch into a directory.
 
     Raises:
-        CaptureError: there is no compiler, it failed, or there is no place for the hook.
+        CaptureError: there is no compiler, it failed, or the directory cannot be written.
     """
     compiler = find_compiler()
     if compiler is None:
         raise CaptureError(
-            "the operator hook has to be compiled for this PyTorch and there is no C++ compiler: `apt-get install g++`"
+            "the operator hook must be compiled for this PyTorch, but there is no C++ compiler: `apt-get install g++`"
         )
     target = directory / _file_name(torch)
     _make(directory)
@@ -83,18 +83,18 @@ def _make(directory: Path) -> None:
         reason = str(error.strerror)
     if reason:
         raise CaptureError(
-            f"the operator hook has to be compiled for this PyTorch and kept in {directory} ({reason}): "
-            "`export XDG_CACHE_HOME=DIR` names another folder for caches"
+            f"the operator hook must be compiled for this PyTorch and stored in {directory} ({reason}): "
+            "choose another cache folder with `export XDG_CACHE_HOME=DIR`"
         )
 
 
 def _unit() -> str:
-    """All sources as one: PyTorch's headers take seconds to read, for each source that is compiled by itself."""
+    """All sources in one translation unit, because PyTorch's headers take seconds to parse."""
     return "".join(f'#include "{source}"\n' for source in sorted(SOURCES.rglob("*.cpp")))
 
 
 def _compile(command: list[str], unit: str = "") -> str | None:
-    """What the compiler complained about, or None. The processes that it starts end with it, on Ctrl-C too."""
+    """Run the compiler; returns its errors or None. Its child processes end with it, on Ctrl-C too."""
     compiler = None
     try:
         with ctrl_c.delayed():
@@ -108,7 +108,7 @@ def _compile(command: list[str], unit: str = "") -> str | None:
         os.killpg(compiler.pid, signal.SIGKILL)
         compiler.wait()
         assert compiler.stderr is not None
-        compiler.stderr.read()  # ends when the last process that holds the pipe has ended
+        compiler.stderr.read()  # returns when the last process that holds the pipe has ended
         raise
     return errors if compiler.returncode else None
 
@@ -119,7 +119,7 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
     return [
         compiler,
         *("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
-        "-DNDEBUG",  # RecordFunction has one more member without it
+        "-DNDEBUG",  # without it, RecordFunction has an extra member
         *(f"-I{path}" for path in (SOURCES, SHIM_DIRECTORY / "core", SOURCES / "cuda_headers", include)),
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *("-x", "c++", "-"),
@@ -128,9 +128,9 @@ def _command(compiler: str, torch: Torch, target: Path) -> list[str]:
 
 
 def main() -> None:
-    """``python -m presim.capture.setup.hook_build``: put the hook for the installed PyTorch beside the shim.
+    """``python -m presim.capture.setup.hook_build``: build the hook for the installed PyTorch beside the shim.
 
-    A wheel or image made afterwards carries it, and needs no compiler where it is used with that PyTorch.
+    A wheel or image built afterwards contains it and needs no compiler with that PyTorch.
     """
     print(build_hook(require_torch(), SHIM_DIRECTORY / "lib"))
 

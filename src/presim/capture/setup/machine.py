@@ -1,4 +1,4 @@
-"""The facts about this machine that decide whether a script can be captured here. Looks; judges nothing."""
+"""Collect the facts about this machine that decide whether a script can be captured here."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from presim.capture.setup.environment import Torch, find_compiler, find_torch, t
 from presim.capture.setup.hook_build import cache_directory, hook_path
 from presim.capture.setup.shim import SHIM_DIRECTORY, changed_sources, shim_paths
 
-TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions")  # `import torch` imports them
+TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions")  # imported by `import torch`
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What was found, without importing torch."""
+    """The facts, found without importing torch."""
 
     python: tuple[int, ...]  # major, minor, patch
     system: str  # e.g. Linux x86_64
     torch: Torch | None
     torch_needs_missing: tuple[str, ...]  # of TORCH_NEEDS
     shim: Path  # folder of the emulated libraries
-    shim_missing: tuple[str, ...]  # names of those that are not built
-    shim_changed: tuple[str, ...]  # sources that are others than those they were built from
-    hook: Path | None  # the operator hook for this PyTorch, where it is built
+    shim_missing: tuple[str, ...]  # libraries that are not built
+    shim_changed: tuple[str, ...]  # sources that have changed since the build
+    hook: Path | None  # the operator hook for this PyTorch, if built
     compiler: str | None
     nvidia_packages: tuple[str, ...]
-    triton: str | None  # its version
-    triton_wanted: str  # what this PyTorch asks for, e.g. ~=3.8.0
-    temporary: Path  # folder of the capture log
+    triton: str | None  # version
+    triton_wanted: str  # version required by this PyTorch, e.g. ~=3.8.0
+    temporary: Path  # folder of the capture logs
     temporary_free_bytes: int
     cache: Path  # folder of the compiled operator hook
     cache_writable: bool
 
 
-def look() -> Machine:
-    """This machine, as it is now."""
+def inspect_machine() -> Machine:
+    """Inspect this machine."""
     torch = find_torch()
-    usable = torch if torch_problem(torch) is None else None
+    supported = torch if torch_problem(torch) is None else None
     temporary, cache = Path(tempfile.gettempdir()), cache_directory()
     return Machine(
         python=tuple(sys.version_info[:3]),
@@ -56,7 +56,7 @@ def look() -> Machine:
         shim=shim_paths()[0].parent,
         shim_missing=tuple(path.name for path in shim_paths() if not path.exists()),
         shim_changed=tuple(changed_sources(SHIM_DIRECTORY.parents[2])),
-        hook=hook_path(usable) if usable else None,
+        hook=hook_path(supported) if supported else None,
         compiler=find_compiler(),
         nvidia_packages=nvidia_packages(),
         triton=_version("triton"),
@@ -69,7 +69,7 @@ def look() -> Machine:
 
 
 def nvidia_packages(paths: list[str] | None = None) -> tuple[str, ...]:
-    """Installed nvidia-* packages (CUDA's libraries), by the names of their metadata folders: no file is opened."""
+    """Installed nvidia-* packages, from the names of their metadata folders, without opening files."""
     names = set()
     for path in sys.path if paths is None else paths:
         with contextlib.suppress(OSError):
@@ -94,6 +94,6 @@ def _requirement(package: str, dependency: str) -> str:
 
 
 def _can_write(folder: Path) -> bool:
-    """Whether files can be made in a folder, or in the nearest of its parents that exists."""
+    """Whether files can be created in a folder, or in its nearest existing parent."""
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     return nearest.is_dir() and os.access(nearest, os.W_OK)

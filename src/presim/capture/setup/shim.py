@@ -1,4 +1,4 @@
-"""The emulated CUDA libraries: where they are, whether they are built, and whether their sources are still the same."""
+"""Locate the emulated CUDA libraries and check whether they are built from the current sources."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _NOT_COMPILED = ("lib", "hook", "__pycache__")  # the hook is compiled for each 
 
 
 def shim_libraries() -> list[Path]:
-    """The built shim, in the order in which its libraries are preloaded; empty where it is not built."""
+    """The built libraries in the order in which they are preloaded; empty if any is missing."""
     paths = shim_paths()
     return paths if all(path.exists() for path in paths) else []
 
 
 def shim_paths() -> list[Path]:
-    """Where the shim's libraries are once built."""
+    """The paths of the built libraries."""
     directory = SHIM_DIRECTORY / "lib"
     return [directory / name for name in ("libpresim_shim.so", *LIBRARIES)]
 
 
 def build_shim() -> str:
-    """The command that builds the shim: here, where this is a checkout."""
+    """The command that builds the shim, in a checkout or an installation."""
     root = SHIM_DIRECTORY.parents[2]
     return f"make -C {root} shim" if (root / "Makefile").exists() else "pip install --force-reinstall --no-deps presim"
 
 
 def require_shim() -> list[Path]:
-    """The shim's libraries.
+    """The paths of the built libraries.
 
     Raises:
-        CaptureError: they are not built, or from other sources than those that are here: they record by old rules.
+        CaptureError: they are not built, or their sources have changed since.
     """
     libraries = shim_libraries()
     if not libraries:
@@ -67,15 +67,15 @@ def require_shim() -> list[Path]:
 
 
 def outdated(changed: Sequence[str]) -> str:
-    """In words that the libraries are older than some sources."""
+    """A clause that says that the libraries are older than some sources."""
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return f"the emulated CUDA libraries were built before {changed[0]}{more} changed"
 
 
 def changed_sources(root: Path) -> list[str]:
-    """Sources of a checkout whose libraries were built from other ones, by path; none where nothing can be told.
+    """Paths of sources that have changed since the libraries were built; empty without a stamp file.
 
-    `make shim` leaves the digests of what it compiles. Only files that are younger are looked into (1 ms in all).
+    `make shim` writes the digests of what it compiles. Only files newer than the stamp are hashed (1 ms in all).
     """
     stamp = root / "src" / "presim" / "shim" / "lib" / ".built"
     try:
@@ -94,7 +94,7 @@ def changed_sources(root: Path) -> list[str]:
 
 
 def shim_sources(root: Path) -> Iterator[os.DirEntry[str]]:
-    """The files that a checkout's libraries are built from, as the Makefile has them."""
+    """The files that a checkout's libraries are built from, as listed in the Makefile."""
     with os.scandir(root) as entries:
         yield from (entry for entry in entries if entry.name == "CMakeLists.txt")
     yield from _files_below(root / "src" / "presim" / "shim")

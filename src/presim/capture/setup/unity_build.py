@@ -1,4 +1,4 @@
-"""Unity build: compiles several C++ files as one, so that shared headers are parsed once."""
+"""Unity build: compile several C++ files as one, so that shared headers are parsed once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def join(folder: Path, parts: int) -> list[Path]:
-    """Have ``parts`` C++ files below ``folder`` in place of all that are there, each of which includes its share.
+    """Replace all C++ files below ``folder`` by ``parts`` files that include them.
 
-    The files keep their folders, since they include each other's headers from there, but no longer end in ``.cpp``: a
-    build that takes every such file takes the parts. Shares are of like length in bytes, in the order of names.
+    The sources stay in their folders, because they include headers relative to them, but get another suffix than
+    ``.cpp``, so that a build that compiles every ``.cpp`` compiles only the parts. Parts have similar sizes in bytes.
 
     Raises:
-        ValueError: there are no C++ files, or less than one part is asked for.
+        ValueError: there are no C++ files, or ``parts`` is less than one.
     """
     sources = sorted(folder.rglob("*.cpp"))
     if not sources or parts < 1:

@@ -69,7 +69,7 @@ class Pipeline:
                 actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
                 actions += self._used(step)
             elif step.kind == WAIT:
-                actions.append(self._wait(step.messages))
+                actions.append(self._wait(step.messages, step.freed))
             else:
                 actions += self._begin(step)
         return [*actions, *data.end()]
@@ -196,9 +196,14 @@ class Pipeline:
         named |= {f"v{index}": one.key(message.micro) for index, (message, one) in enumerate(allocated)}
         return [Do(template, tuple(named[slot] for slot in template.slots))]
 
-    def _wait(self, messages: Sequence[Message]) -> Do:
-        """The compute stream waits for messages; gradients that were sent are given back."""
+    def _wait(self, messages: Sequence[Message], of_all: Message | None = None) -> Do:
+        """The compute stream waits for messages; gradients that were sent are given back.
+
+        ``of_all``: the message whose gradients they are, where some micro-batches are left out.
+        """
         gradients = [message for message in messages if message.outgoing and message.backward]
+        if of_all is not None:
+            gradients = [of_all] * len(gradients)
         freed = [(one, m.micro) for m in gradients for one in self._values(m) if one not in self._buffers]
         sent = [one.key(micro) for one, micro in freed]
         sizes = tuple(self._size(one) for one, _ in freed)
@@ -209,7 +214,7 @@ class Pipeline:
             for index, size in enumerate(sizes):
                 rows.free(str(index), rounded(size))
             self._templates[kind] = rows.template()
-        return Do(self._templates[kind], (("message", messages[0], "done"), *sent))
+        return Do(self._templates[kind], (("message", messages[0], "done"), *sent), of_all=of_all is not None)
 
     def _values(self, message: Message) -> tuple[Crossing, ...]:
         return (self._leaving if message.outgoing else self._came)(message.stage, message.backward)

@@ -1,8 +1,9 @@
-"""Which calls of PyTorch's operators do the work of a memory-bound signature: operands as data, without torch.
+"""Calls of PyTorch operators that do the work of a memory-bound signature: operands as data, without torch.
 
-A module for each family proposes calls from the bytes, elements and type of a signature, all of them plain: contiguous,
-nothing expanded. Kept are those of which a capture would say just what was asked for (`call.gives`). Several are left
-where the bytes do not tell how an operand lies: all are measured, and a row's spread has what they differ by.
+Each family's module proposes calls from the bytes, elements and type of a signature, with contiguous operands and
+without expanded dimensions. Kept are those that a capture would record with the same signature (`call.matches`).
+Several remain if the bytes leave the layout of an operand open: all are measured, and their differences are part of a
+row's spread.
 """
 
 from presim.profile.calls.call import FLOATS as FLOATS

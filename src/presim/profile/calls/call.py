@@ -14,15 +14,15 @@ from presim.capture.reading.operators import Operand, Operator
 from presim.trace.signatures import MemoryBound, Optimizer, Signature
 
 FLOATS = ("bfloat16", "float16", "float32")
-_ROUNDED = 16  # bytes: half of one in each of the tensors and counters of an element, of what launches share
+_ROUNDED = 16  # bytes: rounding by half a byte for each tensor and counter, in shares of a launch
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
     """A contiguous tensor on the GPU.
 
-    ``values``: normal; positive; near one (what is multiplied by it again and again stays finite); below N for indices,
-    drawn evenly, which is what random tokens are, while those of text repeat more often and are found in caches.
+    ``values``: normal; positive; near one (stays finite under repeated multiplication). Indices are below ``below``,
+    drawn uniformly like random tokens; tokens of text repeat more often and hit caches.
     """
 
     dtype: str
@@ -66,15 +66,15 @@ Argument: TypeAlias = "Tensor | Tensors | Scalar | tuple[Scalar, ...]"
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """``operator(*arguments, **options)``, with what it writes; all is of the kernel that is asked for."""
+    """``operator(*arguments, **options)`` with its outputs, which are all of the measured kernel."""
 
     operator: str  # name in a capture, e.g. aten::add
     arguments: tuple[Argument, ...]
     outputs: tuple[Tensor | Tensors, ...] = ()
     options: tuple[tuple[str, Argument], ...] = ()
-    kernel: str = ""  # for an operator with several kernels, part of the name of the measured one
-    expanded: int = 1  # of a gather: elements of a row for which the operator sees the index once each
-    first: Call | None = None  # a kernel's worth that PyTorch launches in front by itself, to be taken off
+    kernel: str = ""  # for an operator with several kernels, part of the measured one's name
+    expanded: int = 1  # of a gather: elements per row for which the operator sees an expanded index
+    first: Call | None = None  # work that PyTorch launches first, to be subtracted
     through: str = ""  # the function to call, if it dispatches to the operator
 
     @property
@@ -85,10 +85,10 @@ class Call:
                 yield argument
 
 
-def gives(call: Call, signature: MemoryBound) -> bool:
+def matches(call: Call, signature: MemoryBound) -> bool:
     """Whether a capture of the call yields this signature.
 
-    Of an operator over lists that takes several launches each has a rounded share: there some bytes may differ.
+    The launches of an operator over lists have rounded shares, so some bytes may differ.
     """
     made = _signature(call)
     if made == signature or not isinstance(made, MemoryBound) or type(made) is not type(signature):
@@ -101,12 +101,12 @@ def gives(call: Call, signature: MemoryBound) -> bool:
 
 
 def _signature(call: Call) -> Signature:
-    inputs = tuple(_seen(each.operand, call.expanded) for each in call.inputs)
+    inputs = tuple(_expanded(each.operand, call.expanded) for each in call.inputs)
     operator = Operator(call.operator, inputs, tuple(each.operand for each in call.outputs))
     return classify_launch(Descriptor("kernel", {"name": call.kernel}), operator, 1.0)
 
 
-def _seen(operand: Operand, times: int) -> Operand:
+def _expanded(operand: Operand, times: int) -> Operand:
     if times == 1 or operand.dtype not in ("int64", "int32"):
         return operand
     return dataclasses.replace(

@@ -1,7 +1,8 @@
 """Arithmetic, activations, comparisons, masks, casts and fills.
 
-What the bytes leave beside the first operand is the second: none is a number, as many elements are a tensor as large
-(of another type where the bytes say so), one is a number on the GPU, and fewer are spread over rows or columns.
+The bytes beyond the first operand determine the second: no bytes mean a scalar, the same number of elements a tensor of
+equal size (perhaps of another type), one element a scalar on the GPU, and fewer elements broadcasting over rows or
+columns.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Elementwise
 
 CAST = "aten::copy_"
-_UNARY: dict[str, tuple[Scalar, ...]] = {  # numbers behind the tensor
+_UNARY: dict[str, tuple[Scalar, ...]] = {  # scalars after the tensor
     "gelu": (), "silu": (), "neg": (), "exp": (), "exp2": (), "expm1": (), "log": (), "log1p": (), "log2": (),
     "tanh": (), "sigmoid": (), "sqrt": (), "rsqrt": (), "abs": (), "reciprocal": (), "cos": (), "sin": (), "erf": (),
     "floor": (), "logical_not": (), "bitwise_not": (),
@@ -23,17 +24,17 @@ _UNARY: dict[str, tuple[Scalar, ...]] = {  # numbers behind the tensor
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = ("logical_and", "logical_or", "bitwise_and", "bitwise_or")
-_NUMBERS = ("add", "sub", "mul", "div", "remainder", *_COMPARISONS)  # that take one for the second tensor
-_GRADIENTS: dict[str, tuple[Scalar, ...]] = {  # of two tensors as large, with numbers behind them
+_NUMBERS = ("add", "sub", "mul", "div", "remainder", *_COMPARISONS)  # accept a scalar as second operand
+_GRADIENTS: dict[str, tuple[Scalar, ...]] = {  # of two tensors of equal size, with scalars after them
     "gelu_backward": (), "silu_backward": (), "tanh_backward": (), "sigmoid_backward": (), "threshold_backward": (0,),
 }  # fmt: skip
 _MASKED: dict[str, tuple[Scalar, ...]] = {"masked_fill": (0.0,)}
 _TERNARY = ("addcmul", "addcdiv", "lerp", "where")
-_ONLY_NEW = ("where", "erf", "abs", "maximum", "minimum", *_COMPARISONS, *_LOGIC, "logical_not")  # results
+_ONLY_NEW = ("where", "erf", "abs", "maximum", "minimum", *_COMPARISONS, *_LOGIC, "logical_not")  # not in place
 _ONLY_IN_PLACE = ("fill", "masked_fill")
-_WHOLE = ("int64", "int32")
-_OF_WHOLE = ("add", "sub", "mul", "remainder", "neg", "fill", "masked_fill", *_COMPARISONS)
-_OF_COMPLEX = ("add", "sub", "mul", "fill")
+_INTEGERS = ("int64", "int32")
+_FOR_INTEGERS = ("add", "sub", "mul", "remainder", "neg", "fill", "masked_fill", *_COMPARISONS)
+_FOR_COMPLEX = ("add", "sub", "mul", "fill")
 _POSITIVE = ("sqrt", "rsqrt", "log", "reciprocal", "pow", "div", "remainder", "log1p", "log2")
 _PLAIN = frozenset((*_UNARY, *_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED, *_TERNARY))
 OPERATORS = frozenset(
@@ -44,10 +45,10 @@ OPERATORS = frozenset(
 _SOURCES = {8: ("float64", "int64"), 4: ("float32", "int32"), 2: ("bfloat16",), 1: ("bool",)}  # of casts, by bytes
 
 
-def proposed(signature: Elementwise) -> Iterator[Call]:
+def propose(signature: Elementwise) -> Iterator[Call]:
     """Calls whose first operand has the signature's type and elements."""
     name, count = signature.operator.removeprefix("aten::").rstrip("_"), signature.elements
-    if count < 1 or not _takes(name, signature.dtype):
+    if count < 1 or not _supports(name, signature.dtype):
         return
     if signature.operator == CAST:
         yield from _casts(signature)
@@ -57,34 +58,34 @@ def proposed(signature: Elementwise) -> Iterator[Call]:
         one = Tensor(signature.dtype, (count,))
         yield Call(signature.operator, (one, one, *_GRADIENTS[name]), (one,))
     else:
-        yield from _with_one(signature, name)
+        yield from _with_scalar(signature, name)
         if name in (*_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED):
-            yield from _with_another(signature, name)
+            yield from _with_tensor(signature, name)
 
 
-def _takes(name: str, dtype: str) -> bool:
+def _supports(name: str, dtype: str) -> bool:
     """Whether the operator supports a data type."""
     if name == "copy":
         return True
     if dtype == "bool":
         return name in ("logical_not", "bitwise_not", *_LOGIC, "fill", "where")
-    if dtype in _WHOLE:
-        return name in _OF_WHOLE
+    if dtype in _INTEGERS:
+        return name in _FOR_INTEGERS
     if dtype == "complex64":
-        return name in _OF_COMPLEX
+        return name in _FOR_COMPLEX
     return dtype in (*FLOATS, "float64") and name not in (*_LOGIC, "bitwise_not", "where")
 
 
-def _with_one(signature: Elementwise, name: str) -> Iterator[Call]:
+def _with_scalar(signature: Elementwise, name: str) -> Iterator[Call]:
     first = Tensor(signature.dtype, (signature.elements,), "positive" if name in _POSITIVE else "normal")
-    numbers = _UNARY.get(name, (1 if signature.dtype in _WHOLE else 1.001,))
+    numbers = _UNARY.get(name, (1 if signature.dtype in _INTEGERS else 1.001,))
     if name in _UNARY or name in _NUMBERS:
         yield Call(signature.operator, (first, *numbers), (_written(signature, first, name),))
 
 
-def _with_another(signature: Elementwise, name: str) -> Iterator[Call]:
+def _with_tensor(signature: Elementwise, name: str) -> Iterator[Call]:
     """Calls with a second tensor; one of equal size excludes all others."""
-    for dtype, small in _others(signature, name):
+    for dtype, small in _second_operands(signature, name):
         found = False
         for shape, other in _shapes(signature.elements, small):
             first = Tensor(signature.dtype, shape)
@@ -97,8 +98,8 @@ def _with_another(signature: Elementwise, name: str) -> Iterator[Call]:
             return
 
 
-def _others(signature: Elementwise, name: str) -> list[tuple[str, int]]:
-    """Types and elements that the second operand may have, those as large as the first before what is spread."""
+def _second_operands(signature: Elementwise, name: str) -> list[tuple[str, int]]:
+    """Possible types and sizes of the second operand, equal sizes before broadcast ones."""
     left = signature.bytes_read - signature.elements * dtype_bytes(signature.dtype)
     floats = ("float32", "bfloat16") if signature.dtype in FLOATS else ()
     types = ("bool",) if name in _MASKED else tuple(dict.fromkeys((signature.dtype, *floats)))
@@ -108,7 +109,7 @@ def _others(signature: Elementwise, name: str) -> list[tuple[str, int]]:
 
 
 def _shapes(count: int, small: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Shapes of a large operand and of one of so many elements that is spread over it, both ways."""
+    """Shapes of a large operand and of a smaller one that is broadcast over rows or columns."""
     if small == count or small == 1:
         yield (count,), ((count,) if small == count else ())
         return
@@ -124,7 +125,7 @@ def _written(signature: Elementwise, result: Tensor, name: str) -> Tensor:
 
 
 def _wider(first: str, second: str) -> str:
-    """The type of a result of two floating types."""
+    """The result type of two floating types."""
     if first == second or second not in FLOATS or first not in FLOATS:
         return first
     return "float32"
@@ -132,7 +133,7 @@ def _wider(first: str, second: str) -> str:
 
 def _ternary(signature: Elementwise, name: str) -> Iterator[Call]:
     one = Tensor(signature.dtype, (signature.elements,), "near one")
-    if name == "where":  # the mask counts as the largest, being the first
+    if name == "where":  # the mask counts as the largest operand because it comes first
         dtype = _SOURCES.get(signature.bytes_written // signature.elements, ("",))[0]
         chosen = Tensor(dtype, one.shape)
         yield Call(signature.operator, (Tensor("bool", one.shape), chosen, chosen), (chosen,))
@@ -143,7 +144,7 @@ def _ternary(signature: Elementwise, name: str) -> Iterator[Call]:
 
 
 def _casts(signature: Elementwise) -> Iterator[Call]:
-    """From a type of another size; copies within a type are strided, or no kernel at all."""
+    """Casts from a type of another size; copies within a type are strided or need no kernel."""
     target = Tensor(signature.dtype, (signature.elements,))
     each, left = divmod(signature.bytes_read, signature.elements)
     if left or each == dtype_bytes(signature.dtype):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from presim.profile.calls import elementwise, indexing, norms, optimizers, packing, random_numbers, reductions, softmax
-from presim.profile.calls.call import Call, gives
+from presim.profile.calls.call import Call, matches
 from presim.trace.signatures import (
     Elementwise,
     Index,
@@ -22,15 +22,15 @@ from presim.trace.signatures import (
 _Propose: TypeAlias = Callable[[Any], Iterator[Call]]
 _FAMILIES: dict[type[MemoryBound], tuple[tuple[_Propose, frozenset[str]], ...]] = {
     Elementwise: (
-        (elementwise.proposed, elementwise.OPERATORS),
-        (packing.proposed, packing.OPERATORS),
+        (elementwise.propose, elementwise.OPERATORS),
+        (packing.propose, packing.OPERATORS),
     ),
-    Index: ((indexing.proposed, indexing.OPERATORS),),
-    Normalization: ((norms.proposed, norms.OPERATORS),),
-    Optimizer: ((optimizers.proposed, optimizers.OPERATORS),),
-    Random: ((random_numbers.proposed, random_numbers.OPERATORS),),
-    Reduction: ((reductions.proposed, reductions.OPERATORS),),
-    Softmax: ((softmax.proposed, softmax.OPERATORS),),
+    Index: ((indexing.propose, indexing.OPERATORS),),
+    Normalization: ((norms.propose, norms.OPERATORS),),
+    Optimizer: ((optimizers.propose, optimizers.OPERATORS),),
+    Random: ((random_numbers.propose, random_numbers.OPERATORS),),
+    Reduction: ((reductions.propose, reductions.OPERATORS),),
+    Softmax: ((softmax.propose, softmax.OPERATORS),),
 }
 
 
@@ -41,10 +41,10 @@ def is_known(signature: MemoryBound) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def calls(signature: MemoryBound) -> tuple[Call, ...]:
-    """Every call that a capture would give this signature; none where its bytes are those of other operands."""
+    """Every call that a capture would record with this signature; empty if its bytes do not fit."""
     makers = [propose for propose, names in _FAMILIES.get(type(signature), ()) if signature.operator in names]
-    proposed = (call for propose in makers for call in propose(signature))
-    return tuple(dict.fromkeys(call for call in proposed if gives(call, signature)))
+    candidates = (call for propose in makers for call in propose(signature))
+    return tuple(dict.fromkeys(call for call in candidates if matches(call, signature)))
 
 
 def operators() -> list[tuple[type[MemoryBound], str]]:

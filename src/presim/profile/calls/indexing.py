@@ -1,8 +1,8 @@
-"""Rows that are looked up, gathered, added or written where an index says.
+"""Rows that are looked up, gathered, added or written by index.
 
-Indices are random and even over the table. That is what a step on random tokens has; text names few rows often, which
-caches then hold, and an order of rows that is sorted is faster. Where the table is smaller than what is looked up, its
-size is not told: a half and an eighth of it are measured.
+Indices are random and uniform over the table, as in a step on random tokens. Text uses few rows often, which caches
+then hold, and sorted rows are faster. If the table is smaller than the rows looked up, its size is unknown: half and an
+eighth of them are measured.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from presim.profile.calls.call import Call, Tensor, Tensors
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Index
 
-_GATHER = "aten::gather"  # of rows, too: embedding and index_select hand their work on to it
-_ADDED = "aten::scatter_add_"  # of rows, too: index_add_ hands its work on to it, but for one that scales
+_GATHER = "aten::gather"  # also of rows: embedding and index_select dispatch to it
+_ADDED = "aten::scatter_add_"  # also of rows: index_add_ dispatches to it, unless it scales
 _SCALED = "aten::index_add_"
 _WRITTEN = "aten::index_copy_"
 _INDEX = "aten::index"
@@ -23,11 +23,11 @@ _SMALLER = (2, 8)
 _BY_BYTES = {4: "float32", 2: "bfloat16"}
 
 
-def proposed(signature: Index) -> Iterator[Call]:
-    """By the addresses: an index for each row that moves, or for each element; of 8 bytes unless that leaves a rest."""
+def propose(signature: Index) -> Iterator[Call]:
+    """Calls with an index for each row or element that moves; 8 bytes per index if that divides the bytes."""
     dtype, moved = signature.dtype, signature.bytes_written // dtype_bytes(signature.dtype)
     if dtype == "int64" and signature.operator in (_GATHER, _ADDED):
-        # Of a smaller table the index counts as the largest: it is shown once for each element of a row.
+        # With a smaller table, the index is the largest operand, because it appears once for each element of a row.
         dtype, moved = _BY_BYTES.get(signature.bytes_written // max(signature.elements, 1), ""), signature.elements
     for address in ("int64", "int32"):
         indices, left = divmod(signature.bytes_read - signature.bytes_written, dtype_bytes(address))
@@ -64,7 +64,7 @@ def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
 
 
 def _single(signature: Index, address: str, indices: int) -> Call:
-    """One of each row: the table's rows are as many as there are indices."""
+    """One element per row; the table has as many rows as there are indices."""
     width = max(signature.elements // indices, 1)
     table, one = Tensor(signature.dtype, (indices, width)), Tensor(signature.dtype, (indices, 1))
     index = Tensor(address, one.shape, below=width)

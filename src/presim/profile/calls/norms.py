@@ -1,8 +1,8 @@
-"""Norms over the rows of one tensor, with weights and statistics as PyTorch has them.
+"""Norms over the rows of one tensor, with PyTorch's weights and statistics.
 
-Their gradients are two kernels that PyTorch launches one after the other, each of which it can be asked for alone.
-What the other one writes is counted to the first, by a capture that sees the whole operator: some KiB of gradients of
-weights beside MiB, in bytes that this call alone would not write.
+Their gradients are two kernels that PyTorch launches one after the other, and each can be requested separately. A
+capture sees the whole operator and counts the other kernel's outputs to the first: some KiB of weight gradients beside
+MiB, which this call does not write.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from presim.trace.signatures import Normalization
 _LAYER_NORM = "aten::native_layer_norm"
 _RMS_NORM = "aten::_fused_rms_norm"
 OPERATORS = frozenset(name + end for name in (_LAYER_NORM, _RMS_NORM) for end in ("", "_backward"))
-_OF_INPUT, _OF_WEIGHTS = "layer_norm_grad_input", "GammaBetaBackward"  # in the names of PyTorch's kernels
+_OF_INPUT, _OF_WEIGHTS = "layer_norm_grad_input", "GammaBetaBackward"  # parts of PyTorch's kernel names
 _EPSILON = 1e-5
 
 
-def proposed(signature: Normalization) -> Iterator[Call]:
-    """Forward, or each of the two kernels backward; rows are whole."""
+def propose(signature: Normalization) -> Iterator[Call]:
+    """Forward, or each of the two backward kernels; rows are complete."""
     row = signature.row
     if signature.dtype not in FLOATS or row < 1 or signature.elements % row:
         return

@@ -1,8 +1,8 @@
-"""Operators over lists of tensors: fused optimizers, what optimizers are made of, copies of many parameters.
+"""Operators over lists of tensors: fused optimizers, the parts of other optimizers, copies of many parameters.
 
-A launch takes so many chunks of 65,536 elements, and a list that needs more of them is shared among launches. A
-signature is of one: its tensors are set up as multiples of a chunk, and the last one takes what is left, so that one
-launch is enough again. Second moments are positive, as squares are, and each tensor has its own count of steps.
+A launch takes a limited number of chunks of 65,536 elements; a longer list is divided among launches. A signature
+describes one launch, so its tensors are multiples of a chunk with the remainder in the last one, and one launch is
+enough again. Second moments are positive like squares, and each tensor has its own step count.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SGD: tuple[tuple[str, Scalar], ...] = (
     ("maximize", False), ("is_first_step", False),
 )  # fmt: skip
 _UNARY = ("sqrt", "neg", "abs", "reciprocal", "exp", "zero")
-_SCALED = ("mul", "add", "sub", "div", "clamp_min", "maximum", "minimum")  # by a number, or by another list
+_SCALED = ("mul", "add", "sub", "div", "clamp_min", "maximum", "minimum")  # with a scalar or another list
 _OF_THREE = ("addcmul", "addcdiv")
 _EACH = (*_UNARY, *_SCALED, *_OF_THREE, "lerp", "copy")
 _FUSED = ("aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_")
-_IN_PLACE = ("zero", "copy")  # only
+_IN_PLACE = ("zero", "copy")  # in place only
 OPERATORS = frozenset(
     {*_FUSED}
     | {f"aten::_foreach_{name}_" for name in _EACH}
@@ -33,8 +33,8 @@ OPERATORS = frozenset(
 )
 
 
-def proposed(signature: Optimizer) -> Iterator[Call]:
-    """Calls over as many tensors as the launch had, with as many elements in all."""
+def propose(signature: Optimizer) -> Iterator[Call]:
+    """Calls over as many tensors as in the launch, with the same total number of elements."""
     if signature.elements < signature.fused_tensors or signature.dtype not in FLOATS:
         return
     shapes = _pieces(signature.elements, signature.fused_tensors)

@@ -1,7 +1,7 @@
-"""Many tensors into one, and one into many: concatenation, and what FSDP does around its collectives.
+"""Many tensors into one, and one into many: concatenation, and FSDP's copies around its collectives.
 
-In how many rows tensors lie there is told by nothing: cat is measured of pieces one after another and row by row, the
-other two for few ranks and for many. PyTorch sends the pointers of theirs to the GPU first, which is in their time.
+The number of rows is unknown: cat is measured with consecutive pieces and row by row, the other two for few and many
+ranks. PyTorch first copies their pointers to the GPU, which is part of their time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _CAT = "aten::cat"
 _SPLIT = "aten::split_with_sizes_copy"
 _CHUNKED = "aten::_chunk_cat"
 OPERATORS = frozenset((_CAT, _SPLIT, _CHUNKED))
-_PIECE = 64  # elements of a row of what is concatenated row by row: half of a head
+_PIECE = 64  # elements per row in row-by-row concatenation: half of an attention head
 _RANKS = (8, 64)
-_PARAMETERS = 9  # of a layer of Llama, whose parameters are gathered together
+_PARAMETERS = 9  # of a Llama layer, whose parameters are gathered together
 
 
-def proposed(signature: Elementwise) -> Iterator[Call]:
-    """Pieces of equal size, but for what is left over."""
+def propose(signature: Elementwise) -> Iterator[Call]:
+    """Pieces of equal size, except for the remainder."""
     if signature.operator == _CAT:
         yield from _joined(signature)
     elif signature.dtype in FLOATS:
@@ -51,7 +51,7 @@ def _split(signature: Elementwise, ranks: int) -> Iterator[Call]:
 
 
 def _chunked(signature: Elementwise, ranks: int) -> Iterator[Call]:
-    """Gradients by what each rank is to have of them, cast where they are added in a wider type."""
+    """Gradients by receiving rank, cast if they are reduced in a wider type."""
     rows, pieces = ranks, signature.fused_tensors
     width, left = divmod(signature.elements, rows * pieces)
     if left or not width:

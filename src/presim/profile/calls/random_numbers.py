@@ -8,14 +8,14 @@ from presim.profile.calls.call import FLOATS, Call, Tensor
 from presim.trace.signatures import Random
 
 _FILLED = ("normal", "uniform", "exponential", "bernoulli", "random")
-_KEPT = 0.9  # share of elements that dropout drops; its time does not depend on it
+_KEPT = 0.9  # share of elements that dropout keeps; its time does not depend on it
 OPERATORS = frozenset(
     {f"aten::{name}_" for name in _FILLED} | {"aten::native_dropout", "aten::native_dropout_backward"}
 )
 
 
-def proposed(signature: Random) -> Iterator[Call]:
-    """The single call; the number of elements determines it."""
+def propose(signature: Random) -> Iterator[Call]:
+    """The only call, determined by the number of elements."""
     whole = signature.dtype in ("int64", "int32") and signature.operator == "aten::random_"
     if not (whole or signature.dtype in FLOATS):
         return

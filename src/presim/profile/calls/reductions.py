@@ -1,6 +1,6 @@
-"""Sums, means, extremes and norms: of all of a tensor, or of its rows and of its columns alike.
+"""Sums, means, extremes and norms, over a whole tensor, its rows or its columns.
 
-How many results there are is told by the bytes, and not along which dimension they were taken: both are measured.
+The bytes give the number of results but not the reduced dimension, so both are measured.
 """
 
 from __future__ import annotations
@@ -11,22 +11,33 @@ from presim.profile.calls.call import FLOATS, Argument, Call, Tensor
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Reduction
 
-_OVER = ("sum", "mean", "amax", "amin", "any", "all", "linalg_vector_norm", "var", "std")  # take a list of dimensions
-_ONE_DIMENSION = ("argmax", "argmin", "prod")  # a number, or none for all
-_WITH_PLACES = ("max", "min")  # along a dimension with the places of what was found
-OPERATORS = frozenset(f"aten::{name}" for name in (*_OVER, *_ONE_DIMENSION, *_WITH_PLACES))
-_WIDENED = ("sum", "mean", "linalg_vector_norm")  # if the result has another type
+# Operators that take a list of dimensions.
+_DIMENSION_LIST = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "any",
+    "all",
+    "linalg_vector_norm",
+    "var",
+    "std",
+)
+_ONE_DIMENSION = ("argmax", "argmin", "prod")  # take one dimension, or none for a full reduction
+_WITH_INDICES = ("max", "min")  # along a dimension, also return indices
+OPERATORS = frozenset(f"aten::{name}" for name in (*_DIMENSION_LIST, *_ONE_DIMENSION, *_WITH_INDICES))
+_WIDENED = ("sum", "mean", "linalg_vector_norm")  # the result may have another type
 _RESULTS = {"any": "bool", "all": "bool", "argmax": "int64", "argmin": "int64"}
 
 
-def proposed(signature: Reduction) -> Iterator[Call]:
-    """Calls over one tensor of the signature's type; results have that type first, and then a wider one."""
+def propose(signature: Reduction) -> Iterator[Call]:
+    """Calls over one tensor of the signature's type; results have that type first, then a wider one."""
     name, count = signature.operator.removeprefix("aten::"), signature.elements
     if not (signature.dtype in (*FLOATS, "float64") or (signature.dtype == "bool" and name in ("any", "all"))):
-        return  # sums of truth values and integers are cast first, by a kernel of its own
+        return  # sums of booleans and integers are cast first, by a separate kernel
     own = _RESULTS.get(name, signature.dtype)
     for dtype in (own, "float32") if name in _WIDENED else (own,):
-        places = 8 if name in _WITH_PLACES and signature.bytes_written > dtype_bytes(dtype) else 0
+        places = 8 if name in _WITH_INDICES and signature.bytes_written > dtype_bytes(dtype) else 0
         results, left = divmod(signature.bytes_written, dtype_bytes(dtype) + places)
         if left or results < 1 or count % results or results == count:
             continue
@@ -46,7 +57,7 @@ def _shapes(count: int, results: int) -> Iterator[tuple[tuple[int, ...], int | N
 
 
 def _call(signature: Reduction, name: str, source: Tensor, axis: int | None, outputs: tuple[Tensor, ...]) -> Call:
-    """A result of another type than the operator's own is asked for by name."""
+    """A call; a result type other than the operator's default is an explicit argument."""
     options: tuple[tuple[str, Argument], ...] = ()
     if name in _WIDENED and outputs[0].dtype != signature.dtype:
         options = (("dtype", f"torch.{outputs[0].dtype}"),)
@@ -54,7 +65,7 @@ def _call(signature: Reduction, name: str, source: Tensor, axis: int | None, out
     if name == "linalg_vector_norm":
         arguments += (2.0,)
     if axis is not None:
-        arguments += (axis if name in _ONE_DIMENSION + _WITH_PLACES else (axis,),)
+        arguments += (axis if name in _ONE_DIMENSION + _WITH_INDICES else (axis,),)
     elif name in ("amax", "amin"):
         arguments += ((0,),)
     return Call(signature.operator, arguments, outputs, options)

@@ -1,4 +1,4 @@
-"""Softmax over the rows of one tensor, and the loss that picks a number of each row."""
+"""Softmax over the rows of one tensor, and the loss that selects one element per row."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from presim.trace.signatures import Softmax
 
 _FORWARD = ("aten::_softmax", "aten::_log_softmax")
 _BACKWARD = tuple(f"{name}_backward_data" for name in _FORWARD)
-_MULTIPLIES = _BACKWARD[0]  # gradients by results first, with a kernel of its own
-_LOSS = "aten::nll_loss_forward"  # backward zeroes a tensor first, which would be most of its time
+_MULTIPLIES = _BACKWARD[0]  # multiplies gradients by results first, in a separate kernel
+_LOSS = "aten::nll_loss_forward"  # its backward first zeroes a tensor, which would take most of the time
 OPERATORS = frozenset((*_FORWARD, *_BACKWARD, _LOSS))
-_MEAN, _IGNORED = 1, -100  # of a loss: how it is reduced, which label counts for nothing
+_MEAN, _IGNORED = 1, -100  # of a loss: the reduction mode and the ignored label
 
 
-def proposed(signature: Softmax) -> Iterator[Call]:
-    """Calls by operator, over whole rows."""
+def propose(signature: Softmax) -> Iterator[Call]:
+    """Calls by operator, over complete rows."""
     if signature.dtype not in FLOATS:
         return
     if signature.operator == _LOSS:
@@ -35,12 +35,12 @@ def _softmax(operator: str, tensor: Tensor) -> Iterator[Call]:
         yield Call(operator, (tensor, result, -1, f"torch.{tensor.dtype}"), (tensor,), first=first)
         return
     yield Call(operator, (tensor, -1, False), (tensor,))
-    if tensor.dtype == "float16":  # the only type that PyTorch makes a wider one of at once
+    if tensor.dtype == "float16":  # the only type that PyTorch widens in the same kernel
         yield Call(operator, (tensor, -1, True), (Tensor("float32", tensor.shape),))
 
 
 def _loss(signature: Softmax) -> Iterator[Call]:
-    """The label of each row picks one number of it; labels are even over the row."""
+    """Each row's label selects one of its elements; labels are uniform over the row."""
     rows = signature.bytes_read // (dtype_bytes(signature.dtype) + dtype_bytes("int64"))
     if rows < 1 or signature.elements % rows:
         return

@@ -1,4 +1,4 @@
-"""From a signature to calls of PyTorch that do just this work, on random numbers: zeros would draw less power."""
+"""From a signature to calls of PyTorch that do exactly this work, on random numbers, because zeros draw less power."""
 
 from presim.profile.kernels.prepared import Run as Run
 from presim.profile.kernels.prepared import prepared as prepared

@@ -1,4 +1,4 @@
-"""PyTorch's fused attention by the backend that a signature names."""
+"""PyTorch's fused attention with the signature's backend."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-_DROPPED = 1 / 8  # of the weights, with dropout; its time does not hang on how many, and cuDNN takes sixteenths
+_DROPPED = 1 / 8  # share of weights dropped; the time does not depend on it, and cuDNN takes sixteenths
 
 
 def backend(signature: Attention) -> AbstractContextManager[None]:
-    """Only the one that is asked for, or PyTorch says why not."""
+    """Allow only the signature's backend; PyTorch raises if it cannot be used."""
     chosen: AbstractContextManager[None] = sdpa_kernel([_BACKENDS[signature.backend]])
     return chosen
 
 
 def attention(signature: Attention) -> Callable[[], Any]:
-    """Forward, or backward of a forward that was run before, on heads beside each other, as products leave them.
+    """A forward pass, or the backward pass of one run before, with heads interleaved as projections produce them.
 
-    Flash attention's backward copies what lies otherwise. What it launches before and after its main kernel (sums of
-    rows, gradients in float32, heads that share keys) is in its time, too.
+    Flash attention's backward copies tensors in other layouts. Its time includes what it launches before and after its
+    main kernel (row sums, gradients in float32, shared key heads).
     """
     backward = signature.direction == "backward"
     sizes = (

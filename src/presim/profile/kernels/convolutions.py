@@ -12,7 +12,7 @@ from presim.trace.signatures import Convolution
 
 
 def convolution(signature: Convolution) -> Callable[[], Any]:
-    """In the order of memory that the signature names; padding is what its sizes come to."""
+    """Create a convolution in the signature's memory format; padding follows from the sizes."""
     spatial = len(signature.input_size)
     order = (torch.channels_last, torch.channels_last_3d)[spatial - 2] if spatial > 1 else torch.contiguous_format
     order = order if signature.layout == "nhwc" else torch.contiguous_format

@@ -11,7 +11,7 @@ from presim.trace.signatures import Copy
 
 
 def copy(signature: Copy) -> Callable[[], Any]:
-    """Host memory is page-locked where the signature says so."""
+    """Create a copy; host memory is pinned if the signature says so."""
     size = max(signature.bytes, 1)
     device = torch.empty(size, dtype=torch.int8, device="cuda")
     other = torch.empty(

@@ -1,4 +1,4 @@
-"""A described call of an operator, with its tensors on the GPU."""
+"""Make a described operator call executable, with its tensors on the GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from presim.profile.calls.call import Argument, Call, Tensor, Tensors
-from presim.profile.kernels.tensors import valued
+from presim.profile.kernels.tensors import tensor_for
 
-_TYPE = "torch."  # in front of the name of a type
+_TYPE = "torch."  # prefix of type names
 
 
-def called(call: Call) -> Callable[[], Any]:
-    """The operator over its arguments; they stay, and what it returns is the caller's.
+def bind(call: Call) -> Callable[[], Any]:
+    """The operator bound to its arguments, which stay allocated; its result belongs to the caller.
 
-    The overload is found once, here, by calling: PyTorch's own search describes each one that does not fit with the
-    values of the tensors, for which it waits for the device.
+    The overload is resolved once, by calling: PyTorch's own resolution formats the tensors' values for each overload
+    that does not fit, and waits for the device.
 
     Raises:
         RuntimeError: no overload takes these arguments on this device.
@@ -40,9 +40,9 @@ def called(call: Call) -> Callable[[], Any]:
 
 def _argument(argument: Argument) -> Any:
     if isinstance(argument, Tensor):
-        return valued(argument)
+        return tensor_for(argument)
     if isinstance(argument, Tensors):
-        return [valued(member) for member in argument.members]
+        return [tensor_for(member) for member in argument.members]
     if isinstance(argument, str) and argument.startswith(_TYPE):
         return getattr(torch, argument.removeprefix(_TYPE))
     return list(argument) if isinstance(argument, tuple) else argument

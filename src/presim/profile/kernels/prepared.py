@@ -1,4 +1,4 @@
-"""The runs of a signature, one after the other, under the settings that it asks for."""
+"""The runs of a signature, one after the other, under its settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from presim.profile.calls import calls
 from presim.profile.kernels.attention import attention, backend
 from presim.profile.kernels.convolutions import convolution
 from presim.profile.kernels.copies import copy
-from presim.profile.kernels.operators import called
+from presim.profile.kernels.operators import bind
 from presim.profile.kernels.products import grouped_products, product, scaled_products
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, MemoryBound, Signature
 
 
 class Run(NamedTuple):
-    """What does the work once, and what of it is other work that PyTorch launches in front by itself."""
+    """A call that does the work once, and the part of it that PyTorch launches first and is not measured."""
 
     whole: Callable[[], Any]
     front: Callable[[], Any] | None = None
@@ -26,13 +26,13 @@ class Run(NamedTuple):
 
 @contextlib.contextmanager
 def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
-    """Calls that each do the work once: several where the signature leaves open how its operands lie.
+    """Calls that each do the work once; several if the signature leaves the layout of its operands open.
 
-    Each is set up when it is asked for, so that memory is taken for one at a time. What a run returns is freed at
-    once, and PyTorch's allocator gives the same memory to the next one: nothing waits for the device.
+    Each one is set up when it is requested, so that only one occupies memory. A run's result is freed at once, and
+    PyTorch's allocator gives the same memory to the next one, without waiting for the device.
 
     Raises:
-        NotImplementedError: there is no way to set up this signature; `plan.obstacle` says so beforehand.
+        NotImplementedError: this signature cannot be set up; `plan.obstacle` says so beforehand.
     """
     settings = backend(signature) if isinstance(signature, Attention) else _precision(signature)
     with settings:
@@ -42,12 +42,12 @@ def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
 def _runs(signature: Signature) -> Iterator[Run]:
     if isinstance(signature, MemoryBound) and (known := calls(signature)):
         for call in known:
-            yield Run(called(call), called(call.first) if call.first else None)
+            yield Run(bind(call), bind(call.first) if call.first else None)
     else:
-        yield from map(Run, _alone(signature))
+        yield from map(Run, _compute_bound(signature))
 
 
-def _alone(signature: Signature) -> Iterator[Callable[[], Any]]:
+def _compute_bound(signature: Signature) -> Iterator[Callable[[], Any]]:
     if isinstance(signature, Gemm):
         yield from scaled_products(signature) if "float8" in signature.dtype else [product(signature)]
     elif isinstance(signature, GroupedGemm):
@@ -64,7 +64,7 @@ def _alone(signature: Signature) -> Iterator[Callable[[], Any]]:
 
 @contextlib.contextmanager
 def _precision(signature: Signature) -> Iterator[None]:
-    """TF32 where the signature says so, whatever the default is."""
+    """Use TF32 if the signature says so, whatever the default."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     tf32 = getattr(signature, "compute", "") == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32

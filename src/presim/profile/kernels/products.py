@@ -1,4 +1,4 @@
-"""Matrix products: of one type, with sums and results in a wider one, FP8 with factors, and groups of them."""
+"""Matrix products: of one type, with accumulation and results in a wider one, scaled FP8, and grouped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from presim.profile.kernels.tensors import random
 from presim.trace.signatures import Gemm, GroupedGemm
 
-_ACTIVATED = {"gelu_bias": True, "relu_bias": False}  # whether it is GELU, of what is fused behind a product
+_ACTIVATED = {"gelu_bias": True, "relu_bias": False}  # fused epilogue -> whether its activation is GELU
 
 
 def product(signature: Gemm) -> Callable[[], Any]:
-    """Of two matrices of one type; the result is new memory where something is fused behind it."""
+    """A product of two matrices of one type; with an epilogue, the result is newly allocated."""
     m, n, k, batch, dtype = signature.m, signature.n, signature.k, signature.batch, signature.dtype
     if dtype == "int8":
         return functools.partial(torch._int_mm, _bytes(m, k), _bytes(n, k).t())
@@ -50,10 +50,10 @@ def _operand(batch: int, rows: int, columns: int, dtype: str, transposed: bool) 
 
 
 def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
-    """FP8 operands, the right one by columns as the tensor cores take it, with factors of one.
+    """FP8 products, with the right operand by columns as tensor cores read it, and scale factors of one.
 
-    A bias is in bf16. How sums are kept is set as the signature says; where it does not, which is so of factors a row,
-    both ways are.
+    A bias is in bf16. The accumulation mode follows the signature; if that leaves it open, as with row-wise factors,
+    both modes are yielded.
     """
     m, n, k = signature.m, signature.n, signature.k
     left = random(m, k, dtype=signature.dtype)
@@ -69,10 +69,10 @@ def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
 
 
 def grouped_products(signature: GroupedGemm) -> Iterator[Callable[[], Any]]:
-    """Groups of as many rows: rows of the left against a stack, and, as for gradients of weights, sums over rows.
+    """Groups of equal size: rows of the left operand times a stack, and sums over rows as in weight gradients.
 
-    The signature does not say which of the two it was. The second is left out where groups would not be of whole rows,
-    or would not begin at 16 bytes.
+    The signature does not distinguish the two. The second is omitted if groups would not have whole rows or would not
+    be aligned to 16 bytes.
     """
     groups, m, n, k = signature.groups, signature.m, signature.n, signature.k
     if m >= groups:
@@ -88,5 +88,5 @@ def _grouped(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> Cal
 
 
 def _ends(total: int, groups: int) -> torch.Tensor:
-    """Where each group ends, as even as they can be."""
+    """The end of each group, as equal as possible."""
     return torch.tensor([total * (index + 1) // groups for index in range(groups)], dtype=torch.int32, device="cuda")

@@ -10,14 +10,14 @@ from presim.profile.calls.call import Tensor
 
 
 def random(*shape: int, dtype: str, **more: Any) -> torch.Tensor:
-    """Normal numbers; 8-bit types take them from a wider one."""
+    """Normally distributed values; 8-bit types are cast from a wider type."""
     if dtype.startswith("float8"):
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16, **more).to(getattr(torch, dtype))
     return torch.randn(shape, device="cuda", dtype=getattr(torch, dtype), **more)
 
 
-def valued(tensor: Tensor) -> torch.Tensor:
-    """As its description says; integers are below its bound, and of truth values half are true."""
+def tensor_for(tensor: Tensor) -> torch.Tensor:
+    """A tensor as described; integers are below its bound, and half of booleans are true."""
     dtype: torch.dtype = getattr(torch, tensor.dtype)
     if dtype == torch.bool or not (dtype.is_floating_point or dtype.is_complex):
         return torch.randint(0, max(tensor.below, 1), tensor.shape, device="cuda", dtype=dtype)

@@ -42,6 +42,7 @@ def _shown(answer: Answer, work: Work) -> dict[str, Any]:
         "importance": [(short(name), share, percent(share)) for name, share in answer.importance.items()],
         "loses": [(name, f"{'+' if value > 0 else '-'}{seconds(abs(value))}") for name, value in answer.loses.items()],
         "second": show(best[1].point, knobs) if len(best) > 1 else "",
+        "captured": _captured(answer, knobs),
         "scatter": _scatter(answer, work),
         "coordinates": _coordinates(answer, knobs, work),
         "misfits": _misfits(answer, knobs),
@@ -69,6 +70,34 @@ def _row(place: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: W
         "exposed": percent(figures.exposed_communication_s / figures.step_time_s),
         "objectives": ["-" if value is None else objective.said(value) for objective, value in values],
     }
+
+
+def _captured(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
+    """Composed beside captured plans, in the order of the captures; then what could not be captured."""
+    if answer.confirmation is None:
+        return []
+    found = {one.number: one for one in answer.confirmation.trials}
+    before = list(found)
+    rows = []
+    for number in [*answer.confirmation.order, *(one for one in before if one not in answer.confirmation.order)]:
+        one, composed = found[number], answer.trial(number).figures
+        captured = one.figures
+        is_ranked = number in answer.confirmation.order
+        rows.append(
+            {
+                "place": str(answer.confirmation.order.index(number) + 1) if is_ranked else "-",
+                "was": str(before.index(number) + 1),
+                "plan": show(answer.trial(number).point, knobs),
+                "on": one.framework or "-",
+                "composed": seconds(composed.step_time_s) if composed else "-",
+                "captured": seconds(captured.step_time_s) if captured else one.words,
+                "difference": f"{composed.step_time_s / captured.step_time_s - 1:+.1%}"
+                if composed and captured
+                else "",
+                "memory": three_digits(captured.memory_bytes / GIB) if captured else "",
+            }
+        )
+    return rows
 
 
 def _measure(trial: Trial, answer: Answer, work: Work) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from presim.search.trials.evaluator import filled, plan
 from presim.search.trials.trial import Point, Value, said
 
 if TYPE_CHECKING:
-    from presim.launch.written import Written
+    from presim.launch.write_files import LaunchFiles
 
 PLAN, LAUNCH, COMPOSE = "plan.toml", "launch.sh", "compose.sh"
 
@@ -38,8 +39,8 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     make_folder(place)
     cluster = {name: point.get(name, request.options.get(name)) for name in CLUSTER}
     options = [f"--{name.replace('_', '-')} {said(value)}" for name, value in cluster.items() if value is not None]
-    if request.command:
-        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(request.command, point, request.words))}\n"}
+    if command := _own(request):
+        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(command, point, request.words))}\n"}
     else:
         plan(point)  # it reads back
         files = {
@@ -52,15 +53,20 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     return [place / name for name in files]
 
 
-def launch(request: Request, point: Point, folder: str) -> Written | None:
+def _own(request: Request) -> Sequence[str]:
+    """The command whose knobs are searched, whether each point is captured or the best only; none: knobs are plans'."""
+    return request.command or (request.confirm_command if request.meant else ())
+
+
+def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
     """Write the files that start a plan on real frameworks; None for a command, which is its own launch command.
 
     Raises:
         InputError: the cluster cannot be, or the folder not be written.
     """
-    from presim.launch.written import write_for_model
+    from presim.launch.write_files import write_for_model
 
-    if request.command:
+    if _own(request):
         return None
     options = {name: point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     return write_for_model(request.subject, plan(point), options, Path(folder))

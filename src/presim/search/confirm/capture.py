@@ -12,9 +12,10 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import make_folder
-from presim.launch.written import write_for_model
+from presim.launch.write_files import write_for_model
 from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
+from presim.search.trials.captured import MADE
 from presim.search.trials.evaluator import filled, placeholders, plan
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, Value
@@ -37,13 +38,14 @@ def check_command(command: Sequence[str], point: Point) -> None:
 def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """What the plan is captured with, and its reply."""
     if request.confirm_command:
-        words = filled(request.confirm_command, _names(trial.point))
+        words = filled(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())
     cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     written = write_for_model(request.subject, plan(trial.point), cluster, folder)
     name = next((name for name in written.commands if request.framework in ("auto", name)), None)
     if name is None:
         return "", Reply(fate="failed", words=_why_not(written.notes, request.framework))
+    (written.folders[name] / MADE).touch()
     return name, _evaluated(request, trial.point, written.commands[name], written.folders[name])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,17 +14,22 @@ from presim.search.answer.why import loses_on
 from presim.search.confirm.capture import capture, check_command
 from presim.search.objectives import OBJECTIVES, Objective
 from presim.search.request import Request
+from presim.search.strategy.loop import Kept, Nothing
 from presim.search.study import Answer, Confirmation, Confirmed, overlapping, ranked
 from presim.search.trials.job import Reply
-from presim.search.trials.trial import Figures, Trial
+from presim.search.trials.trial import Figures, Trial, key
 
 Capture = Callable[[Request, Trial, Path], tuple[str, Reply]]
 
 
 def confirm(
-    request: Request, answer: Answer, progress: Callable[[str], None] = lambda text: None, take: Capture = capture
+    request: Request,
+    answer: Answer,
+    progress: Callable[[str], None] = lambda text: None,
+    take: Capture = capture,
+    kept: Kept | None = None,
 ) -> Answer:
-    """The answer with its best plans captured, one after the other, and ranked by that.
+    """The answer with its best plans captured, one after the other, and ranked by that; captures are ``kept``.
 
     Raises:
         InputError: the command names a knob that the plans do not have, or files cannot be written.
@@ -31,20 +37,26 @@ def confirm(
     chosen = [answer.trial(number) for number in answer.best[: request.confirm]]
     if request.confirm_command and chosen:
         check_command(request.confirm_command, chosen[0].point)
-    found = []
+    found, kept = [], Nothing() if kept is None else kept
     with tempfile.TemporaryDirectory(prefix="presim-confirm-") as folder:
         for place, trial in enumerate(chosen, 1):
             progress(f"capturing {place} of {len(chosen)}")
-            framework, reply = take(request, trial, Path(folder, str(trial.number)))
-            found.append(
-                Confirmed(
-                    number=trial.number,
-                    framework=framework,
-                    figures=_with_tokens(reply.figures, trial),
-                    words=reply.words,
-                )
-            )
+            name = _name(request, trial)
+            one = kept.captured(name)
+            if one is None:
+                framework, reply = take(request, trial, Path(folder, str(trial.number)))
+                tokens = _with_tokens(reply.figures, trial)
+                one = Confirmed(number=trial.number, framework=framework, figures=tokens, words=reply.words)
+                if one.figures is not None:  # what failed is tried again
+                    kept.add_captured(name, one)
+            found.append(msgspec.structs.replace(one, number=trial.number))
     return _ranked(request, answer, found)
+
+
+def _name(request: Request, trial: Trial) -> str:
+    """What a plan's capture rests on, besides the study that it is kept in."""
+    parts = [key(trial.point), request.framework, *request.confirm_command]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:

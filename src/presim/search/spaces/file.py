@@ -19,6 +19,8 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     values: list[Value]  # the first one is what the framework does by itself
     words: list[str] = []  # what is put into the command, with {} where the value goes; the first value needs none
     by_value: dict[str, list[str]] = {}  # the same, of each value
+    field: str = ""  # what plans call it, where that is not its name
+    as_field: dict[str, Value] = {}  # its values there, where they are others
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +36,7 @@ class SpaceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     about: str
     knobs: dict[str, Knob]
     constraints: list[Constraint] = []
+    plan: dict[str, Value] = {}  # fields of plans that the framework trains, where it is composed
     facts: dict[str, Value] = {}  # what constraints know besides knobs, where the user says nothing
 
 

@@ -7,20 +7,28 @@ does not depend on which process was faster.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.compose.stages import blocks
+from presim.search.knobs import translated
 from presim.search.request import Request
 from presim.search.strategy.legal import illegal
-from presim.search.study import ranked
+from presim.search.study import Confirmed, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, key
-from presim.search.trials.workers import Workers
 
 ROUND = 16
 Progress = Callable[[str], None]
+
+
+class Evaluates(Protocol):
+    """Processes that evaluate points, here or elsewhere."""
+
+    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        ...
 
 
 class Kept(Protocol):
@@ -34,6 +42,14 @@ class Kept(Protocol):
         """Keep a trial that is finished."""
         ...
 
+    def captured(self, name: str) -> Confirmed | None:
+        """An earlier capture of a plan."""
+        ...
+
+    def add_captured(self, name: str, one: Confirmed) -> None:
+        """Keep a capture."""
+        ...
+
 
 class Nothing:
     """Keeps nothing."""
@@ -43,6 +59,13 @@ class Nothing:
         return None
 
     def add(self, trial: Trial) -> None:
+        """Forget it."""
+
+    def captured(self, name: str) -> Confirmed | None:
+        """None."""
+        return None
+
+    def add_captured(self, name: str, one: Confirmed) -> None:
         """Forget it."""
 
 
@@ -69,7 +92,7 @@ class Pruner(Protocol):
 class Evaluation:
     """Evaluates rounds of points within a budget, and keeps what is finished."""
 
-    def __init__(self, request: Request, workers: Workers, kept: Kept, progress: Progress) -> None:
+    def __init__(self, request: Request, workers: Evaluates, kept: Kept, progress: Progress) -> None:
         self._request, self._workers, self._kept, self._progress = request, workers, kept, progress
         self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
         self._blocks = blocks(self._evaluator.graph()) if request.graph else 0
@@ -83,10 +106,9 @@ class Evaluation:
 
     def screened(self, number: int, point: Point) -> Trial | None:
         """A point that needs no evaluation: it is illegal, or known from before."""
-        if self._request.command:
-            words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
-        else:
-            words = illegal(point, self._evaluator.cluster(point), self._blocks)
+        words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
+        if not words and not self._request.command:
+            words = illegal(translated(point, self._request.meant), self._evaluator.cluster(point), self._blocks)
         if words:
             return Trial(number=number, point=point, fate="illegal", words=words)
         known = self._kept.find(point)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from presim.errors import CaptureError, InputError, PresimError
-from presim.search.knobs import CLUSTER, plan_of
+from presim.search.knobs import CLUSTER, plan_of, translated
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Figures, Point, Value, said
 from presim.units import gib
@@ -45,7 +45,7 @@ class Evaluator:
     def evaluate(self, point: Point) -> Reply:
         """What becomes of a point."""
         try:
-            return self._captured(point) if self._job.command else self._composed(point)
+            return self._captured(point) if self._job.command else self._composed(translated(point, self._job.meant))
         except InputError as error:
             return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
         except PresimError as error:
@@ -123,7 +123,8 @@ class Evaluator:
         from presim.plans import shorter
 
         micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        if "few_micro_batches" in self._job.prune and micros > 2 * few and not shorter(chosen, cluster):
+        is_long = chosen.virtual > 1 or not shorter(chosen, cluster)  # rounds of interleaved stages are, repeated too
+        if "few_micro_batches" in self._job.prune and micros > 2 * few and is_long:
             batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
             found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
             if found.fits is False:
@@ -149,14 +150,29 @@ class Evaluator:
         return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:
+        """The command's reply, or that of an equal capture before."""
+        from presim.search.trials.captured import name_of_capture
+        from presim.search.trials.reply_cache import ReplyCache, state_of
+
+        own = {name: value for name, value in point.items() if name in CLUSTER}
+        given, words = {**self._job.options, **own}, filled(self._job.command, point, self._job.words)
+        cache = None if given.get("save") or given.get("profile_missing") else ReplyCache.usual("captures")
+        prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+        name = name_of_capture(words, {**given, "prices": prices}) if cache is not None else None
+        if cache is not None and name is not None and (known := cache.find(name)) is not None:
+            return known
+        reply = self._run(words, given)
+        if cache is not None and name is not None and reply.fate == "priced":  # what failed is tried again
+            cache.add(name, reply)
+        return reply
+
+    def _run(self, words: Sequence[str], given: Mapping[str, Any]) -> Reply:
         from subprocess import DEVNULL
 
         from presim.options import RunOptions
         from presim.verbs.run import run_and_evaluate
 
-        own = {name: value for name, value in point.items() if name in CLUSTER}
-        options = RunOptions(**{**self._job.options, **own})
-        result = run_and_evaluate(filled(self._job.command, point, self._job.words), options, stdout=DEVNULL).result
+        result = run_and_evaluate(words, RunOptions(**given), stdout=DEVNULL).result
         if result.exit == "out_of_memory" and result.step_time_s is None:
             return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
         if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from presim.search.knobs import Field
 from presim.search.trials.trial import Fate, Figures
 
 
@@ -13,6 +14,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A model that plans are composed for, or a command with placeholders."""
 
     graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: the command is captured
+    meant: dict[str, Field] = {}  # of points with a framework's knobs: what those are in a plan
     command: list[str] = []  # with {knob} where a knob's value goes
     words: dict[str, dict[str, list[str]]] = {}  # knob -> value -> words, for a {knob} that is a word by itself
     options: dict[str, Any] = {}  # fields of `RunOptions`; a point's own values win

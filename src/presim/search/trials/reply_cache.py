@@ -37,14 +37,14 @@ class ReplyCache:
         self._writes = 0
 
     @classmethod
-    def usual(cls) -> ReplyCache | None:
-        """The user's, if they want one and it can be written."""
+    def usual(cls, kind: str = "plans") -> ReplyCache | None:
+        """The user's of a kind, plans or captures, if they want one and it can be written."""
         said = os.environ.get(_SWITCH, str(_USUAL_MB))
         if not said.isdecimal():
             raise InputError(f"{_SWITCH}={said}: the size of the cache is a number of megabytes; 0 for none")
         if not int(said):
             return None
-        folder = Path(platformdirs.user_cache_dir("presim")) / "plans"
+        folder = Path(platformdirs.user_cache_dir("presim")) / kind
         try:
             make_folder(folder)
         except InputError:

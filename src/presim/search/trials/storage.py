@@ -21,6 +21,7 @@ import presim
 from presim.errors import InputError
 from presim.files import check_folder
 from presim.search.request import Request
+from presim.search.study import Confirmed
 from presim.search.trials.trial import Point, Trial, key
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 NAME = "presim search"
 _MARK = "presim"  # attribute of the study: what it was made for; and of each trial: the trial
 _CLAIM = "searched by"
+_CAPTURED = "captured"  # attributes of the study: captures of its best plans, by what they rest on
 _CLAIM_S = 120.0  # after so long without a word, a search on another machine is taken to be dead
 
 
@@ -51,6 +53,19 @@ class Kept:
         """Keep a trial; it is there when this returns."""
         self._known[key(trial.point)] = trial
         self._study.add_trial(_frozen(trial, self._request))
+        self.claim()
+
+    def captured(self, name: str) -> Confirmed | None:
+        """An earlier capture of a plan."""
+        text = self._study.user_attrs.get(f"{_CAPTURED} {name}")
+        try:
+            return msgspec.json.decode(text, type=Confirmed) if isinstance(text, str) else None
+        except msgspec.MsgspecError as error:
+            raise InputError(f"a capture in the study is damaged ({error}): name another study with --study") from error
+
+    def add_captured(self, name: str, one: Confirmed) -> None:
+        """Keep a capture; it is there when this returns."""
+        self._study.set_user_attr(f"{_CAPTURED} {name}", msgspec.json.encode(one).decode())
         self.claim()
 
     def claim(self) -> None:

@@ -166,7 +166,16 @@ def inside(served: Served, blocks: int) -> dict[str, Any]:
     replicas = len(np.unique(steps[:, state.LOG_REPLICA]))
     prompts = int(served.workload.prompt[served.scheduled >= 0].sum())
     mixed = steps[:, state.LOG_PREFILL] > 0
-    return {
+    found: dict[str, Any] = {}
+    if served.demoted or served.host_hits.any() or served.disk_hits.any():
+        hits = {"gpu": served.hits, "host": served.host_hits, "disk": served.disk_hits}
+        found["tiers"] = {
+            **{f"{name}_hit_tokens": int(column.sum()) for name, column in hits.items()},
+            **{f"{name}_hit_rate": float(column.sum() / prompts) if prompts else 0.0 for name, column in hits.items()},
+            "blocks_given_up_by_gpus": served.demoted,
+            "blocks_lost": served.dropped,
+        }
+    return found | {
         "steps": len(steps),
         "device_busy": float(took.sum() / span / replicas),
         "time_in_steps_with_prefill": float(took[mixed].sum() / took.sum()) if took.sum() else 0.0,

@@ -52,7 +52,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "prefill_replicas": deployment.prefill_replicas,
             "router": deployment.router,
             "life": None if deployment.life is None else dataclasses.asdict(deployment.life),
-            "limits": {name: getattr(engine.limits, name) for name in engine.limits.__dataclass_fields__},
+            "limits": dataclasses.asdict(engine.limits),
         },
         "memory": {
             "weights_GiB": memory.weights / GIB,
@@ -90,6 +90,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def _tiers(found: dict[str, Any]) -> str:
+    return (
+        f"Prompt tokens found: {found['gpu_hit_rate']:.1%} on the GPU, {found['host_hit_rate']:.1%} in host memory, "
+        f"{found['disk_hit_rate']:.1%} on disk; {found['blocks_given_up_by_gpus']:,} blocks left GPUs, "
+        f"{found['blocks_lost']:,} were lost"
+    )
+
+
 def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableType:
     """The report for a terminal."""
     said = document(prediction, prices=prices)
@@ -125,6 +133,8 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
         f"{inside['max_kv_use']:.0%}), at most {inside['max_waiting']:,} waiting, "
         f"{inside['preemptions']:,} preemptions, cache hits {inside['prefix_cache_hit_rate']:.0%}"
     ]
+    if inside.get("tiers"):
+        after.append(_tiers(inside["tiers"]))
     if said["fleet"]:
         after.append(fleets.sentence(said["fleet"]))
     if said["sustainable_request_rate"]:

@@ -23,6 +23,7 @@ def arguments(model: str, plan: Plan, role: str = "any") -> list[str]:
     words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len)] if plan.max_model_len else []
     words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}", "--block-size", str(plan.block_size)]
+    words += ["--kv-offloading-size", f"{plan.offload.host_gib:g}"] if plan.offload and plan.offload.host_gib else []
     words += [] if plan.async_scheduling else ["--no-async-scheduling"]
     words += [] if plan.prefix_caching else ["--no-enable-prefix-caching"]
     words += [] if plan.cuda_graphs else ["--enforce-eager"]

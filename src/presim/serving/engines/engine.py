@@ -29,6 +29,22 @@ GRID = state.GRID
 
 
 @dataclasses.dataclass(frozen=True)
+class Tiers:
+    """Where cached blocks go that the GPU needs for others."""
+
+    host_blocks: int = 0
+    disk_blocks: int = 0
+    host_block_ns: int = 0  # to bring a block back to the GPU
+    disk_block_ns: int = 0  # from disk to host memory
+    latency_ns: int = 0  # of bringing blocks back
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Blocks of host memory and of disk."""
+        return self.host_blocks, self.disk_blocks
+
+
+@dataclasses.dataclass(frozen=True)
 class Limits:
     """What vLLM's scheduler holds an engine to, by vLLM's names; defaults are those of vLLM 0.33."""
 
@@ -47,6 +63,7 @@ class Limits:
     draft_tokens: int = 0  # speculative tokens of each decode in a step
     acceptance: float = 0.0  # probability that one is accepted while all before it were
     scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
+    tiers: Tiers = Tiers()
 
     def __post_init__(self) -> None:
         """Refuse what no engine would start with."""

@@ -11,7 +11,7 @@ import numpy as np
 from presim.errors import InputError
 from presim.serving.engines.engine import Fleet
 from presim.serving.engines.simulate import request_columns, start
-from presim.serving.fast import loop, routing, state
+from presim.serving.fast import heap, loop, routing, state
 from presim.serving.workloads.workload import make
 
 _IDS = (1 << 40) - 1  # of contents of blocks
@@ -60,7 +60,7 @@ class LiveEngine:
         for column in (self.state.heap_time, self.state.heap_item):
             column.append(0)
         self.state.counters[state.OPEN] += 1
-        routing.send(self.state, item, now_ns)
+        heap.send(self.state, item, now_ns)
         return item
 
     def abort(self, item: int) -> None:

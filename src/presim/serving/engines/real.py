@@ -20,7 +20,7 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.files import write_file
-from presim.serving.engines.engine import Fleet, Limits, StepTimes
+from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
 
@@ -41,6 +41,8 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
     """Serve a workload on one engine with vLLM's scheduler. ``libraries``: the emulated ones of CUDA."""
     if len(fleet.replicas) != 1 or fleet.replicas[0].limits.pipeline_parallel_size > 1:
         raise InputError("--engine vllm serves one engine of one pipeline stage; leave out --replicas, --dp and --pp")
+    if any(fleet.replicas[0].limits.tiers.sizes):
+        raise InputError("--engine vllm keeps blocks on the GPU alone; leave out --kv-host and --kv-disk")
     if fleet.life is not None:
         raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
     if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
@@ -93,7 +95,8 @@ def take_over(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in _TABLES}, **said["costs"])
     workload = workloads.read(folder / "workload.jsonl")
-    return workload, Limits(**said["limits"]), times, said["input_ns"], said["output_ns"]
+    limits = Limits(**{**said["limits"], "tiers": Tiers(**said["limits"]["tiers"])})
+    return workload, limits, times, said["input_ns"], said["output_ns"]
 
 
 def give_back(folder: Path, first: Ints, last: Ints, steps: int) -> None:

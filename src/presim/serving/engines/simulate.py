@@ -36,13 +36,17 @@ class Served:
     status: Ints
     replica: Ints
     preemptions: Ints
-    hits: Ints  # tokens of prompts found in a cache
+    hits: Ints  # tokens of prompts found in a GPU's cache
+    host_hits: Ints  # in host memory
+    disk_hits: Ints
     steps: Ints  # [step, column of `state.LOG_…`]
     gaps: Ints  # [entry, (ns between two tokens, how many)]
     schedule: Ints  # [entry, (step, request, tokens)], where it was recorded
     moves: Ints  # times that a request lost its replica
     events: Ints  # [entry, (ns, engine, what it is from then on: `state.SERVING` …)]
     redone: int  # tokens that were computed and lost with a replica
+    demoted: int  # blocks that went from GPUs to host memory or disk
+    dropped: int  # blocks that the last tier had no room for
 
     @property
     def finished(self) -> NDArray[np.bool_]:
@@ -81,6 +85,8 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         schedule=_joined(kept["schedule"]).reshape(-1, 3),
         events=_joined(kept["events"]).reshape(-1, 3),
         redone=int(columns["counters"][state.REDONE]),
+        demoted=int(columns["counters"][state.DEMOTED]),
+        dropped=int(columns["counters"][state.DISK_LOST]),
     )
 
 
@@ -95,7 +101,20 @@ def _joined(pieces: list[Ints]) -> Ints:
     return whole
 
 
-_PER_REQUEST = ("sent", "queued", "scheduled", "first", "last", "status", "replica", "preemptions", "hits", "moves")
+_PER_REQUEST = (
+    "sent",
+    "queued",
+    "scheduled",
+    "first",
+    "last",
+    "status",
+    "replica",
+    "preemptions",
+    "hits",
+    "host_hits",
+    "disk_hits",
+    "moves",
+)
 
 
 def start(
@@ -166,6 +185,9 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     knobs[state.ROLE] = ROLES[replica.role]
     knobs[state.DRAFT], knobs[state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
     knobs[state.LISTEN] = limits.scheduler_recv_interval
+    knobs[state.HOST_BLOCKS], knobs[state.DISK_BLOCKS] = limits.tiers.host_blocks, limits.tiers.disk_blocks
+    knobs[state.HOST_BLOCK_NS], knobs[state.DISK_BLOCK_NS] = limits.tiers.host_block_ns, limits.tiers.disk_block_ns
+    knobs[state.TIER_NS] = limits.tiers.latency_ns
     knobs[state.BORN], knobs[state.GONE] = replica.born_ns, replica.gone_ns
     return knobs
 
@@ -183,7 +205,12 @@ def _all_knobs(replicas: Sequence[Replica], places: dict[int, int]) -> list[int]
 
 
 def _hash_places(limits: Limits) -> int:
-    return 1 << max(4, (2 * limits.num_gpu_blocks - 1).bit_length()) if limits.enable_prefix_caching else 2
+    return _places(limits.num_gpu_blocks) if limits.enable_prefix_caching else 2
+
+
+def _places(keys: int) -> int:
+    """Size of a table of hashes for so many keys: at most half full."""
+    return 1 << max(4, (2 * keys - 1).bit_length()) if keys else 2
 
 
 def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None = None) -> dict[str, Any]:
@@ -209,6 +236,8 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "batch_base": _firsts([each.max_num_seqs * each.depth for each in limits]),
         "slot_base": _firsts([each.depth for each in limits]),
         "hash_base": _firsts([_hash_places(each) for each in limits]),
+        "tier_base": _firsts([size + 1 for each in limits for size in each.tiers.sizes]),
+        "tier_hash_base": _firsts([_places(size) for each in limits for size in each.tiers.sizes]),
         "row_blocks": [max(-(-min(longest, each.max_model_len) // each.block_size) + 1 for each in limits)],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
@@ -271,6 +300,7 @@ def _state(workload: Workload, fleet: Fleet, program: dict[str, Any], record: bo
         **{name: int(program[base][-1]) for name, base in _SIZED_BY.items()},
         "table": widest * int(program["row_blocks"][0]),
         "stage_free": replicas * _STAGES,
+        "tier_count": 2 * replicas,
         "log": _LOG_ROWS * state.LOG,
         "gaps": 2 * (_PAIR_ROWS + widest),
         "schedule": 3 * (2_000_000 if record else 1),
@@ -295,12 +325,14 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
         row, row_end = (int(each) for each in program["row_base"][place : place + 2])
         columns["rows"][row:row_end] = np.arange(row, row_end)[::-1]
         columns["n_rows"][place] = row_end - row
+    for name in ("tier_next", "tier_prev"):
+        columns[name][program["tier_base"][:-1]] = program["tier_base"][:-1]  # each sentinel alone
 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
     *("decodes", "eligible", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
-    *("preemptions", "hits", "kept", "moves"),
+    *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves"),
 )
 _REPLICA_COLUMNS = (
     *(
@@ -319,6 +351,7 @@ _REPLICA_COLUMNS = (
     ),
     *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "entry_of"),
     *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free", "up", "change", "fails", "lives"),
+    "tier_free",
 )
 _SIZED_BY = {
     **dict.fromkeys(("running", "rows"), "row_base"),
@@ -326,6 +359,8 @@ _SIZED_BY = {
     **dict.fromkeys(("batch_item", "batch_tokens", "batch_samples"), "batch_base"),
     **dict.fromkeys(("free_next", "free_prev", "refs", "hash", "twin"), "base"),
     **dict.fromkeys(("hash_key", "hash_block"), "hash_base"),
+    **dict.fromkeys(("tier_key", "tier_next", "tier_prev"), "tier_base"),
+    **dict.fromkeys(("tier_hash_key", "tier_hash_node"), "tier_hash_base"),
 }
 _NONE = frozenset(
     (

@@ -9,9 +9,22 @@ from typing import Any
 import numpy as np
 
 from presim.compiled_loops import compile_loop
-from presim.serving.fast import cost, lifecycle, lockstep, loop, output, policy, pool, routing, state
+from presim.serving.fast import (
+    cost,
+    heap,
+    lifecycle,
+    lockstep,
+    loop,
+    output,
+    policy,
+    pool,
+    routing,
+    state,
+    table,
+    tiers,
+)
 
-_MODULES = (state, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
+_MODULES = (state, table, heap, tiers, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
 FLOATS = frozenset(
     ("token_ns", "shared_ns", "head_ns", "prefill_log", "decode_log", "costs")
 )  # columns that are not int64

@@ -8,8 +8,9 @@ target of one, nothing within a tenth of what there is, and fewer only after a c
 
 from __future__ import annotations
 
+from presim.serving.fast.heap import send
 from presim.serving.fast.pool import clear
-from presim.serving.fast.routing import send, unpark
+from presim.serving.fast.routing import unpark
 from presim.serving.fast.state import (
     ABSENT,
     AFTER_FAILURE,
@@ -64,19 +65,29 @@ def turn(p: Program, s: State) -> None:
     s.counters[NOW] = now
     engine = 0
     while engine < len(s.wake):
-        if s.up[engine] == STARTING or s.up[engine] == FAILED:
-            if s.change[engine] <= now:
-                begin(p, s, engine, now)
-        elif s.fails[engine] <= now:
-            fail(p, s, engine, now)
-        elif s.up[engine] == DRAINING and s.change[engine] <= now:
-            evacuate(p, s, engine, now, now, 0)
-            set_up(p, s, engine, ABSENT, now)
+        what = due(s, engine, now)
+        if what >= 0:
+            when = now + p.whole[DETECT_NS] if s.fails[engine] <= now else now
+            set_up(p, s, engine, what, now)
+            if what == SERVING:
+                live(p, s, engine, now)
+                unpark(s, now)
+            else:
+                evacuate(p, s, engine, now, when)
         engine += p.knobs[engine * KNOBS + MEMBERS]
     if s.counters[TICK] <= now:
         s.counters[TICK] = now + p.whole[INTERVAL_NS]
         scale(p, s, now)
     next_change(p, s)
+
+
+def due(s: State, engine: int, now: int) -> int:
+    """What an engine becomes now; -1: it stays. Where one fails that was to go it stays away, else it starts again."""
+    if s.fails[engine] <= now:
+        return ABSENT if s.up[engine] == DRAINING else FAILED
+    if s.change[engine] <= now:
+        return ABSENT if s.up[engine] == DRAINING else SERVING
+    return -1
 
 
 def next_change(p: Program, s: State) -> None:
@@ -107,13 +118,6 @@ def set_up(p: Program, s: State, engine: int, what: int, now: int) -> None:
     s.counters[EVENTS] += 1
 
 
-def begin(p: Program, s: State, engine: int, now: int) -> None:
-    """An engine has started: it serves, until it fails."""
-    set_up(p, s, engine, SERVING, now)
-    live(p, s, engine, now)
-    unpark(p, s, now)
-
-
 def live(p: Program, s: State, engine: int, now: int) -> None:
     """Take an engine's next lifetime."""
     count = p.whole[LIFETIMES]
@@ -122,28 +126,20 @@ def live(p: Program, s: State, engine: int, now: int) -> None:
         s.lives[engine] += 1
 
 
-def fail(p: Program, s: State, engine: int, now: int) -> None:
-    """An engine is gone with all that it has; where it was to go it stays away, else it starts again."""
-    what = ABSENT if s.up[engine] == DRAINING else FAILED
-    set_up(p, s, engine, what, now)
-    evacuate(p, s, engine, now, now + p.whole[DETECT_NS], 1)
-
-
-def evacuate(p: Program, s: State, engine: int, now: int, when: int, failed: int) -> None:
+def evacuate(p: Program, s: State, engine: int, now: int, when: int) -> None:
     """Send an engine's requests back to the router, and leave it empty."""
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         first = p.row_base[rank]
-        for place in range(s.n_running[rank]):
-            move(p, s, s.running[first + place], now, when, failed)
-        item = s.head[rank]
-        while item >= 0:
-            following = s.next[item]
-            move(p, s, item, now, when, failed)
-            item = following
-        s.head[rank] = -1
+        while s.n_running[rank] > 0 or s.head[rank] >= 0:
+            item = s.head[rank]
+            if s.n_running[rank] > 0:
+                s.n_running[rank] -= 1
+                item = s.running[first + s.n_running[rank]]
+            else:
+                s.head[rank] = s.next[item]
+            move(p, s, item, now, when)
         s.tail[rank] = -1
         s.waiting[rank] = 0
-        s.n_running[rank] = 0
         s.n_slots[rank] = 0
         s.action[rank] = IDLE
         s.wake[rank] = FOREVER
@@ -151,12 +147,13 @@ def evacuate(p: Program, s: State, engine: int, now: int, when: int, failed: int
     s.round_end[engine] = min(s.round_end[engine], now)
 
 
-def move(p: Program, s: State, item: int, now: int, when: int, failed: int) -> None:
+def move(p: Program, s: State, item: int, now: int, when: int) -> None:
     """Take a request from an engine: it goes back to the router, or is lost."""
     s.load[s.replica[item]] -= 1
     s.counters[REDONE] += min(s.computed[item], s.tokens[item])
     s.moves[item] += 1
     s.kept[item] = max(s.tokens[item] - p.prompt[item], s.kept[item])
+    failed = s.up[s.replica[item]] == FAILED
     for_good = failed and p.whole[AFTER_FAILURE] == LOSE
     if for_good or s.moves[item] > _MOVES_AT_MOST:
         s.status[item] = LOST
@@ -204,7 +201,8 @@ def left(p: Program, s: State, replica: int, now: int) -> None:
         return
     engine = p.knobs[replica * KNOBS + GROUP]
     if has(p, s, engine) == 0:
-        set_up(p, s, engine, ABSENT, now)
+        s.change[engine] = now
+        s.counters[CHANGE] = now
 
 
 def has(p: Program, s: State, engine: int) -> int:

@@ -37,7 +37,6 @@ from presim.serving.fast.state import (
     LOG_WAITING,
     MAX_SEQS,
     MEMBERS,
-    MOVING,
     NOW,
     OPEN,
     OUTPUT_NS,
@@ -220,7 +219,6 @@ def gap(s: State, ns: int, times: int) -> None:
 def hand_over(p: Program, s: State, item: int, now: int) -> None:
     """A prefill is done: its keys and values go to a replica that decodes."""
     source = s.replica[item]
-    s.status[item] = MOVING
     transfer(p, s, item, now)
     left(p, s, source, now)
 

@@ -9,6 +9,7 @@ decode context parallelism, and `prefill_schedule_interval`.
 
 from __future__ import annotations
 
+from presim.serving.fast.heap import send
 from presim.serving.fast.pool import cache, extend, found, hit_blocks, key_of, release, touch
 from presim.serving.fast.state import (
     ASYNC,
@@ -16,12 +17,16 @@ from presim.serving.fast.state import (
     BUDGET,
     BY_PRIORITY,
     CACHING,
+    DECODE,
+    DISK_BLOCKS,
     DRAFT,
+    HOST_BLOCKS,
     KNOBS,
     LISTEN,
     LONG,
     MAX_LEN,
     MAX_SEQS,
+    MOVING,
     PREEMPTED,
     PREFILL,
     RESERVE,
@@ -33,11 +38,12 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
 
 
 def enqueue(p: Program, s: State, item: int) -> None:
-    """Put a new request into its replica's queue."""
-    insert(p, s, item, 0)
+    """Put a request into its replica's queue: a new one at the end, one with blocks brought back at the front."""
+    insert(p, s, item, 1 if s.loaded[item] > 0 and p.knobs[s.replica[item] * KNOBS + ROLE] != DECODE else 0)
 
 
 def insert(p: Program, s: State, item: int, first: int) -> None:
@@ -237,9 +243,14 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
             item = following
             continue
         hit = 0
-        if p.knobs[replica * KNOBS + CACHING] and s.loaded[item] == 0:
+        tiered = p.knobs[replica * KNOBS + HOST_BLOCKS] + p.knobs[replica * KNOBS + DISK_BLOCKS] > 0
+        if p.knobs[replica * KNOBS + CACHING] and (tiered or s.loaded[item] == 0):
             size = p.knobs[replica * KNOBS + BLOCK]
-            hit = hit_blocks(p, s, item, replica, (s.tokens[item] - 1) // size)
+            most_blocks = (s.tokens[item] - 1) // size
+            hit = hit_blocks(p, s, item, replica, most_blocks)
+            if tiered and s.loaded[item] == 0 and bring(p, s, item, hit, most_blocks, now):
+                item = following
+                continue
         tokens = admit(p, s, item, hit, budget, most)
         if tokens == 0:
             return
@@ -255,6 +266,38 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
         item = following
 
 
+def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> bool:
+    """Bring a request's blocks behind those of the GPU back from host memory or disk; it waits beside the queue."""
+    replica = s.replica[item]
+    size = p.knobs[replica * KNOBS + BLOCK]
+    counts_host = 0
+    counts_disk = 0
+    place = hit
+    while place < most:
+        key = key_of(p, s, item, place)
+        tier = tier_of(p, s, replica, key)
+        if tier < 0:
+            break
+        counts_host += 1 - tier
+        counts_disk += tier
+        first = 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1
+        keep_block(p, s, replica, first, key)
+        place += 1
+    if place == hit:
+        return False
+    if s.status[item] == WAITING and s.moves[item] == 0:
+        s.hits[item] = hit * size
+        s.host_hits[item] = counts_host * size
+        s.disk_hits[item] = counts_disk * size
+    dequeue(s, item)
+    s.status[item] = MOVING
+    s.loaded[item] = place * size
+    end = max(now, s.tier_free[replica]) + bring_ns(p, replica, counts_host, counts_disk)
+    s.tier_free[replica] = end
+    send(s, item, end)
+    return True
+
+
 def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> int:
     """Give a waiting request its blocks; returns its tokens in this step, 0 where they do not fit."""
     replica = s.replica[item]
@@ -262,7 +305,7 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> 
     size = p.knobs[knob + BLOCK]
     computed = hit * size
     if s.loaded[item] > 0:
-        computed = min(s.loaded[item], s.tokens[item] - 1)
+        computed = max(computed, min(s.loaded[item], s.tokens[item] - 1))
     tokens = s.tokens[item] - computed
     if 0 < most < tokens:
         tokens = most

@@ -7,7 +7,9 @@ several blocks that hold the same are a chain in the order in which they came.
 
 from __future__ import annotations
 
-from presim.serving.fast.state import BLOCK, CACHING, KNOBS, SEGMENT, Program, State
+from presim.serving.fast.state import BLOCK, CACHING, DISK_BLOCKS, HOST_BLOCKS, KNOBS, SEGMENT, Program, State
+from presim.serving.fast.table import drop_place, find_place
+from presim.serving.fast.tiers import demote, empty_tiers
 
 _STREAM = 1 << 20  # blocks that a stream or a segment may have
 
@@ -26,12 +28,7 @@ def key_of(p: Program, s: State, item: int, block: int) -> int:
 def place_of(p: Program, s: State, replica: int, key: int) -> int:
     """Where a key is in the table of hashes, or the empty place where it would be."""
     first = p.hash_base[replica]
-    mask = p.hash_base[replica + 1] - first - 1
-    mixed = (key ^ (key >> 21) ^ (key >> 41)) & 0xFFFFFFFF
-    at = ((mixed * 1640531527) >> 20) & mask
-    while s.hash_key[first + at] != 0 and s.hash_key[first + at] != key:
-        at = (at + 1) & mask
-    return first + at
+    return find_place(s.hash_key, first, p.hash_base[replica + 1] - first - 1, key)
 
 
 def found(p: Program, s: State, replica: int, key: int) -> int:
@@ -67,27 +64,8 @@ def forget(p: Program, s: State, replica: int, block: int) -> None:
     elif s.twin[block] >= 0:
         s.hash_block[at] = s.twin[block]
     else:
-        _empty(p, s, replica, at)
-
-
-def _empty(p: Program, s: State, replica: int, at: int) -> None:
-    """Free a place of the table; those behind it that it kept from their own places move up."""
-    first = p.hash_base[replica]
-    mask = p.hash_base[replica + 1] - first - 1
-    hole = at - first
-    probe = hole
-    while True:
-        probe = (probe + 1) & mask
-        key = s.hash_key[first + probe]
-        if key == 0:
-            break
-        mixed = (key ^ (key >> 21) ^ (key >> 41)) & 0xFFFFFFFF
-        home = ((mixed * 1640531527) >> 20) & mask
-        if ((probe - home) & mask) >= ((probe - hole) & mask):
-            s.hash_key[first + hole] = key
-            s.hash_block[first + hole] = s.hash_block[first + probe]
-            hole = probe
-    s.hash_key[first + hole] = 0
+        first = p.hash_base[replica]
+        drop_place(s.hash_key, s.hash_block, first, p.hash_base[replica + 1] - first - 1, at)
 
 
 def take(p: Program, s: State, replica: int) -> int:
@@ -96,8 +74,11 @@ def take(p: Program, s: State, replica: int) -> int:
     block = s.free_next[sentinel]
     _unlink(s, block)
     s.n_free[replica] -= 1
-    if s.hash[block] != 0:
+    key = s.hash[block]
+    if key != 0:
         forget(p, s, replica, block)
+        if p.knobs[replica * KNOBS + HOST_BLOCKS] + p.knobs[replica * KNOBS + DISK_BLOCKS] > 0:
+            demote(p, s, replica, key)
     s.refs[block] = 1
     return block
 
@@ -188,6 +169,7 @@ def clear(p: Program, s: State, replica: int) -> None:
     s.n_free[replica] = back - front - 1
     for place in range(p.hash_base[replica], p.hash_base[replica + 1]):
         s.hash_key[place] = 0
+    empty_tiers(p, s, replica)
     first = p.row_base[replica]
     s.n_rows[replica] = p.row_base[replica + 1] - first
     for row in range(s.n_rows[replica]):

@@ -1,7 +1,8 @@
-"""Arrivals: the heap of what is still to come, and the router that chooses a replica."""
+"""Arrivals, and the router that chooses a replica."""
 
 from __future__ import annotations
 
+from presim.serving.fast.heap import next_arrival, send
 from presim.serving.fast.policy import enqueue
 from presim.serving.fast.pool import hit_blocks
 from presim.serving.fast.state import (
@@ -27,9 +28,9 @@ from presim.serving.fast.state import (
     MOVING,
     NOW,
     OPEN,
+    PARKED,
     PARKED_HEAD,
     PARKED_TAIL,
-    PENDING,
     PORT_BPS,
     PORT_NS,
     POWER_OF_TWO,
@@ -48,65 +49,21 @@ from presim.serving.fast.state import (
 )
 
 
-def send(s: State, item: int, when: int) -> None:
-    """Add an arrival to the heap; at the same time the lower number comes first."""
-    at = s.counters[PENDING]
-    s.counters[PENDING] += 1
-    while at > 0:
-        above = (at - 1) // 2
-        time = s.heap_time[above]
-        if time < when or (time == when and s.heap_item[above] < item):
-            break
-        s.heap_time[at] = time
-        s.heap_item[at] = s.heap_item[above]
-        at = above
-    s.heap_time[at] = when
-    s.heap_item[at] = item
-
-
-def next_arrival(s: State) -> int:
-    """Take the first arrival out of the heap."""
-    item = s.heap_item[0]
-    s.counters[PENDING] -= 1
-    size = s.counters[PENDING]
-    when = s.heap_time[size]
-    last = s.heap_item[size]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        if below + 1 < size and (
-            s.heap_time[below + 1] < s.heap_time[below]
-            or (s.heap_time[below + 1] == s.heap_time[below] and s.heap_item[below + 1] < s.heap_item[below])
-        ):
-            below += 1
-        if when < s.heap_time[below] or (when == s.heap_time[below] and last < s.heap_item[below]):
-            break
-        s.heap_time[at] = s.heap_time[below]
-        s.heap_item[at] = s.heap_item[below]
-        at = below
-    s.heap_time[at] = when
-    s.heap_item[at] = last
-    return item
-
-
 def arrive(p: Program, s: State) -> None:
     """The next arrival: from a client, at an engine, or at a replica that decodes."""
     now = s.heap_time[0]
     item = next_arrival(s)
     s.counters[NOW] = now
-    if s.status[item] == REROUTED:
+    if s.status[item] == PARKED:
+        transfer(p, s, item, now)
+    elif s.status[item] == WAITING or s.status[item] == MOVING:
+        join(p, s, item, now)
+    elif s.status[item] == REROUTED or first_sent(p, s, item, now):
         dispatch(p, s, item, now)
-        return
-    if s.status[item] == WAITING or s.status[item] == MOVING:
-        if s.up[s.replica[item]] == SERVING or s.up[s.replica[item]] == DRAINING:
-            join(p, s, item, now)
-        else:  # gone while the request was on its way
-            s.load[s.replica[item]] -= 1
-            s.loaded[item] = 0
-            dispatch(p, s, item, now)
-        return
+
+
+def first_sent(p: Program, s: State, item: int, now: int) -> bool:
+    """Whether a client sends a request now; else it holds it back."""
     if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
         s.next[item] = -1
         if s.counters[HELD_HEAD] < 0:
@@ -114,10 +71,10 @@ def arrive(p: Program, s: State) -> None:
         else:
             s.next[s.counters[HELD_TAIL]] = item
         s.counters[HELD_TAIL] = item
-        return
+        return False
     s.sent[item] = now
     s.counters[IN_FLIGHT] += 1
-    dispatch(p, s, item, now)
+    return True
 
 
 def dispatch(p: Program, s: State, item: int, now: int) -> None:
@@ -148,7 +105,7 @@ def park(s: State, item: int) -> None:
     s.counters[PARKED_TAIL] = item
 
 
-def unpark(p: Program, s: State, now: int) -> None:
+def unpark(s: State, now: int) -> None:
     """Send those that wait at the router on; who finds no replica waits again."""
     item = s.counters[PARKED_HEAD]
     last = s.counters[PARKED_TAIL]
@@ -156,10 +113,8 @@ def unpark(p: Program, s: State, now: int) -> None:
     s.counters[PARKED_TAIL] = -1
     while item >= 0:
         following = s.next[item] if item != last else -1
-        if s.status[item] == MOVING:
-            transfer(p, s, item, now)
-        else:
-            dispatch(p, s, item, now)
+        s.status[item] = PARKED if s.status[item] == MOVING else REROUTED
+        send(s, item, now)
         item = following
 
 
@@ -186,6 +141,12 @@ def refuse(p: Program, s: State, item: int, now: int) -> None:
 def join(p: Program, s: State, item: int, now: int) -> None:
     """A request is in its engine's queue; an idle engine wakes."""
     replica = s.replica[item]
+    if s.up[replica] != SERVING and s.up[replica] != DRAINING:  # gone while the request was on its way
+        s.load[replica] -= 1
+        s.loaded[item] = 0
+        s.status[item] = REROUTED
+        send(s, item, now)
+        return
     if s.status[item] == WAITING and s.queued[item] < 0:
         s.queued[item] = now
     s.status[item] = WAITING
@@ -276,8 +237,10 @@ def transfer(p: Program, s: State, item: int, now: int) -> None:
     source = s.replica[item]
     target = least(p, s, now, 1)
     if target < 0:
+        s.status[item] = MOVING
         park(s, item)
         return
+    s.status[item] = MOVING
     have = p.prompt[item] + s.kept[item]
     s.replica[item] = target
     s.load[target] += 1

@@ -35,7 +35,12 @@ DRAFT = 18  # tokens that are drafted for each decode; 0: none
 ACCEPT = 19  # of a million drafted tokens, how many are accepted while all before them were
 GROUP = 20  # first of the data-parallel ranks that step together
 MEMBERS = 21  # how many they are, one after the other; 1: it steps alone
-KNOBS = 22
+HOST_BLOCKS = 22  # of cached blocks that host memory keeps for the GPU; 0: no such tier
+DISK_BLOCKS = 23
+HOST_BLOCK_NS = 24  # to bring a block back from host memory, and from disk to host memory
+DISK_BLOCK_NS = 25
+TIER_NS = 26  # latency of bringing blocks back
+KNOBS = 27
 
 ANY = 0
 PREFILL = 1
@@ -99,6 +104,7 @@ MOVING = 5  # between prefill and decode
 REFUSED = 6  # longer than the engine takes
 LOST = 7  # with its replica
 REROUTED = 8  # its replica failed or went: on its way back to the router
+PARKED = 9  # its keys and values wait for a replica that decodes
 
 # Of a replica.
 SERVING = 0
@@ -127,7 +133,9 @@ LOW_SINCE = 15  # ns: since when fewer engines suffice; -1: they do not
 LOW_MOST = 16  # most that were needed since then
 EVENTS = 17  # entries of events
 REDONE = 18  # tokens that were computed and lost
-COUNTERS = 20
+DEMOTED = 19  # blocks that went from GPUs to a tier
+DISK_LOST = 20  # blocks that the last tier had no room for
+COUNTERS = 22
 
 FOREVER = 1 << 62
 IDLE = 0
@@ -160,6 +168,8 @@ class Program(NamedTuple):
     batch_base: Column  # [replica] first place of its batches in flight; one more at the end
     slot_base: Column  # [replica] first batch in flight; one more at the end
     hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
+    tier_base: Column  # [replica * 2 + tier] first node, a sentinel; one more at the end
+    tier_hash_base: Column  # likewise, of its table of hashes
     row_blocks: Column  # [0] blocks of a row
     arrival: Column  # [request] ns
     prompt: Column  # [request] tokens
@@ -213,6 +223,8 @@ class State(NamedTuple):
     last: Column  # ns: last token so far
     preemptions: Column
     hits: Column  # tokens of its prompt found in the cache
+    host_hits: Column  # tokens that came from host memory
+    disk_hits: Column
     kept: Column  # output tokens that its client has from replicas that are gone
     moves: Column  # times that a replica was lost under it
     # Replicas.
@@ -240,6 +252,7 @@ class State(NamedTuple):
     emitted: Column  # ns: of its last output
     port_out: Column  # ns: when its way out is free
     port_in: Column
+    tier_free: Column  # ns: when its way from host memory is free
     up: Column  # SERVING …
     change: Column  # ns: when it has started, or has to be gone
     fails: Column  # ns
@@ -262,6 +275,13 @@ class State(NamedTuple):
     twin: Column  # [block] next one that holds the same
     hash_key: Column
     hash_block: Column
+    # Tiers of cached blocks.
+    tier_count: Column  # [replica * 2 + tier]
+    tier_key: Column  # [node]
+    tier_next: Column
+    tier_prev: Column
+    tier_hash_key: Column
+    tier_hash_node: Column
     # What comes out.
     log: Column
     gaps: Column  # [entry * 2] ns between tokens, how many

@@ -6,8 +6,9 @@ import dataclasses
 import math
 
 from presim.errors import InputError
-from presim.hardware import Gpu
+from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter
+from presim.serving.engines.engine import Tiers
 from presim.serving.model import Model
 from presim.serving.plan import WEIGHT_BYTES, Plan
 from presim.units import GIB
@@ -100,6 +101,34 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     if plan.num_gpu_blocks is not None:
         blocks = plan.num_gpu_blocks
     return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, beside, block, blocks)
+
+
+_PAGED = 0.8  # of the link, for copies of scattered blocks: a round value; doubt stays
+_MOST_BLOCKS = 20_000_000
+_LATENCY_NS = 50_000  # of a request's copies, to start and to be seen: a round value
+
+
+def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
+    """Blocks of one data-parallel rank in host memory and on disk, and how long one takes to come back.
+
+    Each GPU brings its own part of a block over its own link; the disks of a node are read by all of its GPUs.
+    """
+    if plan.offload is None:
+        return Tiers()
+    room = plan.offload
+    whole = memory.block * plan.tp * plan.pp
+    host, disk = (int(gib * GIB / plan.dp // whole) for gib in (room.host_gib, room.disk_gib))
+    if max(host, disk) > _MOST_BLOCKS:
+        raise InputError(
+            f"{max(host, disk):,} KV blocks beside the GPU are more than the {_MOST_BLOCKS:,} that are simulated; give "
+            "a larger --block-size or less room"
+        )
+    host_bytes = room.host_gbps * 1e9 if room.host_gbps else _PAGED * max(
+        cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
+    )  # fmt: skip
+    return Tiers(
+        host, disk, round(memory.block / host_bytes * 1e9), round(whole / (room.disk_gbps * 1e9) * 1e9), _LATENCY_NS
+    )
 
 
 def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:

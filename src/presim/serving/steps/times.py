@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from presim.cost.chain import Chain
 from presim.hardware import Cluster
 from presim.serving.drafting import drafter, with_passes
-from presim.serving.engines.engine import GRID, Limits, StepTimes
+from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps import experts, layers
 from presim.serving.steps.experts import Routed
-from presim.serving.steps.memory import MemoryPlan, lay_out
+from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
@@ -78,7 +78,7 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads)
-    limits = _limits(model, plan, memory)
+    limits = _limits(model, plan, memory, tiers(plan, cluster, memory))
     tables = _tables(model, plan, pricer, overheads)
     times = StepTimes(
         **{name: table * overheads.step_scale for name, table in tables.items()},
@@ -91,7 +91,7 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads)
 
 
-def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
+def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limits:
     longest = min(plan.max_model_len or model.longest, (memory.blocks - 1) * plan.block_size)
     return Limits(
         num_gpu_blocks=memory.blocks,
@@ -106,6 +106,7 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan) -> Limits:
         draft_tokens=plan.drafting.tokens if plan.drafting else 0,
         acceptance=plan.drafting.acceptance if plan.drafting else 0.0,
         scheduler_recv_interval=plan.scheduler_recv_interval,
+        tiers=beside,
     )
 
 

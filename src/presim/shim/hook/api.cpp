@@ -1,4 +1,4 @@
-// What the capturing Python process calls, by ctypes: C types only.
+// C interface for the capturing Python process (ctypes).
 #include <ATen/core/grad_mode.h>
 
 #include <vector>
@@ -43,12 +43,12 @@ PRESIM_API int32_t presim_intern(const char* text) { return presim::intern(text)
 
 PRESIM_API int32_t presim_interned() { return presim::interned(); }
 
-// A module's forward begins; within backward it is a recomputation.
+// A module's forward pass begins; within backward it is a recomputation.
 PRESIM_API void presim_enter_scope(int32_t scope) {
   presim::Context& context = presim::context();
   open_scopes().push_back({context.scope, context.phase});
   context.scope = scope;
-  // Optimizers work without gradients; where they are recorded, a closure of the optimizer's runs the model (Lightning).
+  // Optimizers run without gradients; if they are enabled, an optimizer's closure runs the model (Lightning).
   if (context.phase == presim::Phase::Optimizer && !at::GradMode::is_enabled()) return;
   context.phase = presim::hook::in_backward() ? presim::Phase::Recompute : presim::Phase::Forward;
 }
@@ -60,28 +60,28 @@ PRESIM_API void presim_leave_scope() {
   open_scopes().pop_back();
 }
 
-// The blocks that hold these addresses belong to a memory category.
+// Assigns the blocks at these addresses to a memory category.
 PRESIM_API void presim_retag(const int64_t* addresses, int64_t count, int32_t category) {
   for (int64_t i = 0; i < count; ++i) presim::append(presim::Kind::Retag, 0, addresses[i], category);
 }
 
-// Whom to ask for the line of the script that calls a collective.
+// Sets the callback for the script's line at a collective.
 PRESIM_API void presim_call_sites(presim::CallSite ask) { presim::hook::ask_call_sites(ask); }
 
-// Whom to tell what CUDA would punish.
+// Sets the callback for misuse of CUDA.
 PRESIM_API void presim_on_misuse(presim::OnMisuse listener) { presim::listen_to_misuse(listener); }
 
-// Nanoseconds that observing took on the Python side.
+// Adds nanoseconds spent on observing in Python.
 PRESIM_API void presim_add_own_time(int64_t ns) { presim::add_own_time(ns); }
 
-// Around a kernel that Python launches by itself (Triton): `operator_id` is the interned "op name=… in=… out=…".
+// Called around a kernel launched by Python (Triton): `operator_id` is the interned "op name=… in=… out=…".
 PRESIM_API int64_t presim_launch_begins() { return int64_t(presim::hook::launch_begins()); }
 
 PRESIM_API void presim_launch_ends(int64_t first, int32_t operator_id) {
   presim::hook::launch_ends(size_t(first), operator_id);
 }
 
-// Values: the policies as lines of "key=value", and whom to tell what the program reads.
+// Enables values: the policies as "key=value" lines, and the callback for values that the program reads.
 PRESIM_API void presim_values_enable(const char* policies, presim::hook::values::OnRead on_read) {
   presim::hook::values::configure(policies);
   presim::hook::values::listen(on_read);
@@ -97,18 +97,18 @@ PRESIM_API void presim_values_know(int64_t address, int64_t bytes, int32_t origi
   presim::know(reinterpret_cast<void*>(address), size_t(bytes), uint8_t(origin));
 }
 
-// Few enough elements to be computed.
+// Whether there are few enough elements to compute.
 PRESIM_API bool presim_values_small(bool integral, int64_t elements, int64_t element_bytes) {
   return presim::hook::values::small(integral, elements, element_bytes);
 }
 
-// A kernel past PyTorch's operators wrote a tensor there that nobody computes; `type` is a c10::ScalarType.
+// A kernel outside PyTorch's operators wrote an uncomputed tensor; `type` is a c10::ScalarType.
 PRESIM_API void presim_values_written(int64_t address, int64_t elements, int32_t type, bool is_loss) {
   using namespace presim::hook::values;
   answer_written(reinterpret_cast<void*>(address), elements, c10::ScalarType(type), is_loss ? Rule::Loss : Rule::Number);
 }
 
-// `run(key)` at each replay of the graph that `stream` is captured into, in this place; `drop(key)` when it is gone.
+// Calls `run(key)` at this point of each replay of the graph being captured on `stream`; `drop(key)` when it is freed.
 PRESIM_API bool presim_values_at_replay(int64_t stream, void (*run)(int64_t), void (*drop)(int64_t), int64_t key) {
   struct Again {
     void (*run)(int64_t);

@@ -13,7 +13,7 @@ using Stretches = std::map<size_t, size_t>;  // address -> bytes, disjoint
 
 struct Memory {
   std::mutex mutex;
-  Stretches segments, blocks, freed;  // freed: as they were when they lived; what is handed out again is none of them
+  Stretches segments, blocks, freed;  // freed: former blocks, removed when their memory is reused
 };
 
 Memory& memory() {
@@ -28,14 +28,14 @@ Stretches::iterator holding(Stretches& stretches, size_t address) {
   return address < found->first + found->second ? found : stretches.end();
 }
 
-// Removes whatever overlaps [address, address + bytes).
+// Removes all ranges that overlap [address, address + bytes).
 void clear(Stretches& stretches, size_t address, size_t bytes) {
   auto at = holding(stretches, address);
   if (at == stretches.end()) at = stretches.lower_bound(address);
   while (at != stretches.end() && at->first < address + bytes) at = stretches.erase(at);
 }
 
-// What is wrong; empty where nothing is.
+// Describes the misuse; empty if there is none.
 std::string wrong(Memory& state, const Access& access) {
   auto address = reinterpret_cast<size_t>(access.address);
   if (holding(state.segments, address) == state.segments.end()) return "";

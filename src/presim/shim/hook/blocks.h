@@ -1,4 +1,4 @@
-// Which blocks of the caching allocator live, so that a copy beyond one, or into one that was freed, is noticed.
+// Tracks the live blocks of the caching allocator, to detect copies beyond a block or into a freed one.
 #pragma once
 #include <cstddef>
 
@@ -10,7 +10,7 @@ void segment_begins(size_t address, size_t bytes);
 void segment_ends(size_t address, size_t bytes);
 void block_begins(size_t address, size_t bytes);
 void block_ends(size_t address);
-// A copy or fill of device memory: reported unless it stays within one block. Memory of others is not known here.
+// Checks that a copy or fill stays within one block, and reports it otherwise. Memory outside PyTorch is not tracked.
 void check_blocks(const Access& access);
 
 }  // namespace presim::hook

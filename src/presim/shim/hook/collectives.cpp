@@ -17,9 +17,9 @@ namespace presim::hook {
 namespace {
 
 std::atomic<CallSite> call_site{nullptr};
-thread_local int32_t called_from = -1;  // the line that called this thread's last collective of PyTorch's
+thread_local int32_t called_from = -1;  // the line of this thread's last PyTorch collective
 
-// Threads that never ran Python are not asked: whoever waits for them may hold Python's lock.
+// Threads without Python are not asked: the thread that waits for them may hold the interpreter lock.
 bool runs_python() {
   using State = void* (*)();
   static const auto state = reinterpret_cast<State>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
@@ -33,7 +33,7 @@ int32_t ask_python() {
 
 bool in_collective() { return c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO) != nullptr; }
 
-// Ranks as "0,3,5", or as "first:last+1:stride" where they are evenly spaced (a world of thousands).
+// Ranks as "0,3,5", or "first:last+1:stride" if evenly spaced (worlds of thousands of ranks).
 std::string describe_ranks(const std::vector<int64_t>& ranks) {
   int64_t stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
   bool even = ranks.size() > 2 && stride > 0;
@@ -46,7 +46,7 @@ std::string describe_ranks(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-// Exchanges that PyTorch makes of sends and receives: what they are cannot be told from those of a rank with few peers.
+// Collectives that PyTorch implements with sends and receives, which cannot be recognised from one rank's messages.
 bool is_composed(const std::string& call) {
   return call == "all_to_all" || call == "all_to_allv" || call == "gather" || call == "scatter";
 }

@@ -1,4 +1,4 @@
-// The collective of PyTorch's that the current thread calls: from which line, and among whom.
+// The PyTorch collective that the current thread calls: its call site and its group.
 #pragma once
 #include <cstdint>
 
@@ -6,10 +6,10 @@
 
 namespace presim::hook {
 
-// Ask this for the line of every collective.
+// Sets the callback for the call site of every collective.
 void ask_call_sites(CallSite ask);
 
-// Descriptor id of "group name=… ranks=…"; -1: the thread is in none. The line is asked for, too.
+// Descriptor id of "group name=… ranks=…", after asking for the call site; -1 outside a collective.
 int32_t collective_group();
 
 }  // namespace presim::hook

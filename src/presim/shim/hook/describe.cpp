@@ -24,7 +24,7 @@ int64_t head(Tag tag, const at::Tensor& tensor, int64_t count) {
   return tag | int64_t(tensor.scalar_type()) << 8 | int64_t(tensor.is_cuda()) << 16 | count << 24;
 }
 
-// Neither sparse, in any of its layouts, nor nested: these have no strides.
+// Neither sparse (in any layout) nor nested, because these have no strides.
 bool dense(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && !tensor.is_nested(); }
 
 bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
@@ -36,7 +36,7 @@ bool describe_tensor(const at::Tensor& tensor, Arena& arena) {
   auto sizes = tensor.sizes();
   auto strides = tensor.strides();
   arena.push_back(head(Tag::Tensor, tensor, int64_t(sizes.size())));
-  for (size_t i = 0; i < sizes.size(); ++i) {  // negative: the same memory again and again (expand)
+  for (size_t i = 0; i < sizes.size(); ++i) {  // negative: repeats the same memory (expand)
     arena.push_back(strides[i] == 0 && sizes[i] > 1 ? -sizes[i] : sizes[i]);
   }
   return tensor.requires_grad();
@@ -63,8 +63,8 @@ bool describe_list(const c10::IValue& value, Arena& arena) {
   return differentiable;
 }
 
-// Only attention, convolution and grouped products depend on scalars (causal, stride …); elsewhere they may change at
-// every step (a learning rate) and would make every launch look different. vLLM calls its attention _vllm_fa3_C::fwd.
+// Only attention, convolution and grouped products depend on scalars (causal, stride …). Elsewhere scalars may change
+// at every step (a learning rate) and would make every launch look different. vLLM's attention is _vllm_fa3_C::fwd.
 bool scalars_matter(const char* name) {
   return std::strstr(name, "attention") != nullptr || std::strstr(name, "conv") != nullptr ||
          std::strncmp(name, "_vllm_fa", 8) == 0;
@@ -88,8 +88,8 @@ bool describe_value(const c10::IValue& value, Arena& arena, bool scalars) {
   return false;
 }
 
-// Where the groups of a grouped product end: a small tensor of the device, which holds its values if they are computed
-// or follow from the routing policy. What another policy answered says nothing.
+// The ends of a grouped product's groups: a small device tensor, used if its values are computed or follow from the
+// routing policy. Values from other policies are meaningless here.
 void describe_groups(const at::RecordFunction& fn, Arena& arena) {
   constexpr int64_t kMostGroups = 1024;
   for (const c10::IValue& value : fn.inputs()) {
@@ -153,13 +153,13 @@ std::string describe_key(const char* name, const int64_t* key, size_t words) {
   return text + " args=" + scalars + written + ends;
 }
 
-// Overloads that write into an argument of theirs, which is their last: add.out, cat.names_out …
+// Overloads that write into their last argument: add.out, cat.names_out …
 bool writes_argument(const at::RecordFunction& fn) {
   std::string_view overload = fn.overload_name();
   return overload.ends_with("out");
 }
 
-// Operators of extensions mostly return nothing: of the tensors described so far, which ones they write.
+// Extensions' operators mostly return nothing: marks which of the tensors described so far they write.
 void describe_written(const at::RecordFunction& fn, Arena& arena) {
   auto values = fn.inputs();
   for (const Written& written : written_arguments(fn)) {

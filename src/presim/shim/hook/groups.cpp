@@ -25,13 +25,13 @@ bool query(ProcessGroup* out) {
       c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PARAM_COMMS_INFO));
   if (info == nullptr) return false;
   out->ranks = group_ranks(*info);
-  out->peer = info->getRank();  // of a send or receive its other end
+  out->peer = info->getRank();  // the peer of a send or receive
   return true;
 }
 
 }  // namespace
 
-// PyTorch knows first rank, stride and size.
+// PyTorch only records first rank, stride and size.
 std::vector<int64_t> group_ranks(const torch::ParamCommsDebugInfo& info) {
   if (!info.getGroupRanks().empty()) return info.getGroupRanks();
   std::lock_guard guard(told_lock());

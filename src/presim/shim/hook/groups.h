@@ -1,4 +1,4 @@
-// Who is in the process group of PyTorch's collective that the current thread is in.
+// The members of the process group of the current thread's PyTorch collective.
 #pragma once
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
@@ -7,10 +7,10 @@
 
 namespace presim::hook {
 
-// Empty where PyTorch does not say and nobody told.
+// Empty if unknown.
 std::vector<int64_t> group_ranks(const torch::ParamCommsDebugInfo& info);
 
-// NCCL's libraries may ask from now on (process_group.h).
+// Enables queries from the NCCL library (process_group.h).
 void install_process_group_query();
 
 }  // namespace presim::hook

@@ -1,8 +1,8 @@
-// Every block that the caching allocator hands out or takes back, with its exact size.
+// Records every block that the caching allocator allocates or frees, with its exact size.
 //
-// The allocator reports the bytes that were requested, while its statistics count the block it gave (rounded up, or
-// a cached block that was not split). An ALLOC is reported before the statistics change and a FREE after, so the size
-// of a block follows from the statistics at the next report; until then it is PyTorch's rounding of the request.
+// The allocator reports requested bytes, but its statistics count the block (rounded up, or a cached block that was not
+// split). An ALLOC is reported before the statistics change and a FREE after, so a block's size follows from the
+// statistics at the next report. Until then it is PyTorch's rounding of the request.
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <unordered_map>
@@ -23,8 +23,8 @@ using c10::CachingDeviceAllocator::TraceEntry;
 
 struct Blocks {
   std::unordered_map<size_t, int64_t> bytes;  // by address
-  int64_t allocated = 0;                      // as the statistics said at the last report
-  size_t pending = 0;                         // address of the block whose size is not certain yet
+  int64_t allocated = 0;                      // from the statistics at the last report
+  size_t pending = 0;                         // address of the block whose size is not known exactly yet
   uint64_t pending_record = UINT64_MAX;
 };
 
@@ -52,8 +52,8 @@ uint64_t append_block(Kind kind, size_t address, int64_t bytes) {
   return index;
 }
 
-// A graph's pool hands memory out without a word (checkpoints of its state, tensors that hold nothing alive), so which
-// of its blocks live is not known. Versions of PyTorch that do not tell the pool have no blocks to compare with.
+// A graph's pool reuses memory without reports (checkpoints of its state, dead tensors), so its live blocks are
+// unknown. Versions of PyTorch that do not report the pool have no blocks to compare with.
 template <class Entry>
 bool of_the_common_pool(const Entry& entry) {
   if constexpr (requires { entry.mempool_; }) return entry.mempool_.first == 0 && entry.mempool_.second == 0;

@@ -1,8 +1,8 @@
-// The caching allocator's blocks as records; see memory.cpp.
+// Records the caching allocator's blocks; see memory.cpp.
 #pragma once
 
 namespace presim::hook {
 
-void install_allocator_tracker();  // after CUDA's initialisation, once
+void install_allocator_tracker();  // once, after CUDA's initialisation
 
 }  // namespace presim::hook

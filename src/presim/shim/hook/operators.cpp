@@ -1,11 +1,11 @@
-// A callback in PyTorch's dispatcher that tells the recorder, at every launch, which operator asked for it.
+// A callback in PyTorch's dispatcher that tells the recorder which operator made each launch.
 //
-// PyTorch calls `operator_begins` before an operator, an autograd node or a named range runs, and `operator_ends`
-// after it, on the thread that runs it; they nest. Records appended in between carry the operator's index only once
-// it has ended, because only then its outputs are known. An operator that launched nothing costs no text.
+// PyTorch calls `operator_begins` before an operator, an autograd node or a named range runs, and `operator_ends` after
+// it, on the same thread; they nest. Records in between get the operator's index only when it ends, because only then
+// its outputs are known. An operator without launches costs no text.
 //
-// A forward operator and the autograd node that differentiates it share a sequence number. It is remembered with the
-// module scope of the forward operator, which gives backward work its module without a hook on any tensor.
+// A forward operator and its autograd node share a sequence number. It is stored with the forward operator's module
+// scope, so that backward work gets a module without hooks on tensors.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/gelu.h>
@@ -30,20 +30,20 @@
 namespace presim::hook {
 namespace {
 
-// An operator or autograd node that is open. These nest strictly within a thread.
+// An open operator or autograd node. These nest strictly within a thread.
 struct Frame {
-  size_t first_record;  // index into Context.op_records where this operator's own begin
+  size_t first_record;  // index into Context.op_records of this operator's first record
   size_t description;   // where its inputs start in Thread.arena
   int32_t saved_scope;
   Phase saved_phase;
-  bool restores;        // it changed scope or phase
+  bool restores;        // whether it changed scope or phase
   bool saved_in_backward;
-  values::Plan* plan = nullptr;  // what is left to do for its values when it ends
-  size_t without_storage = 0;    // bytes of an input whose storage has none
+  values::Plan* plan = nullptr;  // what remains to be done for its values when it ends
+  size_t without_storage = 0;    // bytes of an input without storage
 };
 
-// A named range that is open. The operator that opens one ends before the range does, so ranges do not nest with
-// operators, and each carries its own state.
+// An open named range. The operator that opens it ends before the range does, so ranges do not nest with operators and
+// have their own state.
 struct Range : at::ObserverContext {
   Phase saved_phase = Phase::Other;
   int32_t saved_range = -1;
@@ -52,16 +52,16 @@ struct Range : at::ObserverContext {
 struct Thread {
   std::vector<Frame> frames;
   Arena arena;
-  int32_t range = -1;      // innermost named range (record_function), where no operator is open
+  int32_t range = -1;      // innermost named range (record_function) while no operator is open
   bool in_backward = false;
 };
 
 Thread& thread() {
-  static thread_local Thread* state = new Thread;  // never destroyed: operators run during thread exit, too
+  static thread_local Thread* state = new Thread;  // never destroyed, because operators also run during thread exit
   return *state;
 }
 
-// The scope of forward operators by autograd sequence number; the table forgets after 1 M operators.
+// Forward operators' scopes by autograd sequence number; the table wraps around after 1 M operators.
 struct ScopeOf {
   int64_t sequence = -1;
   uint64_t thread = 0;
@@ -73,7 +73,7 @@ ScopeOf* forward_scopes() {
   return table;
 }
 
-// Each thread counts for itself: recomputed forward operators run on autograd's.
+// Per thread, because recomputed forward operators run on autograd's threads.
 ScopeOf& scope_of(int64_t sequence, uint64_t thread) {
   return forward_scopes()[(uint64_t(sequence) + thread * 0x9E3779B97F4A7C15ull) & (kRemembered - 1)];
 }
@@ -85,17 +85,17 @@ void remember_scope(int64_t sequence, int32_t scope) {
   if (sequence >= 0) scope_of(sequence, thread) = {sequence, thread, scope};
 }
 
-// Between two nodes, too: where autograd adds gradients up, and in hooks.
+// Also true between two nodes, where autograd accumulates gradients, and in hooks.
 bool autograd_runs() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 // Returns whether it changed the phase.
 bool forward_operator_begins(const at::RecordFunction& fn, Context& context, Thread& thread, bool differentiable) {
   Phase before = context.phase;
   bool records_graph = at::GradMode::is_enabled();
-  if (starts_with(fn.name(), "profiler::")) return false;  // opens or closes a range, which has a phase of its own
+  if (starts_with(fn.name(), "profiler::")) return false;  // opens or closes a range, which has its own phase
   if (context.phase == Phase::Other && autograd_runs()) context.phase = Phase::Backward;
   if (thread.in_backward && records_graph && context.phase == Phase::Backward) context.phase = Phase::Recompute;
-  bool between = context.phase == Phase::Other || context.phase == Phase::Optimizer;  // a loss, in a closure maybe
+  bool between = context.phase == Phase::Other || context.phase == Phase::Optimizer;  // a loss, perhaps in a closure
   if (!thread.in_backward && differentiable && records_graph && between) context.phase = Phase::Forward;
   if (records_graph) remember_scope(fn.seqNr(), context.scope);
   return context.phase != before;
@@ -126,11 +126,11 @@ void range_ends(at::ObserverContext* opened, Context& context, Thread& thread) {
   thread.range = range->saved_range;
 }
 
-// What PyTorch spends to call us, besides our own code: boxing inputs and outputs, the bookkeeping of a callback.
+// PyTorch's overhead of calling us besides our own code: boxing inputs and outputs, callback bookkeeping.
 std::atomic<int64_t> calling_ns{0};
 std::atomic<uint64_t> operators_seen{0};
 
-// A kernel that works on such a tensor reads or writes near address 0; its shape may still be asked for.
+// A kernel on such a tensor accesses memory near address 0; querying its shape is allowed.
 size_t bytes_without_storage(const at::RecordFunction& fn) {
   for (const c10::IValue& value : fn.inputs()) {
     if (!value.isTensor()) continue;
@@ -163,11 +163,12 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
 void assign_records(Context& context, size_t first, int32_t id) {
   static std::atomic<int64_t> calls{0};
   int64_t call = ++calls;
-  // Backwards, and the operator last: who reads the log meanwhile and finds the first record claimed finds all so.
+  // Backwards, with the operator last: a concurrent reader that finds the first record claimed finds all of them
+  // claimed.
   for (size_t i = context.op_records.size(); i-- > first;) {
     Record* record = record_at(context.op_records[i]);
     if (record == nullptr) continue;
-    if (record->kind == Kind::Work) record->value = call;  // tells the launches of one call from the next call's
+    if (record->kind == Kind::Work) record->value = call;  // distinguishes this call's launches from the next call's
     __atomic_store_n(&record->op, id, __ATOMIC_RELEASE);
   }
   context.op_records.resize(first);
@@ -186,7 +187,7 @@ void claim_records(const at::RecordFunction& fn, Context& context, const Frame& 
     report_misuse(std::string(fn.name()) + " is given a tensor of " + of_bytes(frame.without_storage) +
                   " whose storage was resized to nothing, which a GPU answers with an illegal memory access");
   }
-  // TorchScript names its fused groups and nothing of their tensors: their kernels go to the operator around them.
+  // TorchScript's fused groups have a name but no tensors: their kernels belong to the enclosing operator.
   bool says_nothing = fn.inputs().empty() && fn.outputs().empty();
   if (says_nothing && context.op_depth > 1) return;
   describe_outputs(fn, arena);
@@ -234,8 +235,8 @@ bool in_backward() { return thread().in_backward; }
 
 namespace {
 
-// A small network on the CPU: operators with as many inputs and outputs as a program's, and with gradients. Not
-// backward: that would start autograd's threads, and a child that the program forks could not.
+// A small network on the CPU: operators with as many inputs and outputs as real ones, and with gradients. No backward
+// pass: it would start autograd's threads, which forked children would lack.
 void some_operators() {
   constexpr int kLayers = 24;
   at::Tensor weight = at::zeros({8, 8}).requires_grad_(), scale = at::zeros({8}).requires_grad_(), x = at::zeros({4, 8});
@@ -243,7 +244,7 @@ void some_operators() {
     x = at::add(x, at::gelu(at::linear(at::layer_norm(x, {8}, scale, scale), weight, scale)));
 }
 
-// What all of them take beyond our own time, ns: the least of several rounds, since others may run between.
+// Overhead of all of them beyond our own time, ns: the minimum of several rounds, because other processes may run.
 int64_t time_operators() {
   constexpr int kRounds = 12;
   int64_t least = INT64_MAX;

@@ -8,7 +8,7 @@ namespace presim::hook {
 void install_operator_callback();
 int32_t current_range();  // descriptor id of the innermost record_function range on this thread, or -1
 
-// Around a launch that no operator of PyTorch stands for: its records get the operator `id`.
+// Called around a launch outside PyTorch's operators: its records get the operator `id`.
 size_t launch_begins();
 void launch_ends(size_t first, int32_t id);
 

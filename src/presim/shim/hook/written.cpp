@@ -28,7 +28,7 @@ std::vector<Written> find_written(const at::RecordFunction& fn) {
 const std::vector<Written>& written_arguments(const at::RecordFunction& fn) {
   static const std::vector<Written> none;
   if (std::strncmp(fn.name(), "aten::", 6) == 0) return none;
-  thread_local auto* known = new std::unordered_map<std::string, std::vector<Written>>;  // outlives the thread's end
+  thread_local auto* known = new std::unordered_map<std::string, std::vector<Written>>;  // outlives the thread
   std::string key = std::string(fn.name()) + '.' + fn.overload_name();
   auto found = known->find(key);
   return found != known->end() ? found->second : known->emplace(std::move(key), find_written(fn)).first->second;

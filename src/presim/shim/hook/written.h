@@ -1,4 +1,4 @@
-// Which arguments an operator of an extension writes, by its schema.
+// The arguments that an extension's operator writes, by its schema.
 #pragma once
 #include <ATen/record_function.h>
 
@@ -11,7 +11,7 @@ struct Written {
   bool overwritten;  // and not read before
 };
 
-// Of operators that return nothing; PyTorch's own (aten) and those without a schema have none.
+// For operators that return nothing; empty for PyTorch's own (aten) and those without a schema.
 const std::vector<Written>& written_arguments(const at::RecordFunction& fn);
 
 }  // namespace presim::hook

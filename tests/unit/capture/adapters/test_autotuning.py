@@ -1,4 +1,4 @@
-"""Which candidate autotuners take: the first that works, and the others are left alone."""
+"""Autotuners choose the first candidate that works and do not run the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from presim.capture.adapters import autotuning
 
 
 class Selector:
-    """As inductor's: makes the choice among those it is given, and has a favourite of its own."""
+    """Like inductor's: compiles the given choices, and has a deterministic one."""
 
     def pick_deterministic_choice(self, choices: list[str]) -> str:
         return next((choice for choice in choices if choice == "library"), choices[0])
@@ -20,7 +20,7 @@ class Selector:
 
 
 class Tuner:
-    """As Triton's: tries a configuration by running it; `nargs` is new at each call."""
+    """Like Triton's: runs a configuration; `nargs` is a new object at each call."""
 
     def __init__(self) -> None:
         self.nargs: dict[str, int] = {}
@@ -32,13 +32,13 @@ class Tuner:
         return self._do_bench(lambda: self.ran.append(config), (0.5, 0.2, 0.8))  # type: ignore[attr-defined,no-any-return]
 
 
-def test_of_templates_only_inductor_s_own_choice_is_left() -> None:
+def test_only_inductor_s_deterministic_template_is_compiled() -> None:
     autotuning._choose_templates(SimpleNamespace(AlgorithmSelectorCache=Selector))
     assert Selector()("mm", ["one", "library", "two"]) == ["library"]
     assert Selector()("flex", ["one", "two"]) == ["one"]
 
 
-def test_triton_runs_the_first_configuration_that_fits_and_no_other() -> None:
+def test_triton_runs_only_the_first_configuration_that_fits() -> None:
     autotuning._choose_triton_configurations(SimpleNamespace(Autotuner=Tuner))
     tuner = Tuner()
     times = {config: tuner._bench(config=config) for config in ("too large", "first", "second")}

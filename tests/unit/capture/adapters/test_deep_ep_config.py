@@ -1,25 +1,25 @@
-"""DeepEP's own tuning: what it recommends and how large its buffers are."""
+"""DeepEP's tuning: default configurations and buffer sizes."""
 
 from __future__ import annotations
 
 import pytest
 
-from presim.capture.adapters.deep_ep_config import Config, recommended
+from presim.capture.adapters.deep_ep_config import Config, default_config
 
 
-def test_the_library_recommends_windows_by_ranks() -> None:
-    dispatch, combine = recommended("dispatch", 8, 24), recommended("combine", 64, 20)
+def test_default_windows_depend_on_the_number_of_ranks() -> None:
+    dispatch, combine = default_config("dispatch", 8, 24), default_config("combine", 64, 20)
     assert (dispatch.num_sms, dispatch.num_max_nvl_chunked_send_tokens) == (24, 6)
     assert (combine.num_max_nvl_chunked_send_tokens, combine.num_max_rdma_chunked_recv_tokens) == (1, 128)
 
 
-def test_numbers_of_ranks_that_it_has_nothing_for_fail_as_there() -> None:
+def test_unsupported_numbers_of_ranks_fail_as_in_the_library() -> None:
     with pytest.raises(AssertionError, match="Unsupported number of EP ranks: 12"):
-        recommended("dispatch", 12, 20)
+        default_config("dispatch", 12, 20)
 
 
 def test_buffers_hold_a_window_for_every_channel_and_peer() -> None:
-    """Beside a token's numbers: its origin, 128 choices with weights and 128 factors; a network's buffer is doubled."""
+    """With each token: its origin, 128 choices with weights and 128 factors. Network buffers are doubled."""
     config = Config(20, 6, 256, 20, 128)
     assert config.get_nvl_buffer_size_hint(1000, 4) == 10 * 4 * 256 * (1000 + 2056)
     assert config.get_nvl_buffer_size_hint(1000, 64) == 10 * 8 * 256 * (1000 + 2056)

@@ -1,4 +1,4 @@
-"""CUDA extensions that bring a runtime of their own, told by their files."""
+"""Detecting CUDA extensions with their own runtime from their files."""
 
 from __future__ import annotations
 
@@ -28,31 +28,29 @@ def build(directory: Path, name: str, source: str) -> Path:
 
 
 @pytest.mark.parametrize(("source", "expected"), [(STATIC, True), (SHARED, False), (HOST, False)])
-def test_device_code_without_a_shared_runtime_means_one_of_its_own(
-    tmp_path: Path, source: str, *, expected: bool
-) -> None:
+def test_device_code_without_a_shared_runtime_is_detected(tmp_path: Path, source: str, *, expected: bool) -> None:
     assert has_own_runtime(build(tmp_path, "extension", source)) is expected
 
 
-def test_a_runtime_that_is_hidden_from_others_is_its_own_too(tmp_path: Path) -> None:
-    """As nvcc links it by default."""
+def test_a_runtime_with_hidden_symbols_is_detected(tmp_path: Path) -> None:
+    """nvcc links it so by default."""
     hidden = STATIC.replace('extern "C" void __cuda', '__attribute__((visibility("hidden"))) void __cuda', 1)
     source = hidden.replace('extern "C" void load', "void load")
     assert has_own_runtime(build(tmp_path, "extension", source))
 
 
-def test_torchvision_s_jpeg_decoder_is_not_named_wherever_torchvision_is_imported(tmp_path: Path) -> None:
+def test_torchvision_s_jpeg_decoder_is_ignored(tmp_path: Path) -> None:
     found = [build(tmp_path, name, STATIC) for name in ("libnvjpeg.4a0b", "extension")]
     assert own_runtime(found) == ["extension.so"]
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01", b"\x7fELF\x02" + bytes(20)])
-def test_what_is_no_library_has_no_runtime(tmp_path: Path, content: bytes) -> None:
+def test_other_files_have_no_runtime(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd.so").write_bytes(content)
     assert own_runtime([tmp_path / "odd.so", tmp_path / "gone.so"]) == []
 
 
-def test_a_stripped_library_tells_as_well(tmp_path: Path) -> None:
+def test_a_stripped_library_is_detected(tmp_path: Path) -> None:
     library = build(tmp_path, "extension", STATIC)
     strip = shutil.which("strip")
     if strip is None:
@@ -61,13 +59,13 @@ def test_a_stripped_library_tells_as_well(tmp_path: Path) -> None:
     assert has_own_runtime(library)
 
 
-def test_an_error_of_cuda_s_names_the_extension_that_cannot_work() -> None:
+def test_a_cuda_error_names_the_unsupported_extension() -> None:
     error = "RuntimeError: CUDA driver version is insufficient for CUDA runtime version"
-    assert explain(error, ["fast.so"]).startswith(" (unsupported: fast.so has a CUDA runtime of its own")
+    assert explain(error, ["fast.so"]).startswith(" (unsupported: fast.so contains its own CUDA runtime")
     assert explain(error, []) == ""
     assert explain("ValueError: no", ["fast.so"]) == ""
     assert notes([]) == []
-    assert notes(["fast.so"])[0].startswith("Unsupported: fast.so has a CUDA runtime of its own")
+    assert notes(["fast.so"])[0].startswith("Unsupported: fast.so contains its own CUDA runtime")
 
 
 def test_a_build_for_another_cuda_is_named() -> None:

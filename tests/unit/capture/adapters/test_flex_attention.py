@@ -1,4 +1,4 @@
-"""Flex attention's mask, read from the source that inductor generates."""
+"""Parsing flex attention's mask and sizes from inductor's source."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ POSITIONS = """
         ("tmp2 >= tmp9", ""),
     ],
 )
-def test_a_mask_is_causal_where_the_query_s_position_is_at_least_the_key_s(comparison: str, mask: str) -> None:
+def test_a_mask_is_causal_if_the_query_position_is_at_least_the_key_s(comparison: str, mask: str) -> None:
     assert mask_of(f"{POSITIONS}        tmp8 = {comparison}\n        mask_mod_output = tmp8\n") == mask
 
 
-def test_sizes_are_those_of_the_source_that_are_numbers() -> None:
-    """Sizes that change from call to call are parameters of the kernel."""
+def test_constant_sizes_are_parsed() -> None:
+    """Dynamic sizes are parameters of the kernel."""
     source = "    GQA_SHARED_HEADS : tl.constexpr = 16\n    ZQ = 1\n    HQ = 16\n    Q_LEN = ks0\n    KV_LEN = 32768\n"
     assert sizes_of(source) == {"GQA_SHARED_HEADS": 16, "ZQ": 1, "HQ": 16, "KV_LEN": 32768}

@@ -1,4 +1,4 @@
-"""FSDP2's shards, made when they are looked at."""
+"""Creating FSDP2's shards on access."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.adapters.fsdp_shards import Shards, _cut_when_needed
+from presim.capture.adapters.fsdp_shards import Shards, _shard_lazily
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A tensor of one dimension: its elements."""
+    """A tensor of one dimension, as its elements."""
 
     elements: tuple[int, ...]
 
@@ -32,7 +32,7 @@ class Rows:
 
 
 def chunked(tensor: Rows, count: int) -> list[Rows]:
-    """As PyTorch has it: equal chunks while there are elements, then empty ones."""
+    """As in PyTorch: equal chunks while there are elements, then empty ones."""
     each = max(-(-len(tensor.elements) // count), 1)
     cut = [Rows(tensor.elements[at : at + each]) for at in range(0, max(len(tensor.elements), 1), each)]
     return cut + [Rows(())] * (count - len(cut))
@@ -49,15 +49,15 @@ def test_shards_are_those_of_a_list_of_chunks(length: int, count: int) -> None:
         shards[count]
 
 
-def test_a_world_of_any_size_costs_what_is_looked_at() -> None:
+def test_only_accessed_shards_are_created() -> None:
     shards = Shards(Rows((1, 2, 3)), 1 << 60, 0)
     assert (shards[0], shards[2], shards[1 << 59]) == (Rows((1,)), Rows((3,)), Rows(()))
 
 
-def test_only_a_pytorch_that_cuts_so_is_changed() -> None:
+def test_a_pytorch_without_this_function_is_not_patched() -> None:
     other = SimpleNamespace()
-    _cut_when_needed(other)
+    _shard_lazily(other)
     assert not vars(other)
     module = SimpleNamespace(_chunk_with_empty=chunked)
-    _cut_when_needed(module)
+    _shard_lazily(module)
     assert list(module._chunk_with_empty(Rows((7, 8)), 3, dim=0)) == chunked(Rows((7, 8)), 3)

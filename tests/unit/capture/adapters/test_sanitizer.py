@@ -1,4 +1,4 @@
-"""What PyTorch's sanitizer found, as a clause."""
+"""Describing a finding of PyTorch's sanitizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presim.capture.adapters import sanitizer
 
 
 class Found(Exception):
-    """As the sanitizer raises it."""
+    """An error like the sanitizer's."""
 
     def __init__(self, errors: list[SimpleNamespace]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ def _imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_imported")
-def test_both_uses_are_named() -> None:
+def test_both_accesses_are_named() -> None:
     one = "aten::mul_ reads a tensor on stream 7 without waiting for aten::zeros, which writes it on stream 0"
     error = found(Way.READ, Way.WRITE)
     assert sanitizer.explain(Found([error])) == one
@@ -43,11 +43,11 @@ def test_both_uses_are_named() -> None:
 
 
 @pytest.mark.usefixtures("_imported")
-def test_other_errors_are_not_the_sanitizer_s() -> None:
+def test_other_errors_give_nothing() -> None:
     assert sanitizer.explain(ValueError("no")) == ""
     assert sanitizer.explain(Found([])) == ""
 
 
-def test_where_it_was_never_imported_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_sanitizer_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch.cuda._sanitizer", raising=False)
     assert sanitizer.explain(Found([found(Way.READ, Way.READ)])) == ""

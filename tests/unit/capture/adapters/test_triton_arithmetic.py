@@ -12,7 +12,7 @@ ELEMENTS = 1024
 
 
 def pointwise(body: str, elements: int = ELEMENTS) -> Arithmetic:
-    """Of a kernel over one axis."""
+    """Arithmetic of a kernel over one axis."""
     kernel = (
         textwrap.dedent("""\
         def triton_poi_fused_0(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
@@ -28,7 +28,7 @@ def pointwise(body: str, elements: int = ELEMENTS) -> Arithmetic:
 
 
 def test_an_addition_of_two_tensors() -> None:
-    """Two loads and a store are half an instruction each: a thread moves several elements at a time."""
+    """Two loads and a store count half an instruction each, because a thread moves several elements at a time."""
     counted = pointwise("""\
         tmp0 = tl.load(in_ptr0 + (x0), None)
         tmp1 = tl.load(in_ptr1 + (x0), None)
@@ -53,21 +53,21 @@ tmp9 = tmp3.to(tl.float32)
 """
 
 
-def test_a_scale_of_each_row_is_worked_out_for_every_element() -> None:
-    """A division in 64 bits takes eight instructions in 64 bits; converting to and from takes one each."""
+def test_a_scale_per_row_is_computed_for_every_element() -> None:
+    """A 64-bit division takes eight 64-bit instructions; each conversion takes one."""
     counted = pointwise(SCALE.format(place="x1"))
     assert counted.wide == 8 * ELEMENTS
     assert counted.special == (1 + 1 + 1) * ELEMENTS
 
 
-def test_a_scale_of_a_tensor_is_worked_out_once_a_thread() -> None:
+def test_a_scale_per_tensor_is_computed_once_per_thread() -> None:
     """A thread holds eight elements."""
     rows, tensor = pointwise(SCALE.format(place="x1")), pointwise(SCALE.format(place="0"))
     assert tensor.wide == rows.wide // 8
     assert tensor.special == rows.special // 8
 
 
-def test_a_reduction_counts_its_loop_for_all_elements_and_what_follows_for_its_threads() -> None:
+def test_a_reduction_counts_its_loop_per_element_and_the_rest_per_thread() -> None:
     source = textwrap.dedent("""\
         def triton_red_fused_0(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.constexpr, R0_BLOCK : tl.constexpr):
             xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
@@ -89,11 +89,11 @@ def test_a_reduction_counts_its_loop_for_all_elements_and_what_follows_for_its_t
 
 
 @pytest.mark.parametrize("source", ["", "def kernel(x_ptr):\n    tmp0 = tl.load(x_ptr)\n", "not python ("])
-def test_nothing_is_known_of_kernels_of_other_origin(source: str) -> None:
+def test_other_kernels_have_no_arithmetic(source: str) -> None:
     assert arithmetic(source, {"xnumel": 8}) == Arithmetic()
 
 
-def test_tiles_of_two_axes_are_told_by_the_sizes() -> None:
+def test_tiling_is_detected_from_the_sizes() -> None:
     assert is_tiled({"xnumel": 64, "ynumel": 8})
     assert not is_tiled({"xnumel": 64, "ynumel": 1})
     assert not is_tiled({"xnumel": 64, "r0_numel": 8})

@@ -1,4 +1,4 @@
-"""Parameters that a Triton kernel writes, found in code as Triton 3.8 prints it (shortened)."""
+"""Finding the parameters that a Triton kernel writes, in code as printed by Triton 3.8 (shortened)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def written(text: str) -> frozenset[str]:
     return Kernel(text).written
 
 
-def test_a_store_is_followed_back_to_the_parameter() -> None:
+def test_a_store_is_traced_to_its_parameter() -> None:
     found = written(
         code(
             "%0 = tt.splat %X : !tt.ptr<bf16> -> tensor<64x!tt.ptr<bf16>>",
@@ -46,8 +46,8 @@ def test_atomic_operations_write() -> None:
     assert found == {"N", "Y"}
 
 
-def test_a_pointer_that_a_loop_moves_on_stays_in_its_tensor() -> None:
-    """In the loop and after it; the other pointer that it carries is read only."""
+def test_a_pointer_advanced_by_a_loop_stays_in_its_tensor() -> None:
+    """In the loop and after it; the loop's other pointer is only read."""
     found = written(
         code(
             "%r:3 = scf.for %i = %c0 to %rows step %c1 iter_args(%acc = %zero, %x = %X, %y = %Y) -> "
@@ -63,7 +63,7 @@ def test_a_pointer_that_a_loop_moves_on_stays_in_its_tensor() -> None:
     assert found == {"Y"}
 
 
-def test_a_descriptor_made_of_a_pointer_writes_there() -> None:
+def test_a_descriptor_writes_to_the_tensor_of_its_pointer() -> None:
     found = written(
         code(
             "%d = tt.make_tensor_descriptor %Y, [%rows], [%c1] : !tt.ptr<f32>, !tt.tensordesc<tensor<64xf32>>",
@@ -73,7 +73,7 @@ def test_a_descriptor_made_of_a_pointer_writes_there() -> None:
     assert found == {"Y"}
 
 
-def test_what_is_not_followed_is_not_guessed() -> None:
+def test_untraceable_stores_are_not_guessed() -> None:
     assert written(code("tt.store %somewhere, %v : !tt.ptr<f32>")) == frozenset()
     with pytest.raises(ValueError, match=r"^no public function in this code$"):
         written("")

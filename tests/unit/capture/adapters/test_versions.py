@@ -1,4 +1,4 @@
-"""Versions of frameworks that were tried, and packages that are missing."""
+"""Tested versions of frameworks, and missing packages."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.adapters.versions import TRIED, how_to_install, untried
+from presim.capture.adapters.versions import TESTED, how_to_install, untested
 
 REQUIREMENTS = Path(__file__).parents[4] / "requirements"
 
 
 def test_a_version_outside_the_range_is_named_with_the_range() -> None:
-    assert untried({"deepspeed": "0.20.1", "transformers": "5.23.0"}) == [
-        "deepspeed 0.20.1 was never tried with presim (0.19 was): what it does differently may be missing."
+    assert untested({"deepspeed": "0.20.1", "transformers": "5.23.0"}) == [
+        "deepspeed 0.20.1 is not tested with presim (0.19 is): new behaviour may not be captured."
     ]
-    assert "(5.20 to 5.23 was)" in untried({"transformers": "4.57.1"})[0]
+    assert "(5.20 to 5.23 is)" in untested({"transformers": "4.57.1"})[0]
 
 
 @pytest.mark.parametrize("versions", [{"deepspeed": "0.19.0"}, {"numpy": "1.0"}, {"vllm": "?"}, {"vllm": "0.33.1rc1"}])
-def test_the_tried_and_the_unknown_are_passed_over(versions: dict[str, str]) -> None:
-    assert untried(versions) == []
+def test_tested_and_unknown_versions_give_no_note(versions: dict[str, str]) -> None:
+    assert untested(versions) == []
 
 
-def test_versions_that_the_tests_install_are_tried_ones() -> None:
+def test_versions_that_the_tests_install_are_tested_ones() -> None:
     text = "\n".join(path.read_text() for path in REQUIREMENTS.glob("*.txt"))
     pinned = dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
-    named = {name: pinned[name.replace(".", "-")] for name in TRIED if name.replace(".", "-") in pinned}
+    named = {name: pinned[name.replace(".", "-")] for name in TESTED if name.replace(".", "-") in pinned}
     assert {"deepspeed", "transformers", "vllm"} <= set(named)
-    assert untried(named) == []
+    assert untested(named) == []
 
 
 @pytest.mark.parametrize(
     ("missing", "package"), [("flash_attn", "flash_attn"), ("PIL.Image", "pillow"), ("yaml", "pyyaml")]
 )
-def test_a_missing_package_comes_with_the_command_that_installs_it(
+def test_a_missing_package_is_reported_with_the_install_command(
     missing: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, missing.split(".")[0], raising=False)
@@ -45,6 +45,6 @@ def test_a_missing_package_comes_with_the_command_that_installs_it(
     assert how_to_install(ValueError("no")) == ""
 
 
-def test_a_part_that_a_package_lacks_is_no_missing_package() -> None:
+def test_a_missing_part_of_a_package_is_not_a_missing_package() -> None:
     error = ModuleNotFoundError("No module named 'pytest.rocket'", name="pytest.rocket")
     assert how_to_install(error) == " (pytest is installed, in a version without this part)"

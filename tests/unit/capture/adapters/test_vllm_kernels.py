@@ -1,4 +1,4 @@
-"""What the emulated Triton kernels of vLLM's V2 runner give, on tensors of the CPU."""
+"""Results of the emulated Triton kernels of vLLM's V2 runner, on CPU tensors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ results["written"] = a.output_ptr.tolist()
 """
 
 
-def test_counters_go_on_as_the_kernels_would_have_them(tmp_path: Path) -> None:
+def test_counters_advance_as_on_a_gpu(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     results = emulated.run(CODE, tmp_path).results
     assert results["lengths"] == [4, 8, 0]

@@ -1,4 +1,4 @@
-"""An engine of vLLM that would start its own workers takes the ranks that there are."""
+"""A vLLM engine that would start its own workers uses presim's ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presim.capture.adapters import vllm_workers
 
 @dataclasses.dataclass
 class EngineArgs:
-    """As much of vLLM's as is looked at."""
+    """The part of vLLM's arguments that is used."""
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
@@ -26,7 +26,7 @@ class EngineArgs:
 
 
 class RefusedError(Exception):
-    """What a refusal ends with here."""
+    """Raised for a refusal."""
 
 
 def refuse(sentence: str) -> NoReturn:
@@ -43,20 +43,20 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backend", [None, "mp", "ray"])
-def test_the_engine_takes_the_ranks_that_it_finds(backend: str | None) -> None:
+def test_the_engine_uses_the_existing_ranks(backend: str | None) -> None:
     arguments = EngineArgs(tensor_parallel_size=2, pipeline_parallel_size=2, distributed_executor_backend=backend)
     assert arguments.create_engine_config() == "external_launcher"
 
 
 @pytest.mark.parametrize("backend", ["uni", "external_launcher", EngineArgs])
-def test_an_executor_that_starts_none_stays(backend: Any) -> None:
+def test_an_executor_that_starts_no_workers_is_kept(backend: Any) -> None:
     assert EngineArgs(4, distributed_executor_backend=backend).create_engine_config() is backend
 
 
-def test_an_engine_on_one_gpu_stays_as_it_is() -> None:
+def test_an_engine_on_one_gpu_is_unchanged() -> None:
     assert EngineArgs().create_engine_config() is None
 
 
 def test_another_number_of_gpus_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"runs on 8 GPUs, .* presim was told of 4: say --nodes 1 --gpus-per-node 8"):
+    with pytest.raises(RefusedError, match=r"runs on 8 GPUs, .* presim runs 4 ranks: use --nodes 1 --gpus-per-node 8"):
         EngineArgs(tensor_parallel_size=8).create_engine_config()

@@ -1,4 +1,4 @@
-"""Policies as the command line takes them, and what the operator hook is told of them."""
+"""Parsing of value policies, and their format for the operator hook."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
 
 
-def test_without_options_the_defaults_hold() -> None:
+def test_without_options_the_defaults_apply() -> None:
     assert parse([]) == DEFAULTS
     assert parse(["off"]) is None
 
 
-def test_later_options_win_over_earlier_ones_and_files_count_as_their_lines(tmp_path: Path) -> None:
+def test_later_options_override_earlier_ones_and_files_count_as_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "policies"
     file.write_text("# of the second run\nloss = 3,2,1\n\nrouting=zipf:1.2  # skewed\n")
     assert parse(["loss=5", str(file), "eos=2"]) == DEFAULTS | {"loss": "3,2,1", "routing": "zipf:1.2", "eos": "2"}
@@ -26,37 +26,37 @@ def test_later_options_win_over_earlier_ones_and_files_count_as_their_lines(tmp_
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("los=2", "--values los=2: there is no 'los'; there are loss, gradient_norm, number, routing, token, eos, "
-                  "eos_after, watchdog, and `off`"),
-        ("loss=nan", "--values loss=nan: expected a number, or several that losses take one after the other: "
+        ("los=2", "--values los=2: unknown key 'los'; use one of loss, gradient_norm, number, routing, token, eos, "
+                  "eos_after, watchdog, or `off`"),
+        ("loss=nan", "--values loss=nan: expected a number, or several numbers for consecutive losses: "
                      "3.2,2.9,2.5"),
-        ("eos=-1", "--values eos=-1: expected the id of the token that ends a sequence"),
+        ("eos=-1", "--values eos=-1: expected the id of the end-of-sequence token"),
         ("routing=zipf", "--values routing=zipf: expected balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or "
                          "file:PATH"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_named_with_what_can(option: str, sentence: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_valid_ones(option: str, sentence: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         parse([option])
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match=r"^--values policies\.txt: neither KEY=VALUE nor a file that can be read "):
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"^--values policies\.txt: neither KEY=VALUE nor a readable file "):
         parse(["policies.txt"])
 
 
 @pytest.mark.parametrize("content", [None, "3 many 1"])
-def test_loads_that_cannot_be_read_are_refused(content: str | None, tmp_path: Path) -> None:
+def test_invalid_loads_are_refused(content: str | None, tmp_path: Path) -> None:
     file = tmp_path / "loads"
     if content is not None:
         file.write_text(content)
-    expected = f"^--values routing=file:{re.escape(str(file))}: expected a file of numbers, one an expert "
+    expected = f"^--values routing=file:{re.escape(str(file))}: expected a file with one number per expert "
     with pytest.raises(InputError, match=expected):
         parse([f"routing=file:{file}"])
 
 
 @pytest.mark.parametrize("routing", ["zipf:much", "zipf:1:2:3", "uniform:-1", "balanced:2", "file:", "random"])
-def test_a_routing_that_does_not_exist_is_refused(routing: str) -> None:
+def test_an_unknown_routing_is_refused(routing: str) -> None:
     with pytest.raises(InputError, match=f"^--values routing={routing}: expected balanced, uniform, "):
         parse([f"routing={routing}"])
 
@@ -67,11 +67,11 @@ def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
     told = for_hook(DEFAULTS | {"routing": f"file:{file}"})
     assert told.splitlines()[-2:] == ["routing=loads", "loads=3.0,1.0,0.5,0.0"]
     file.write_text("0 0")
-    with pytest.raises(InputError, match=r"loads are not negative, and not all zero; got \[0.0, 0.0\]$"):
+    with pytest.raises(InputError, match=r"loads must not be negative, nor all zero; got \[0.0, 0.0\]$"):
         parse([f"routing=file:{file}"])
 
 
-def test_the_hook_is_told_seed_and_skew_of_a_routing() -> None:
+def test_the_hook_gets_seed_and_skew_of_a_routing() -> None:
     assert "zipf=1.5\nseed=7" in for_hook(DEFAULTS | {"routing": "zipf:1.5:7"})
     assert "routing=uniform\nseed=0" in for_hook(DEFAULTS | {"routing": "uniform"})
 
@@ -90,16 +90,16 @@ def test_further_draws_have_the_next_seeds(given: str, further: int, routing: st
 
 
 @pytest.mark.parametrize(("values", "routing"), [([], "balanced"), (["off"], "off")])
-def test_what_draws_nothing_has_no_further_draws(values: list[str], routing: str) -> None:
+def test_a_routing_without_a_seed_has_no_further_draws(values: list[str], routing: str) -> None:
     expected = (
-        f"--draws needs experts that are drawn, and routing is {routing}: add --values routing=uniform, or "
+        f"--draws needs a random routing policy, but routing is {routing}: add --values routing=uniform, or "
         "routing=zipf:S with a skew S such as 1.0"
     )
     with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
         seeded(values, 0)
 
 
-def test_origins_have_the_numbers_of_the_shim() -> None:
+def test_origins_match_the_shim() -> None:
     header = (SHIM_DIRECTORY / "core" / "values.h").read_text()
     numbers = {int(number) for number in re.findall(r"^  k\w+ = (\d+),", header, re.MULTILINE)}
     assert numbers == {int(origin) for origin in Origin}

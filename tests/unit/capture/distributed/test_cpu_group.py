@@ -1,4 +1,4 @@
-"""Groups on the CPU: of four ranks two run, and each is heard for itself and for one that does not."""
+"""CPU groups: two of four ranks run, and each represents itself and one absent rank."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ results["barrier"] = on_both(lambda group, rank, mine: group.barrier() and None)
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """By call: what ranks 0 and 2 hold after it."""
+    """Call -> the tensors of ranks 0 and 2 after it."""
     emulated.require_cuda_torch()
     return emulated.run(CODE, tmp_path_factory.mktemp("group")).results
 
@@ -83,27 +83,27 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("operation", "expected"), [("SUM", 8.0), ("AVG", 2.0), ("PRODUCT", 9.0), ("MIN", 1.0), ("MAX", 3.0)]
 )
-def test_a_reduction_counts_each_rank_for_those_that_it_stands_for(
+def test_a_reduction_weights_each_rank_by_the_ranks_it_represents(
     left: dict[str, Any], operation: str, expected: float
 ) -> None:
     assert left[operation] == [[expected] * 2] * 2
 
 
-def test_the_root_alone_gets_the_sum(left: dict[str, Any]) -> None:
+def test_only_the_root_gets_the_sum(left: dict[str, Any]) -> None:
     assert left["reduce"] == [[1.0, 1.0], [8.0, 8.0]]
 
 
 @pytest.mark.parametrize("root", [2, 3])
-def test_what_an_absent_root_hands_out_comes_from_the_rank_that_stands_for_it(left: dict[str, Any], root: int) -> None:
+def test_an_absent_root_is_replaced_by_its_representative(left: dict[str, Any], root: int) -> None:
     assert left[f"broadcast {root}"] == [[3.0, 3.0]] * 2
 
 
-def test_a_tensor_from_each_member(left: dict[str, Any]) -> None:
+def test_gathers_have_a_tensor_from_each_member(left: dict[str, Any]) -> None:
     assert left["allgather"] == [[1.0, 1.0, 3.0, 3.0]] * 2
     assert left["gather"] == [[1.0, 1.0, 3.0, 3.0], [0.0] * 4]
 
 
-def test_a_tensor_for_each_member(left: dict[str, Any]) -> None:
+def test_scatters_have_a_tensor_for_each_member(left: dict[str, Any]) -> None:
     assert left["scatter"] == [[20.0, 20.0], [22.0, 22.0]]
     assert left["scatter_from_absent"] == [[1.0, 1.0], [3.0, 3.0]], "nobody is there to send"
     assert left["reduce_scatter"] == [[40.0, 40.0], [48.0, 48.0]]

@@ -1,4 +1,4 @@
-"""Which ranks a rank cannot do without."""
+"""Which peers a scout requires to run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from presim.capture.distributed import peers
 told = []
 watching = peers.Peers(0, [0, 1], told.append)
 for ranks in ((0, 1), (2, 3), (0, 2)):
-    watching._need(ranks)
+    watching._require(ranks)
 results["told"] = [list(ranks) for ranks in told]
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the module says of all of these."""
+    """The missing ranks reported for each of these."""
     emulated.require_cuda_torch()
     return emulated.run(CODE, tmp_path_factory.mktemp("peers")).results
 
 
-def test_ranks_that_lack_each_other_are_told_and_no_others(found: dict[str, Any]) -> None:
+def test_only_absent_peers_are_reported(found: dict[str, Any]) -> None:
     assert found["told"] == [[0, 2]]

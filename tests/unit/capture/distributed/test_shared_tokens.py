@@ -1,4 +1,4 @@
-"""For which rank's tokens experts are drawn."""
+"""Which rank's tokens decide the experts."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ def told(rank: int, *groups: tuple[str, list[int]], running: int = 8) -> int:
     said: list[int] = []
     shared = SharedTokens(rank, running, said.append)
     for name, ranks in groups:
-        shared.see(name, ranks)
+        shared.add_group(name, ranks)
     return said[-1]
 
 
-def test_where_some_ranks_do_not_run_all_draw_alike() -> None:
-    """Those that run answer for the others with what they hold."""
+def test_all_ranks_draw_alike_if_some_do_not_run() -> None:
+    """Captured ranks answer for the others with their own data."""
     assert told(5, ("mesh_tp", [4, 5]), running=0) == 0
 
 
-def test_a_rank_without_groups_has_tokens_of_its_own() -> None:
+def test_a_rank_without_groups_has_its_own_tokens() -> None:
     assert told(3) == 3
 
 
 @pytest.mark.parametrize("name", ["mesh_tp", "tp", "TENSOR_MODEL_PARALLEL_GROUP", "mesh_tensor"])
-def test_tensor_parallel_ranks_share_those_of_their_first(name: str) -> None:
+def test_tensor_parallel_ranks_share_the_tokens_of_their_first(name: str) -> None:
     assert told(5, ("mesh_dp", [1, 5]), (name, [4, 5])) == 4
     assert told(5, (name, [6, 7])) == 5
 
 
 @pytest.mark.parametrize("name", ["mesh_dp", "mesh_ep", "EXPERT_TENSOR_PARALLEL_GROUP", "CONTEXT_PARALLEL_GROUP"])
-def test_groups_of_other_purposes_share_nothing(name: str) -> None:
+def test_other_groups_do_not_share_tokens(name: str) -> None:
     assert told(5, (name, [4, 5])) == 5
 
 
 @pytest.mark.parametrize("name", ["", "undefined", "mesh_default", "mesh_dim_0"])
-def test_where_a_group_has_no_name_all_ranks_draw_alike(name: str) -> None:
-    """It may be a tensor parallel one, unless it has all ranks or one."""
+def test_all_ranks_draw_alike_after_an_unnamed_group(name: str) -> None:
+    """It may be tensor parallel, unless it has all ranks or one."""
     assert told(5, (name, [4, 5]), ("mesh_tp", [4, 5])) == 0
     assert told(5, (name, list(range(8))), (name, [5])) == 5

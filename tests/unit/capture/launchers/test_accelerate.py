@@ -1,4 +1,4 @@
-"""accelerate's options and config files, as the variables that Accelerator reads."""
+"""accelerate's options and config files, and the variables that Accelerator reads."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_config_file_says_the_shape_and_the_settings(config: Path) -> None:
+def test_a_config_file_sets_the_shape_and_the_settings(config: Path) -> None:
     launch = read_accelerate(["--config_file", str(config), "train.py"])
-    assert launch.said == Shape(2, 8, 16)
+    assert launch.shape == Shape(2, 8, 16)
     wanted = {
         "ACCELERATE_USE_FSDP": "true",
         "ACCELERATE_MIXED_PRECISION": "bf16",
@@ -65,7 +65,7 @@ def test_a_config_file_says_the_shape_and_the_settings(config: Path) -> None:
     assert {name: found.get(name) for name in wanted} == wanted
 
 
-def test_the_command_goes_before_its_config_file(config: Path) -> None:
+def test_the_command_overrides_its_config_file(config: Path) -> None:
     found = variables("--config_file", str(config), "--mixed_precision", "fp16", "--fsdp_version", "1")
     assert (found["ACCELERATE_MIXED_PRECISION"], found["FSDP_VERSION"]) == ("fp16", "1")
     assert "ACCELERATE_USE_FSDP" not in variables("--config_file", str(config), "--multi_gpu")
@@ -75,7 +75,7 @@ def test_the_config_that_accelerate_saved_is_found(config: Path, tmp_path: Path)
     folder = tmp_path / "hf" / "accelerate"
     folder.mkdir(parents=True)
     config.rename(folder / "default_config.yaml")
-    assert read_accelerate(["train.py"]).said == Shape(2, 8, 16)
+    assert read_accelerate(["train.py"]).shape == Shape(2, 8, 16)
 
 
 def test_deepspeed_settings_reach_the_accelerator() -> None:
@@ -104,17 +104,17 @@ def test_one_process_is_launched_without_torchrun() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("num_processes: 8\n", "names no distributed_type; write it with `accelerate config`"),
-        ("distributed_type: TPU_POD\n", "distributed_type TPU_POD is none of"),
-        ("a: [", "is neither YAML nor JSON that accelerate could read"),
+        ("num_processes: 8\n", "has no distributed_type; write it with `accelerate config`"),
+        ("distributed_type: TPU_POD\n", "distributed_type TPU_POD is not one of"),
+        ("a: [", "is not valid YAML or JSON"),
         (
             "distributed_type: MULTI_GPU\ncompute_environment: AMAZON_SAGEMAKER\n",
-            "AMAZON_SAGEMAKER is none that presim",
+            "AMAZON_SAGEMAKER is not supported",
         ),
         ("distributed_type: MULTI_GPU\nnum_processes: many\n", "--num_processes many must be a whole number"),
     ],
 )
-def test_a_bad_config_file_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_bad_config_file_is_refused_with_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -122,12 +122,12 @@ def test_a_bad_config_file_is_refused_in_a_sentence(tmp_path: Path, text: str, s
     assert sentence in str(caught.value)
 
 
-def test_a_config_file_that_is_not_there_is_named() -> None:
+def test_a_missing_config_file_is_named() -> None:
     with pytest.raises(InputError, match=r"cannot read the config file nowhere\.yaml"):
         read_accelerate(["--config_file", "nowhere.yaml", "train.py"])
 
 
-def test_keys_that_are_not_known_are_named(config: Path) -> None:
+def test_unknown_keys_are_named(config: Path) -> None:
     config.write_text(CONFIG + "frobnicate: 3\n")
     (note,) = read_accelerate(["--config_file", str(config), "train.py"]).notes
-    assert note == f"Of {config} presim does not know: frobnicate."
+    assert note == f"presim ignored unknown settings in {config}: frobnicate."

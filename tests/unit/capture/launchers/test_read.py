@@ -1,4 +1,4 @@
-"""Launch commands: which launcher, which program, what shape, what each rank finds."""
+"""Launch commands: the program, the world's shape and each rank's variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presim.errors import InputError
 
 @pytest.fixture(autouse=True)
 def _no_launcher_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither Slurm, nor torchrun's or accelerate's defaults of this machine; ``python`` is ours."""
+    """Without the variables of Slurm, torchrun and accelerate; ``python`` is this interpreter."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     for name in ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "PET_NNODES", "PET_NPROC_PER_NODE"):
         monkeypatch.delenv(name, raising=False)
@@ -69,48 +69,51 @@ def program(launch: Launch) -> str:
         ("mpiexec -n 8 -ppn 4 -genv A 1 python train.py", Shape(None, 4, 8), "train.py"),
     ],
 )
-def test_a_command_says_what_runs_and_how_often(command: str, shape: Shape, started: str) -> None:
+def test_a_command_gives_program_and_shape(command: str, shape: Shape, started: str) -> None:
     launch = read(command)
-    assert (launch.said, program(launch)) == (shape, started)
+    assert (launch.shape, program(launch)) == (shape, started)
     assert launch.notes == ()
 
 
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("torchrun --nnodes 2", "the torchrun command names no program to start; put it behind the options"),
+        ("torchrun --nnodes 2", "the torchrun command has no program to start; add it after the options"),
         ("torchrun --nnodes two train.py", "torchrun: --nnodes two must be a number or MIN:MAX; correct it"),
         ("torchrun --nproc-per-node 0 train.py", "must be a number of GPUs, gpu or auto; correct it"),
-        ("torchrun --nnodes", "torchrun: option --nnodes lacks its value; add it"),
+        ("torchrun --nnodes", "torchrun: option --nnodes needs a value; add it"),
         ("torchrun --no-python bash train.sh", "torchrun starts 'bash', which presim cannot run"),
-        ("srun -N 2 bash train.sh", "`bash train.sh` is a script of the shell, which presim does not follow"),
-        ("A=1 sh train.sh", "put `presim run … --` in front of the command that starts Python"),
+        ("srun -N 2 bash train.sh", "`bash train.sh` is a shell script, which presim cannot follow"),
+        ("A=1 sh train.sh", "put `presim run … --` before the command that starts Python"),
         (
             "srun -N 2 numactl -N 0 python train.py",
-            "'numactl -N 0' in front of a command is not followed: leave it out",
+            "presim does not support 'numactl -N 0' before a command: leave it out",
         ),
-        ("env -i python train.py", "presim understands `env NAME=value … COMMAND` only"),
+        ("env -i python train.py", "presim supports only `env NAME=value … COMMAND`"),
         ("deepspeed --include host:0-7 train.py", "must name GPUs by numbers, as in host:0,1,2"),
         (
             "srun -N 4 torchrun --nnodes 2 train.py",
-            "srun starts 4 torchruns, and these are told of 2 nodes: correct one",
+            "srun starts torchrun on 4 nodes, but torchrun expects 2: correct one",
         ),
         ("srun --multi-prog programs.conf", "srun --multi-prog starts different programs"),
         ("mpirun -np 2 python a.py : -np 2 python b.py", "mpirun starts several programs (a lone `:`)"),
-        ("accelerate test", "accelerate test: presim takes the place of `accelerate launch` only"),
+        ("accelerate test", "accelerate test: presim supports only `accelerate launch`"),
         ("accelerate launch --cpu train.py", "presim emulates GPUs; leave --cpu and --tpu out"),
-        ("accelerate launch --num_machines 3 --num_processes 8 train.py", "8 processes on 3 machines"),
+        (
+            "accelerate launch --num_machines 3 --num_processes 8 train.py",
+            "8 processes cannot be split evenly over 3 machines",
+        ),
         ("deepspeed --autotuning run train.py", "deepspeed --autotuning starts many jobs"),
         ("deepspeed --hostfile nowhere train.py", "deepspeed: cannot read the host file nowhere"),
-        ("python -c pass", "python -c: presim runs scripts and modules (-m), nothing else; put it into a file"),
-        ("torchrun torchrun --nproc-per-node 8 train.py", "torchrun starts torchrun, a launcher of its own"),
-        ("srun torchrun accelerate launch train.py", "torchrun starts accelerate, a launcher of its own"),
-        ("torchrun -m torch.distributed.run train.py", "only srun and mpirun may start one; leave one of them out"),
+        ("python -c pass", "python -c: presim runs only scripts and modules (-m); put the code into a file"),
+        ("torchrun torchrun --nproc-per-node 8 train.py", "torchrun starts another launcher, torchrun"),
+        ("srun torchrun accelerate launch train.py", "torchrun starts another launcher, accelerate"),
+        ("torchrun -m torch.distributed.run train.py", "only srun and mpirun may do that; leave one of them out"),
         ("torchrun -m presim run train.py", "runs presim inside presim: leave out all but the first `presim run`"),
-        ("python -u", "`python -u` names no script or module to run"),
+        ("python -u", "`python -u` has no script or module to run"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_a_sentence(command: str, sentence: str) -> None:
+def test_an_invalid_command_is_refused_with_one_sentence(command: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         read(command)
     assert sentence in str(caught.value)
@@ -124,10 +127,10 @@ def test_what_cannot_be_run_is_said_in_a_sentence(command: str, sentence: str) -
         ("srun --frobnicate 3 -N 2 python train.py", "--frobnicate 3"),
     ],
 )
-def test_options_that_are_not_known_are_named(command: str, ignored: str) -> None:
+def test_unknown_options_are_named(command: str, ignored: str) -> None:
     launch = read(command)
     (note,) = launch.notes
-    assert note == f"presim does not know, and ignored, of {command.split()[0]}: {ignored}."
+    assert note == f"presim ignored unknown options of {command.split()[0]}: {ignored}."
     assert program(launch) == "train.py"
 
 
@@ -157,19 +160,19 @@ PLACE = Place(rank=13, world_size=32, per_node=8, port=29400)
         ("accelerate launch --use_fsdp train.py", {"ACCELERATE_USE_FSDP": "true", "LOCAL_RANK": "5"}),
     ],
 )
-def test_a_rank_finds_what_its_launcher_would_have_set(command: str, found: dict[str, str]) -> None:
+def test_a_rank_gets_the_variables_of_its_launcher(command: str, found: dict[str, str]) -> None:
     variables = read(command).variables_at(PLACE)
     assert {name: variables.get(name) for name in found} == found
     assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("127.0.0.1", "29400")
 
 
 @pytest.mark.parametrize("command", ["srun -N 4 python train.py", "mpirun -np 32 python train.py"])
-def test_launchers_that_know_nothing_of_torch_set_nothing_of_it(command: str) -> None:
-    """The script has to find its rank where it would there."""
+def test_launchers_other_than_torchrun_do_not_set_its_variables(command: str) -> None:
+    """The script has to derive its rank as on a cluster."""
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"} & set(read(command).variables_at(PLACE))
 
 
-def test_a_lone_python_process_is_told_nothing() -> None:
+def test_a_single_python_process_gets_no_variables() -> None:
     assert read("python train.py").variables_at(Place(0, 1, 1, 29400)) == {}
     assert read("python train.py").variables_at(PLACE)["RANK"] == "13"
 
@@ -184,18 +187,18 @@ def test_a_lone_python_process_is_told_nothing() -> None:
         ("torchrun train.py --x", ("--x",)),
     ],
 )
-def test_some_launchers_give_the_local_rank_as_an_argument(command: str, args: tuple[str, ...]) -> None:
+def test_some_launchers_pass_the_local_rank_as_an_argument(command: str, args: tuple[str, ...]) -> None:
     assert read(command).args_at(PLACE) == args
 
 
-def test_options_of_the_interpreter_are_handed_on_or_named() -> None:
+def test_interpreter_options_are_passed_on_or_named() -> None:
     assert read("python -u -OO -W ignore -Xdev train.py").python == ("-u", "-OO", "-W", "ignore", "-Xdev")
     assert read("python -I train.py").notes == (
-        "Option -I of python is not followed: the emulation needs its environment.",
+        "python's option -I was ignored, because the emulation needs its environment.",
     )
 
 
-def test_another_interpreter_than_ours_is_named() -> None:
+def test_a_different_interpreter_is_named() -> None:
     assert read(f"{sys.executable} train.py").notes == ()
     assert read("/elsewhere/bin/python3 train.py").notes == (
         f"The script ran with presim's own interpreter, {sys.executable}, not with /elsewhere/bin/python3.",
@@ -205,10 +208,10 @@ def test_another_interpreter_than_ours_is_named() -> None:
 def test_hosts_and_slots_come_from_a_host_file(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nworker-0 slots=4\nworker-1 slots=4  # new\n\nworker-2 slots=4\n")
-    assert read(f"deepspeed --hostfile {hosts} train.py").said == Shape(3, 4)
-    assert read(f"deepspeed --hostfile {hosts} --num_nodes 2 --num_gpus 2 train.py").said == Shape(2, 2)
-    assert read(f"deepspeed --hostfile {hosts} --exclude worker-1 train.py").said == Shape(2, 4)
-    assert read(f"mpirun --hostfile {hosts} python train.py").said == Shape(3, 4)
+    assert read(f"deepspeed --hostfile {hosts} train.py").shape == Shape(3, 4)
+    assert read(f"deepspeed --hostfile {hosts} --num_nodes 2 --num_gpus 2 train.py").shape == Shape(2, 2)
+    assert read(f"deepspeed --hostfile {hosts} --exclude worker-1 train.py").shape == Shape(2, 4)
+    assert read(f"mpirun --hostfile {hosts} python train.py").shape == Shape(3, 4)
 
 
 def test_hosts_with_different_counts_are_refused(tmp_path: Path) -> None:
@@ -218,14 +221,14 @@ def test_hosts_with_different_counts_are_refused(tmp_path: Path) -> None:
         read(f"deepspeed --hostfile {hosts} train.py")
 
 
-def test_torchrun_reads_its_environment_where_the_command_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_s_environment_variables_are_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NNODES", "4")
     monkeypatch.setenv("PET_NPROC_PER_NODE", "8")
-    assert read("torchrun train.py").said == Shape(4, 8)
-    assert read("torchrun --nnodes 2 train.py").said == Shape(2, 8)
+    assert read("torchrun train.py").shape == Shape(4, 8)
+    assert read("torchrun --nnodes 2 train.py").shape == Shape(2, 8)
 
 
-def test_scripts_are_no_commands() -> None:
+def test_scripts_are_not_commands() -> None:
     assert [is_command(word) for word in ("torchrun", "/x/python3", "train.py", "python_train.py", "pythonic")] == [
         *(True, True, False, False, False)
     ]
@@ -238,36 +241,34 @@ def test_scripts_are_no_commands() -> None:
         (["sh", "-lc", "exec torchrun --nnodes 3 train.py"], ("train.py",)),
     ],
 )
-def test_a_shell_that_runs_one_command_is_that_command(
+def test_a_shell_with_one_command_is_parsed_as_that_command(
     shell: list[str], started: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODES", "3")
     launch = read_command(["srun", *shell])
-    assert (launch.said, (launch.script, *launch.args)) == (Shape(3), started)
+    assert (launch.shape, (launch.script, *launch.args)) == (Shape(3), started)
 
 
 @pytest.mark.parametrize("text", ["source env; python train.py", "python train.py && echo", "python $(ls)", ""])
-def test_a_shell_that_runs_more_is_not_followed(text: str) -> None:
-    with pytest.raises(InputError, match="script of the shell"):
+def test_a_shell_with_several_commands_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="shell script"):
         read_command(["bash", "-c", text])
 
 
-def test_programs_that_are_no_scripts_are_answered_with_what_to_do(tmp_path: Path) -> None:
+def test_other_programs_are_refused_with_advice(tmp_path: Path) -> None:
     shell = tmp_path / "start"
     shell.write_text("#!/usr/bin/env bash\npython train.py\n")
-    with pytest.raises(InputError, match="script of the shell"):
+    with pytest.raises(InputError, match="shell script"):
         check_script([str(shell)])
     with pytest.raises(
-        InputError, match="'nohup' in front of a command is not followed: leave it out, and begin with 'torchrun'"
+        InputError, match="presim does not support 'nohup' before a command: leave it out, and start with 'torchrun'"
     ):
         check_script(["nohup", "torchrun", "train.py"])
     check_script(["train.py", "torchrun"])
-    check_script(["missing"])  # there is no such script, which is said where scripts are looked for
+    check_script(["missing"])  # a missing script is reported elsewhere
 
 
-def test_a_program_that_pip_installed_runs_as_the_script_that_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_installed_by_pip_runs_as_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "tune"
     program.write_text(f"#!{sys.executable}\n")
     program.chmod(0o755)

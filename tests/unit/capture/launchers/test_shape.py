@@ -1,22 +1,22 @@
-"""A launch command and presim's own options agree on the world's shape, or one sentence says where they do not."""
+"""Merging the shape of a launch command with presim's own options."""
 
 from __future__ import annotations
 
 import pytest
 
 from presim.capture.launchers.launch import Launch, Shape
-from presim.capture.launchers.shape import agreed
+from presim.capture.launchers.shape import merge_shapes
 from presim.errors import InputError
 
 TORCHRUN = Shape(1, 1)  # what it does by itself
 
 
-def command(said: Shape, otherwise: Shape = TORCHRUN) -> Launch:
-    return Launch("train.py", launcher="torchrun", said=said, otherwise=otherwise)
+def command(shape: Shape, default_shape: Shape = TORCHRUN) -> Launch:
+    return Launch("train.py", launcher="torchrun", shape=shape, default_shape=default_shape)
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "shape"),
+    ("given", "requested", "merged"),
     [
         (Shape(16, 8), Shape(), Shape(16, 8)),
         (Shape(16, 8), Shape(16, 8), Shape(16, 8)),
@@ -31,38 +31,40 @@ def command(said: Shape, otherwise: Shape = TORCHRUN) -> Launch:
         (Shape(2, 8, 16), Shape(), Shape(2, 8, 16)),
     ],
 )
-def test_each_fills_in_what_the_other_leaves_open(said: Shape, asked: Shape, shape: Shape) -> None:
-    assert agreed(command(said), asked, described=False) == shape
+def test_each_fills_in_what_the_other_does_not_specify(given: Shape, requested: Shape, merged: Shape) -> None:
+    assert merge_shapes(command(given), requested, described=False) == merged
 
 
-def test_a_described_cluster_goes_before_the_launchers_default() -> None:
-    assert agreed(command(Shape()), Shape(), described=True) == Shape()
-    assert agreed(command(Shape(2)), Shape(), described=True) == Shape(2)
+def test_a_described_cluster_overrides_the_launcher_s_default() -> None:
+    assert merge_shapes(command(Shape()), Shape(), described=True) == Shape()
+    assert merge_shapes(command(Shape(2)), Shape(), described=True) == Shape(2)
 
 
-def test_without_a_launcher_the_options_say_everything() -> None:
-    assert agreed(Launch("train.py"), Shape(2, 8, 17), described=False) == Shape(2, 8, 17)  # refused where clusters are
+def test_without_a_launcher_only_the_options_count() -> None:
+    assert merge_shapes(Launch("train.py"), Shape(2, 8, 17), described=False) == Shape(
+        2, 8, 17
+    )  # refused where clusters are
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "sentence"),
+    ("given", "requested", "sentence"),
     [
         (
             Shape(16, 8),
             Shape(2),
-            "the torchrun command means 16 nodes, and --nodes says 2: leave --nodes out or correct one",
+            "the torchrun command specifies 16 nodes, but --nodes is 2: leave --nodes out or correct one",
         ),
-        (Shape(16, 8), Shape(None, 4), "means 8 processes on each node, and --gpus-per-node says 4"),
-        (Shape(None, None, 16), Shape(None, None, 8), "means 16 processes in all, and --world-size says 8"),
+        (Shape(16, 8), Shape(None, 4), "specifies 8 processes on each node, but --gpus-per-node is 4"),
+        (Shape(None, None, 16), Shape(None, None, 8), "specifies 16 processes in all, but --world-size is 8"),
         (
             Shape(16, 8),
             Shape(None, None, 64),
             "--world-size 64 does not fit the torchrun command: 16 nodes x 8 processes are 128, not 64; leave one out",
         ),
-        (Shape(2, 4, 16), Shape(), "means 2 nodes x 4 processes, which are not 16: correct it"),
+        (Shape(2, 4, 16), Shape(), "specifies 2 nodes x 4 processes, which are not 16: correct it"),
     ],
 )
-def test_a_contradiction_is_one_sentence(said: Shape, asked: Shape, sentence: str) -> None:
+def test_a_contradiction_is_refused_with_one_sentence(given: Shape, requested: Shape, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        agreed(command(said), asked, described=False)
+        merge_shapes(command(given), requested, described=False)
     assert sentence in str(caught.value)

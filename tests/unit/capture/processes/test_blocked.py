@@ -1,4 +1,4 @@
-"""Who waits for another rank is known by the exchange's own pages, and by the store's connections."""
+"""Ranks that wait for another are detected in the exchange's pages and the store's connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.processes.blocked import Blocked, session_ticks
+from presim.capture.processes.blocked import BlockedRanks, session_ticks
 
 
 def page(folder: Path, rank: int, stuck_at: int) -> None:
@@ -21,9 +21,9 @@ def nobody() -> Set[int]:
     return set()
 
 
-def test_a_rank_is_stuck_until_somebody_posts(tmp_path: Path) -> None:
-    """At the bell's position that it heard; one move later it may go on."""
-    blocked = Blocked(tmp_path, nobody)
+def test_a_rank_is_blocked_until_something_is_posted(tmp_path: Path) -> None:
+    """It is blocked at the bell position that it published, and free once the bell moves."""
+    blocked = BlockedRanks(tmp_path, nobody)
     assert not blocked(0)  # nothing has started
     page(tmp_path, 0, stuck_at=8)
     page(tmp_path, 1, stuck_at=0)
@@ -35,18 +35,18 @@ def test_a_rank_is_stuck_until_somebody_posts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_rank_whose_connection_waits_at_the_store_is_known_by_its_sockets(tmp_path: Path, waits: bool) -> None:
-    """This process is rank 0, and its connection one that waits or another."""
+def test_a_rank_that_waits_at_the_store_is_found_by_its_sockets(tmp_path: Path, waits: bool) -> None:
+    """This process is rank 0; its connection waits or another one does."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = client.getsockname()[1]
-        blocked = Blocked(tmp_path, lambda: {port} if waits else {1})
+        blocked = BlockedRanks(tmp_path, lambda: {port} if waits else {1})
         blocked.watch({0: os.getpid()})
         assert blocked(0) == waits
         assert not blocked(1)
 
 
-def test_a_process_that_is_gone_has_ended(tmp_path: Path) -> None:
-    blocked = Blocked(tmp_path, nobody)
+def test_has_ended_is_true_for_a_missing_process(tmp_path: Path) -> None:
+    blocked = BlockedRanks(tmp_path, nobody)
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -55,7 +55,7 @@ def test_a_process_that_is_gone_has_ended(tmp_path: Path) -> None:
     assert (blocked.has_ended(0), blocked.has_ended(1), blocked.has_ended(2)) == (True, False, False)
 
 
-def test_what_a_session_used_grows_with_its_work() -> None:
+def test_session_ticks_grow_with_cpu_time() -> None:
     session = os.getsid(0)
     before = session_ticks(session)
     while session_ticks(session) == before:

@@ -1,4 +1,4 @@
-"""Which ranks may be forks of one process, and how their ends are heard of."""
+"""Which ranks may be forks of one process, and how their exit codes are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(rank: int, *, python: tuple[str, ...] = (), **variables: str) -> Start
 
 
 class Zygote:
-    """Stands at the other end of the channel."""
+    """The launcher's peer on the channel."""
 
     def __init__(self) -> None:
         self.begun: list[Start] = []
@@ -45,7 +45,7 @@ class Zygote:
         self.channel.close()
 
     def wait(self) -> None:
-        """It is gone."""
+        """Make it look ended."""
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def zygote(monkeypatch: pytest.MonkeyPatch) -> Zygote:
     return made
 
 
-def test_a_rank_that_runs_alone_is_a_process_of_its_own(zygote: Zygote) -> None:
+def test_a_single_rank_is_a_separate_process(zygote: Zygote) -> None:
     with Forks() as there:
         assert there.starter([start(0)]) is execute
     assert not zygote.begun
 
 
-def test_ranks_that_run_together_are_forks_and_so_are_those_after_them(zygote: Zygote) -> None:
+def test_ranks_that_run_together_are_forks_and_so_are_later_ones(zygote: Zygote) -> None:
     with Forks() as there:
         assert there.starter([start(0), start(9)]) is not execute
         assert there.starter([start(3, MASTER_PORT="1234")]) is not execute
@@ -71,25 +71,25 @@ def test_ranks_that_run_together_are_forks_and_so_are_those_after_them(zygote: Z
 @pytest.mark.parametrize(
     "other", [start(1, OMP_NUM_THREADS="2"), start(1, NCCL_ALGO="Ring"), start(1, python=("-O",))], ids=str
 )
-def test_what_libraries_may_read_when_they_are_loaded_has_to_be_the_same(zygote: Zygote, other: Start) -> None:
+def test_ranks_that_differ_in_a_library_variable_are_not_forked(zygote: Zygote, other: Start) -> None:
     with Forks() as there:
         assert there.starter([start(0), other]) is execute
 
 
-def test_a_rank_alone_is_a_fork_where_its_imports_are_made_ahead(zygote: Zygote) -> None:
+def test_a_single_rank_is_a_fork_if_its_recipe_is_imported_before(zygote: Zygote) -> None:
     with Forks((RECIPE, "train.py")) as there:
         assert there.starter([start(0)]) is not execute
 
 
-def test_a_script_s_imports_are_shared_by_ranks_that_run_together(zygote: Zygote) -> None:
-    """A rank that runs alone has nobody to share them with."""
+def test_ranks_that_run_together_share_the_imports_of_the_script(zygote: Zygote) -> None:
+    """A single rank starts separately."""
     with Forks(("script", "train.py")) as there:
         assert there.starter([start(0)]) is execute
         assert there.starter([start(0), start(1)]) is not execute
 
 
-def test_where_imports_cannot_be_shared_ranks_share_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that reads its rank while it is imported ends the process that would be forked."""
+def test_ranks_share_only_pytorch_if_the_imports_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that reads its rank during import ends the zygote."""
     begun: list[tuple[str, str] | None] = []
     channel = socket.socketpair()[0]
 
@@ -103,7 +103,7 @@ def test_where_imports_cannot_be_shared_ranks_share_pytorch(monkeypatch: pytest.
     assert begun == [("script", "train.py"), None]
 
 
-def test_what_ended_while_it_served_is_started_anew(zygote: Zygote) -> None:
+def test_a_zygote_that_has_ended_is_restarted(zygote: Zygote) -> None:
     with Forks() as there:
         there.starter([start(0), start(1)])
         zygote.code = -signal.SIGKILL
@@ -113,7 +113,7 @@ def test_what_ended_while_it_served_is_started_anew(zygote: Zygote) -> None:
 
 
 def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:
-    """Rank 1, as a zygote starts it that says these lines."""
+    """Rank 1, started by a zygote that writes these lines to its pipe."""
     heard: list[bytes] = []
 
     def answer() -> None:
@@ -132,7 +132,7 @@ def fork(zygote: Zygote, lines: bytes) -> tuple[Process, Request]:
     return process, msgspec.json.decode(heard[0], type=Request)
 
 
-def test_a_fork_is_told_what_is_its_own(zygote: Zygote) -> None:
+def test_a_fork_gets_only_its_own_variables(zygote: Zygote) -> None:
     process, request = fork(zygote, b"42\n0\n")
     own = {"RANK": "1", "LOCAL_RANK": "1", "PRESIM_RANK": "1", "PRESIM_LOG_DIR": "/logs/1", "MASTER_PORT": "1234"}
     assert request == Request("/logs/1/control", own)
@@ -143,8 +143,8 @@ def test_a_fork_is_told_what_is_its_own(zygote: Zygote) -> None:
 @pytest.mark.parametrize(
     ("lines", "code"), [(b"42\n0\n", 0), (b"42\n-11\n", -signal.SIGSEGV), (b"42\n", -signal.SIGKILL)], ids=str
 )
-def test_how_a_fork_ended_is_what_its_parent_says(zygote: Zygote, lines: bytes, code: int) -> None:
-    """A parent that is gone took its children with it."""
+def test_the_zygote_reports_the_exit_code_of_a_fork(zygote: Zygote, lines: bytes, code: int) -> None:
+    """If the zygote is gone, its forks were killed with it."""
     process, _ = fork(zygote, lines)
     assert has_ended_within(process, 10)
     assert process.poll() == code

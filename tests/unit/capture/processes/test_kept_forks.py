@@ -1,4 +1,4 @@
-"""What is kept to fork from, and for how long."""
+"""Which zygotes are kept between captures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.processes.forks import RECIPE, Forks
-from presim.capture.processes.kept_forks import MOST, KeptForks
+from presim.capture.processes.kept_forks import MAX_KEPT, KeptForks
 from presim.hardware.choose import choose_cluster
 
 H100 = choose_cluster(gpu="h100-sxm", nodes=1, gpus_per_node=8)
@@ -28,7 +28,7 @@ def scripts(folder: Path, count: int) -> list[Path]:
     return made
 
 
-def test_a_script_on_one_kind_of_device_is_forked_from_one_process(tmp_path: Path) -> None:
+def test_a_script_on_one_device_has_one_zygote(tmp_path: Path) -> None:
     (script,) = scripts(tmp_path, 1)
     kept = KeptForks()
     first = kept.of(script, H100)
@@ -37,7 +37,7 @@ def test_a_script_on_one_kind_of_device_is_forked_from_one_process(tmp_path: Pat
     assert kept.of(script, A100) is not first
 
 
-def test_another_text_beside_the_script_is_another_process(tmp_path: Path) -> None:
+def test_a_changed_file_beside_the_script_needs_another_zygote(tmp_path: Path) -> None:
     (script,) = scripts(tmp_path, 1)
     kept = KeptForks()
     first = kept.of(script, H100)
@@ -45,16 +45,16 @@ def test_another_text_beside_the_script_is_another_process(tmp_path: Path) -> No
     assert kept.of(script, H100) is not first
 
 
-def test_the_one_that_was_not_asked_for_longest_ends_first(tmp_path: Path, ended: list[Forks]) -> None:
-    paths = scripts(tmp_path, MOST + 1)
+def test_the_least_recently_used_zygote_ends_first(tmp_path: Path, ended: list[Forks]) -> None:
+    paths = scripts(tmp_path, MAX_KEPT + 1)
     kept = KeptForks()
-    made = [kept.of(path, H100) for path in paths[:MOST]]
+    made = [kept.of(path, H100) for path in paths[:MAX_KEPT]]
     kept.of(paths[0], H100)
-    kept.of(paths[MOST], H100)
+    kept.of(paths[MAX_KEPT], H100)
     assert ended == [made[1]]
 
 
-def test_all_end_with_whoever_keeps_them(tmp_path: Path, ended: list[Forks]) -> None:
+def test_close_ends_all_zygotes(tmp_path: Path, ended: list[Forks]) -> None:
     kept = KeptForks()
     made = [kept.of(path, H100) for path in scripts(tmp_path, 2)]
     kept.close()

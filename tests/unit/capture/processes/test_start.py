@@ -1,4 +1,4 @@
-"""Rank processes: how they end, and what ends with them."""
+"""How rank processes and their descendants end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def start(control: Path, rank: int = 0) -> Start:
 
 
 class Told(Watch):
-    """Hands on what has ended; None ends nobody."""
+    """Passes on what has ended; with None it ends no others."""
 
     def __init__(
         self,
@@ -36,34 +36,32 @@ class Told(Watch):
     def ended(self, rank: int, code: int) -> bool:
         return bool(self._ended(rank, code))
 
-    def waits(self, rank: int) -> bool:
+    def is_waiting(self, rank: int) -> bool:
         return self._waits(rank)
 
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Path:
-    """A control file that nobody writes: the runner waits for it, before it imports torch."""
+    """A FIFO as control file that nothing writes to: the runner blocks on it before importing torch."""
     os.mkfifo(tmp_path / "control")
     return tmp_path / "control"
 
 
 def test_the_exit_codes_of_the_processes_are_returned(tmp_path: Path) -> None:
-    """A control file that is not there ends the runner."""
+    """A missing control file ends the runner."""
     seen: list[tuple[int, int]] = []
     starts = [start(tmp_path / "a", 3), start(tmp_path / "b", 5)]
     assert supervise(starts, Told(lambda *one: seen.append(one)), limit_s=60) == {3: 1, 5: 1}
     assert sorted(seen) == [(3, 1), (5, 1)]
 
 
-def test_a_rank_that_fails_takes_the_others_with_it(
-    tmp_path: Path, waiting: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_rank_ends_the_others(tmp_path: Path, waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_GRACE_S", 0.0)
     assert supervise([start(tmp_path / "absent", 0), start(waiting, 1)], limit_s=60) == {0: 1, 1: -signal.SIGTERM}
 
 
-def test_what_an_optional_rank_does_is_its_own_affair(tmp_path: Path, waiting: Path) -> None:
-    """The other one ends by itself, of what it is given to read after the first has failed."""
+def test_a_failed_optional_rank_does_not_end_the_others(tmp_path: Path, waiting: Path) -> None:
+    """The other one fails by itself on a control file written after the first has failed."""
 
     def ended(rank: int, code: int) -> None:
         if rank == 0:
@@ -73,18 +71,18 @@ def test_what_an_optional_rank_does_is_its_own_affair(tmp_path: Path, waiting: P
     assert supervise(starts, Told(ended), limit_s=60, optional=[0]) == {0: 1, 1: 1}
 
 
-def test_the_end_of_one_can_be_the_end_of_all(tmp_path: Path, waiting: Path) -> None:
+def test_a_watch_can_end_all_when_one_ends(tmp_path: Path, waiting: Path) -> None:
     starts = [start(tmp_path / "absent", 0), start(waiting, 1)]
     codes = supervise(starts, Told(lambda rank, code: rank == 0), limit_s=60)
     assert codes == {0: 1, 1: -signal.SIGTERM}
 
 
-def test_a_script_that_takes_too_long_is_ended_in_a_sentence(waiting: Path) -> None:
+def test_a_script_beyond_the_limit_is_ended_with_one_sentence(waiting: Path) -> None:
     with pytest.raises(CaptureError, match=r"^the script had not ended after 0 s; it may wait for a value"):
         supervise([start(waiting)], limit_s=0)
 
 
-def test_of_several_ranks_the_one_is_named_that_the_others_wait_for(tmp_path: Path) -> None:
+def test_the_timeout_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
     starts = []
     for rank in range(3):
         os.mkfifo(tmp_path / str(rank))
@@ -108,8 +106,8 @@ subprocess.Popen([sys.executable, "-c", {WAITS!r}])
 
 
 @pytest.mark.parametrize("script", [WAITS, STARTS_ANOTHER, LEAVES_ANOTHER], ids=["itself", "child", "orphan"])
-def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
-    """The pipe that all of them hold is closed only when the last of them is gone."""
+def test_an_interrupt_ends_the_process_and_its_descendants(script: str) -> None:
+    """The shared pipe closes only when the last of them has ended."""
     reading, writing = os.pipe()
     with open(reading) as output:
         process = subprocess.Popen([sys.executable, "-c", script], stdout=writing, start_new_session=True)
@@ -120,7 +118,7 @@ def test_leaving_ends_the_process_and_what_it_started(script: str) -> None:
 
 
 class _Orphaning(Executed):
-    """Ends by itself, and leaves another behind, which does not listen to SIGTERM."""
+    """Ends by itself and leaves a child that ignores SIGTERM."""
 
     def __init__(self, stdout: int) -> None:
         deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
@@ -128,7 +126,7 @@ class _Orphaning(Executed):
         super().__init__(subprocess.Popen([sys.executable, "-c", script], stdout=stdout, start_new_session=True))
 
 
-def test_what_a_process_leaves_behind_that_ends_by_itself_is_ended(tmp_path: Path) -> None:
+def test_descendants_of_a_process_that_has_ended_are_ended(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with open(reading) as output:
         codes = supervise([start(tmp_path / "none")], limit_s=60, start=lambda one: _Orphaning(writing))

@@ -28,7 +28,7 @@ def environment(rank: int = 0, world_size: int = 1, per_node: int = 8) -> dict[s
         (3, 4, 1, 0, 3, 4, 1),
     ],
 )
-def test_a_rank_finds_what_torchrun_would_have_set(
+def test_a_rank_gets_the_variables_of_torchrun(
     rank: int, world_size: int, per_node: int, local: int, node: int, nodes: int, local_world: int
 ) -> None:
     found = environment(rank, world_size, per_node)
@@ -45,7 +45,7 @@ def test_a_rank_finds_what_torchrun_would_have_set(
     assert found["MASTER_ADDR"] == "127.0.0.1"
 
 
-def test_the_shim_is_loaded_before_what_the_user_preloads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shim_is_preloaded_before_the_user_s_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/mine.so")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
     found = environment()
@@ -53,7 +53,7 @@ def test_the_shim_is_loaded_before_what_the_user_preloads(monkeypatch: pytest.Mo
     assert found["LD_LIBRARY_PATH"] == "/shim:/mine"
 
 
-def test_empty_search_paths_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_search_paths_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty entry would mean the working directory."""
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, "")
@@ -61,12 +61,12 @@ def test_empty_search_paths_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("" in found[name].split(":") for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"))
 
 
-def test_the_choice_of_real_gpus_does_not_reach_the_emulated_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_visible_devices_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     assert "CUDA_VISIBLE_DEVICES" not in environment()
 
 
-def test_threads_are_as_with_torchrun_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omp_threads_are_as_with_torchrun_unless_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert environment()["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
@@ -74,7 +74,7 @@ def test_threads_are_as_with_torchrun_unless_the_user_says_otherwise(monkeypatch
 
 
 @pytest.mark.parametrize(("cores", "said", "found"), [(2, None, "1"), (64, None, None), (2, "4", "4")])
-def test_a_small_machine_compiles_in_the_ranks_own_process(
+def test_a_small_machine_compiles_in_the_rank_s_process(
     cores: int, said: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: cores)

@@ -1,4 +1,4 @@
-"""Whether two ranks do the same."""
+"""Two ranks are the same if they launch the same work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from golden.scenarios import kernel
-from presim.capture.ranks.compare import ENDS, HELD, describe_difference, fingerprint
+from presim.capture.ranks.compare import LENGTH_DIFFERS, MEMORY_DIFFERS, describe_difference, fingerprint
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COMPILING, Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Optimizer
@@ -35,18 +35,18 @@ def alike(one: Trace, other: Trace) -> bool:
     return found is None
 
 
-def test_a_ranks_own_place_makes_no_difference() -> None:
+def test_the_place_of_a_rank_is_ignored() -> None:
     """Other members of its group, other addresses and modules, a slower host, another default stream."""
     assert alike(trace(0), trace(5, stream=3, host_ns=900))
 
 
 @pytest.mark.parametrize("change", [{"size": 65}, {"message": 16}, {"steps": 3}])
-def test_other_work_makes_one(change: dict[str, int]) -> None:
+def test_different_work_is_a_difference(change: dict[str, int]) -> None:
     assert not alike(trace(0), trace(1, **change))
 
 
-def test_what_is_asked_for_while_compiling_makes_none() -> None:
-    """A warm cache asks for less."""
+def test_work_during_compilation_is_ignored() -> None:
+    """A warm compilation cache launches less."""
     cold, warm = TraceBuilder(), TraceBuilder()
     cold.work(kernel("traced"), scope=COMPILING, phase=Phase.FORWARD)
     for build in (cold, warm):
@@ -57,7 +57,7 @@ def test_what_is_asked_for_while_compiling_makes_none() -> None:
 
 
 def set_up(kept: int, kernels: int) -> Trace:
-    """Some kernels and some memory before a forward."""
+    """Some kernels and allocations before the first forward pass."""
     build = TraceBuilder(Manifest(world_size=2, rank=0, gpu="", gpus_per_node=2, script=""))
     for _ in range(kernels):
         build.work(kernel("seed"), phase=Phase.OTHER)
@@ -67,36 +67,36 @@ def set_up(kept: int, kernels: int) -> Trace:
     return build.trace()
 
 
-def test_what_rank_0_does_more_before_the_first_forward_makes_no_difference() -> None:
+def test_kernels_before_the_first_forward_pass_are_ignored() -> None:
     assert alike(set_up(kept=1 << 30, kernels=1), set_up(kept=1 << 30, kernels=9))
 
 
-def test_what_set_up_leaves_in_memory_makes_one() -> None:
-    """Uneven shards: another rank's weights are larger."""
+def test_memory_held_after_set_up_is_compared() -> None:
+    """With uneven shards, one rank has larger weights."""
     assert not alike(set_up(kept=1 << 30, kernels=1), set_up(kept=(1 << 30) + (8 << 20), kernels=1))
 
 
 @pytest.mark.parametrize(
     ("bytes_", "others", "same"),
     [
-        (16416768, 16777216, True),  # of a free block of 16 MiB less than 1 MiB would be left: it was not split
+        (16416768, 16777216, True),  # less than 1 MiB of a free 16 MiB block would remain: it is not split
         (16416768, 18 << 20, False),
         (1 << 20, (1 << 20) + 512, False),  # small blocks are always split
         (4096, 4608, False),
         (1 << 40, (1 << 40) + (2 << 20), False),
     ],
 )
-def test_a_large_block_may_be_handed_out_whole(bytes_: int, others: int, same: bool) -> None:
+def test_the_allocator_may_leave_a_large_block_unsplit(bytes_: int, others: int, same: bool) -> None:
     assert alike(trace(size=bytes_), trace(size=others)) == same
 
 
-def test_set_up_may_have_taken_such_blocks() -> None:
+def test_unsplit_blocks_may_be_left_by_set_up() -> None:
     assert alike(set_up(kept=1 << 30, kernels=1), set_up(kept=(1 << 30) + (3 << 20), kernels=1))
 
 
 @pytest.mark.parametrize(("others", "same"), [(1_005_000_000, True), (1_030_000_000, False)])
-def test_an_optimizer_s_kernel_may_have_a_few_more_tensors(others: int, same: bool) -> None:
-    """Megatron's first tensor parallel rank counts in the gradients' norm what all hold alike."""
+def test_optimizer_kernels_may_differ_by_a_percent(others: int, same: bool) -> None:
+    """Megatron's first tensor parallel rank includes replicated parameters in the gradient norm."""
     found = []
     for moved, tensors in ((1_000_000_000, 7), (others, 13)):
         build = TraceBuilder()
@@ -107,7 +107,7 @@ def test_an_optimizer_s_kernel_may_have_a_few_more_tensors(others: int, same: bo
     assert alike(*found) == same
 
 
-def test_streams_that_are_used_differently_make_one() -> None:
+def test_streams_are_compared() -> None:
     one = trace()
     columns = dict(one.columns) | {"stream": one.columns["stream"] * 0}
     assert not alike(one, dataclasses.replace(one, columns=columns))
@@ -121,7 +121,7 @@ def waits(operator: str) -> Trace:
     return build.trace()
 
 
-def test_waits_of_the_allocator_make_none_and_those_of_the_script_do() -> None:
+def test_event_waits_of_the_script_are_compared_and_those_of_the_allocator_ignored() -> None:
     without = TraceBuilder()
     without.work(kernel("forward"), phase=Phase.FORWARD)
     without.step()
@@ -129,8 +129,8 @@ def test_waits_of_the_allocator_make_none_and_those_of_the_script_do() -> None:
     assert not alike(without.trace(), waits(""))
 
 
-def talks(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Trace:
-    """Calls of a rank before its first forward pass, between its own kernels."""
+def communicating(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Trace:
+    """A rank with these collectives before its first forward pass."""
     group = Group("world", ranks, len(ranks))
     manifest = Manifest(world_size=4, rank=rank, gpu="", gpus_per_node=4, script="", groups=(group,), exit=exit)
     build = TraceBuilder(manifest)
@@ -144,61 +144,61 @@ def talks(rank: int, *calls: Collective, exit: str = "stopped", ranks: tuple[int
 REDUCE = Collective("all_reduce", 8, "float32", 0)
 
 
-def test_collectives_count_from_the_start_of_the_script() -> None:
-    """One barrier more while the script sets up makes the job hang."""
-    assert not alike(talks(0, REDUCE), talks(1, REDUCE, REDUCE))
+def test_collectives_are_compared_from_the_start_of_the_script() -> None:
+    """An extra barrier during set-up would make the job hang."""
+    assert not alike(communicating(0, REDUCE), communicating(1, REDUCE, REDUCE))
 
 
-def test_messages_count_by_the_distance_to_the_other_side() -> None:
-    """In a ring each rank sends to its own neighbour."""
+def test_messages_are_compared_by_the_distance_to_their_peer() -> None:
+    """In a ring, each rank sends to the next one."""
     send = [Collective("send", 8, "float32", 0, peer=peer) for peer in range(4)]
-    assert alike(talks(0, send[1]), talks(2, send[3]))
-    assert not alike(talks(0, send[1]), talks(2, send[1]))
+    assert alike(communicating(0, send[1]), communicating(2, send[3]))
+    assert not alike(communicating(0, send[1]), communicating(2, send[1]))
 
 
-def test_roots_count_as_they_are() -> None:
+def test_roots_are_compared_as_ranks_of_the_group() -> None:
     roots = [Collective("broadcast", 8, "float32", 0, peer=peer) for peer in range(2)]
-    assert alike(talks(0, roots[0]), talks(2, roots[0]))
-    assert not alike(talks(0, roots[0]), talks(2, roots[1]))
+    assert alike(communicating(0, roots[0]), communicating(2, roots[0]))
+    assert not alike(communicating(0, roots[0]), communicating(2, roots[1]))
 
 
-def test_communicators_of_other_distances_are_others() -> None:
-    assert alike(talks(0, REDUCE, ranks=(0, 2)), talks(1, REDUCE, ranks=(1, 3)))
-    assert not alike(talks(0, REDUCE, ranks=(0, 2)), talks(1, REDUCE, ranks=(1, 2)))
+def test_communicators_are_compared_by_the_distances_between_members() -> None:
+    assert alike(communicating(0, REDUCE, ranks=(0, 2)), communicating(1, REDUCE, ranks=(1, 3)))
+    assert not alike(communicating(0, REDUCE, ranks=(0, 2)), communicating(1, REDUCE, ranks=(1, 2)))
 
 
-def test_how_a_rank_ends_counts() -> None:
-    one, other = talks(0), talks(1, exit="ok")
+def test_the_exit_is_compared() -> None:
+    one, other = communicating(0), communicating(1, exit="ok")
     assert not alike(one, other)
     difference = fingerprint(one).first_difference(fingerprint(other))
     assert difference is not None
     assert describe_difference(one, other, difference) == "rank 1 ends after 1 step and rank 0 is stopped after 1 step"
 
 
-def test_the_first_difference_is_named() -> None:
+def test_the_first_difference_is_described() -> None:
     one, other = trace(0), trace(3, message=16)
     entry = fingerprint(one).first_difference(fingerprint(other))
     assert entry == 2
     assert (
         describe_difference(one, other, entry)
-        == "rank 3 differs from rank 0 from entry 2 of the latter on (all_reduce of 8 bytes)"
+        == "rank 3 differs from rank 0 at entry 2 of rank 0 (all_reduce of 8 bytes)"
     )
-    assert describe_difference(one, other, 0).endswith("from entry 0 of the latter on (allocation of 64 bytes)")
-    assert describe_difference(one, other, 1).endswith("from entry 1 of the latter on (kernel in layer 0)")
-    assert describe_difference(one, other, 3).endswith("from entry 3 of the latter on (step)")
+    assert describe_difference(one, other, 0).endswith("at entry 0 of rank 0 (allocation of 64 bytes)")
+    assert describe_difference(one, other, 1).endswith("at entry 1 of rank 0 (kernel in layer 0)")
+    assert describe_difference(one, other, 3).endswith("at entry 3 of rank 0 (step)")
     longer = fingerprint(trace(steps=1)).first_difference(fingerprint(trace(3)))
-    assert longer == ENDS
-    assert describe_difference(one, other, ENDS) == "rank 3 goes on where rank 0 ends"
+    assert longer == LENGTH_DIFFERS
+    assert describe_difference(one, other, LENGTH_DIFFERS) == "rank 3 continues after rank 0 has ended"
     fuller = set_up(kept=2 << 30, kernels=1)
     found = fingerprint(set_up(kept=1 << 30, kernels=1)).first_difference(fingerprint(fuller))
-    assert found == HELD
-    assert describe_difference(set_up(kept=1 << 30, kernels=1), fuller, HELD) == (
+    assert found == MEMORY_DIFFERS
+    assert describe_difference(set_up(kept=1 << 30, kernels=1), fuller, MEMORY_DIFFERS) == (
         "rank 0 holds 2.00 GiB when its first forward pass begins, rank 0 1.00 GiB"
     )
 
 
-def test_an_unnamed_group_is_known_by_its_size() -> None:
-    """PyTorch numbers groups without a purpose, and numbers them differently on each rank."""
+def test_an_unnamed_group_is_compared_by_its_size() -> None:
+    """PyTorch numbers groups without a description, differently on each rank."""
     one, other = (
         dataclasses.replace(found, manifest=msgspec.structs.replace(found.manifest, groups=(Group(name, (0, 1), 2),)))
         for found, name in ((trace(0), "group 3"), (trace(0), "group 5"))

@@ -1,4 +1,4 @@
-"""Which ranks are merged, and what is known of those that did not run."""
+"""Which ranks are merged, and what is assumed for ranks that did not run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trace(rank: int, work: str) -> Trace:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=WORLD, max_size=WORLD))
-def test_where_every_rank_ran_each_has_one_that_does_the_same(work: list[str]) -> None:
+def test_every_rank_is_represented_by_one_that_does_the_same(work: list[str]) -> None:
     kinds = DistinctReplicas(Layout(WORLD))
     for rank in range(WORLD):
         kinds.add(rank, [trace(rank, work[rank])])
@@ -35,7 +35,7 @@ def test_where_every_rank_ran_each_has_one_that_does_the_same(work: list[str]) -
     assert not kinds.undecided()
 
 
-def test_what_did_not_run_is_taken_for_its_lower_neighbour_and_is_open_between_kinds() -> None:
+def test_absent_ranks_are_assumed_like_the_next_lower_one_and_undecided_between_kinds() -> None:
     kinds = DistinctReplicas(Layout(WORLD))
     for rank, work in ((0, "a"), (4, "a"), (11, "b")):
         kinds.add(rank, [trace(rank, work)])
@@ -45,12 +45,12 @@ def test_what_did_not_run_is_taken_for_its_lower_neighbour_and_is_open_between_k
     assert kinds.compared() == [4]
 
 
-def test_replicas_differ_where_one_of_their_ranks_does() -> None:
-    """Stages 0 and 6 of pipelines that begin at each of the first six ranks."""
+def test_replicas_differ_if_one_of_their_ranks_does() -> None:
+    """Pipelines of two stages, which start at ranks 0 to 5."""
     kinds = DistinctReplicas(Layout(WORLD, (Axis(6, 2),)))
     assert kinds.add(0, [trace(0, "a"), trace(6, "b")]) == ""
     assert kinds.add(1, [trace(1, "a"), trace(7, "b")]) == ""
     different = kinds.add(2, [trace(2, "a"), trace(8, "c")])
-    assert different == "rank 8 differs from rank 6 from entry 0 of the latter on (kernel)"
+    assert different == "rank 8 differs from rank 6 at entry 0 of rank 6 (kernel)"
     assert [one.manifest.rank for one in kinds.captured()] == [0, 2, 6, 8]
     assert kinds.stands_for() == {0: [1], 6: [7], 2: [3, 4, 5], 8: [9, 10, 11]}

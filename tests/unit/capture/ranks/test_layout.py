@@ -1,4 +1,4 @@
-"""Replicas of the ranks that exchange with each other."""
+"""Replicas of the ranks that exchange messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.ranks.layout import Axis, Layout, exchanging, exchanging_groups, find_layout, is_pipeline, together
+from presim.capture.ranks.layout import (
+    Axis,
+    Layout,
+    exchange_closure,
+    exchange_peers,
+    find_layout,
+    is_pipeline,
+    message_groups,
+)
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective
@@ -23,8 +31,10 @@ from presim.trace.signatures import Collective
         ([(0, 32), (1, 0)], (0, 1, 32, 33)),
     ],
 )
-def test_whoever_exchanges_runs_together(groups: list[tuple[int, ...]], ranks: tuple[int, ...]) -> None:
-    assert together(groups) == ranks
+def test_the_closure_has_all_ranks_that_exchange_messages(
+    groups: list[tuple[int, ...]], ranks: tuple[int, ...]
+) -> None:
+    assert exchange_closure(groups) == ranks
 
 
 def test_a_rank_has_the_place_of_its_stage() -> None:
@@ -42,13 +52,13 @@ def test_pipelines_may_be_the_inner_dimension() -> None:
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 3), (0, 5), (1, 2)])
-def test_what_lies_irregularly_has_no_layout(ranks: tuple[int, ...]) -> None:
+def test_irregular_ranks_have_no_layout(ranks: tuple[int, ...]) -> None:
     assert find_layout(ranks, 16) is None
 
 
 @given(st.lists(st.integers(2, 4), max_size=3), st.integers(1, 3), st.data())
 def test_every_rank_is_in_one_replica(sizes: list[int], rest: int, data: st.DataObject) -> None:
-    """Whichever dimensions of a mesh the exchanging ranks lie along."""
+    """For replicas along any dimensions of a mesh."""
     exchanging = [data.draw(st.booleans()) for _ in sizes]
     ranks, stride = {0}, 1
     for size, exchanges in zip(sizes, exchanging):
@@ -63,20 +73,20 @@ def test_every_rank_is_in_one_replica(sizes: list[int], rest: int, data: st.Data
 
 
 @pytest.mark.parametrize("rank", range(32))
-def test_a_rank_s_replica_is_known_by_its_number(rank: int) -> None:
+def test_number_of_finds_the_replica_of_a_rank(rank: int) -> None:
     layout = Layout(32, (Axis(4, 2), Axis(16, 2)))
     assert rank in layout.replica(int(layout.origins()[layout.number_of(rank)]))
 
 
-def test_those_that_exchange_messages_are_read_off_a_capture() -> None:
-    """A pipeline by the name of its group, a ring by its sends; of a large group only ranks at the same distance."""
+def test_message_groups_are_derived_from_a_capture() -> None:
+    """A pipeline by its group name, a ring by its sends; in a large group only ranks at the same distance."""
     world = tuple(range(128))
     groups = (Group("mesh_pp", (0, 64), 2), Group("world", world, 128), Group("ring", (0, 1, 2), 3))
     build = TraceBuilder(Manifest(world_size=128, rank=0, gpu="", gpus_per_node=8, script="", groups=groups))
     build.work(Collective("all_reduce", 8, "float32", 1))
     build.work(Collective("send", 8, "float32", 2, peer=1))
     build.work(Collective("recv", 8, "float32", 1, peer=32))
-    assert exchanging_groups(build.trace()) == [(0, 64), (0, 1, 2), (0, 32, 64, 96)]
+    assert message_groups(build.trace()) == [(0, 64), (0, 1, 2), (0, 32, 64, 96)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_those_that_exchange_messages_are_read_off_a_capture() -> None:
         ("", False),
     ],
 )
-def test_pipelines_are_known_by_their_names(name: str, is_one: bool) -> None:
+def test_pipeline_groups_are_recognised_by_name(name: str, is_one: bool) -> None:
     assert is_pipeline(name) == is_one
 
 
@@ -106,7 +116,7 @@ def test_pipelines_are_known_by_their_names(name: str, is_one: bool) -> None:
     ],
     ids=["a group", "next in a large one", "every tenth", "itself"],
 )
-def test_a_small_group_exchanges_whole_and_a_large_one_at_the_same_distance(
+def test_all_of_a_small_group_exchange_and_a_large_one_at_the_same_distance(
     members: Sequence[int], rank: int, peer: int, expected: Sequence[int]
 ) -> None:
-    assert exchanging([*members], rank, peer) == (*expected,)
+    assert exchange_peers([*members], rank, peer) == (*expected,)

@@ -1,4 +1,4 @@
-"""Which ranks of a large job are run to be compared."""
+"""Which ranks of a large job run for comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_first_sample_is_the_last_rank() -> None:
     assert first_sample(1024) == [1023]
 
 
-def test_one_group_of_all_is_a_line_and_a_mesh_is_none() -> None:
+def test_a_single_group_of_all_is_a_line_and_a_mesh_is_not() -> None:
     assert is_line([], 128)
     assert is_line([tuple(range(128))], 128)
     assert not is_line([TP, DP], 128)
@@ -40,8 +40,8 @@ def test_each_axis_has_its_second_last_and_middle_rank() -> None:
     assert set(axis_sample([TP, DP], 128)) == {1, 7, 4, 8, 120, 64}
 
 
-def test_groups_that_are_no_axis_are_covered_too() -> None:
-    """Of Megatron's embedding group only the first and the last stage are members."""
+def test_groups_that_are_not_an_axis_are_sampled_too() -> None:
+    """Megatron's embedding group has only the first and the last stage."""
     assert {5, 11} <= set(axis_sample([TP, (0, 5, 11)], 128))
 
 
@@ -67,5 +67,7 @@ def test_samples_of_a_gap_lie_inside_and_differ(before: int, distance: int, samp
         (("megatron (RANK)",), True),
     ],
 )
-def test_who_asks_for_the_device_alone_does_not_depend_on_the_rank(reads: tuple[str, ...], depends: bool) -> None:
+def test_a_script_that_only_chooses_its_device_does_not_depend_on_the_rank(
+    reads: tuple[str, ...], depends: bool
+) -> None:
     assert depends_on_rank(reads) == depends

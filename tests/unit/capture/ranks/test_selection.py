@@ -1,4 +1,4 @@
-"""``--ranks`` as a user writes it."""
+"""Parsing of ``--ranks``."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def test_auto_leaves_the_choice() -> None:
 @pytest.mark.parametrize(
     ("text", "world_size", "sentence"),
     [
-        ("4", 4, "rank 4 is not in a world of 4: choose among 0 to 3"),
-        ("0-9", 4, "rank 9 is not in a world of 4: choose among 0 to 3"),
-        ("some", 4, "--ranks some: 'some' is no rank; use auto, all, or ranks and ranges such as 0,8,16-23"),
-        ("3-1", 4, "--ranks 3-1: '3-1' is no rank"),
-        ("", 4, "'' is no rank"),
-        ("all", 1024, "--ranks all are 1024 processes at once, more than 256"),
+        ("4", 4, "rank 4 is not in a world of 4: choose from 0 to 3"),
+        ("0-9", 4, "rank 9 is not in a world of 4: choose from 0 to 3"),
+        ("some", 4, "--ranks some: 'some' is not a rank; use auto, all, or ranks and ranges such as 0,8,16-23"),
+        ("3-1", 4, "--ranks 3-1: '3-1' is not a rank"),
+        ("", 4, "'' is not a rank"),
+        ("all", 1024, "--ranks all starts 1024 processes at once, at most 256 can run"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(text: str, world_size: int, sentence: str) -> None:
+def test_an_invalid_choice_is_refused_with_one_sentence(text: str, world_size: int, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         select(text, world_size)
     assert sentence in str(caught.value)

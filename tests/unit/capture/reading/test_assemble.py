@@ -13,7 +13,7 @@ KERNEL = "kernel name=add grid=10,1,1 block=128,1,1 shared=0"
 GEMM = "gemm m=8 n=4 k=2 batch=1 a=bf16 b=bf16 c=bf16 d=bf16 compute=f32 transa=T transb=N beta=0 epilogue=none"
 
 
-def test_a_launch_carries_its_operator_module_and_phase() -> None:
+def test_a_launch_has_its_operator_module_and_phase() -> None:
     build = LogBuilder()
     build.record(Kind.WORK, work=KERNEL, op=ADD, scope="scope name=Net.layer", phase=Phase.FORWARD, value=1)
     trace = assemble(build.log(), default_manifest())
@@ -38,8 +38,8 @@ def test_host_time_is_the_cpu_time_between_entries() -> None:
     assert assemble(build.log(), default_manifest()).columns["host_ns"].tolist() == [0, 500, 2_500]
 
 
-def test_of_a_replayed_graph_the_first_entry_stands_for_the_launch() -> None:
-    """Two launches of a graph of three kernels, each recorded at one moment."""
+def test_the_first_entry_of_a_replay_represents_the_graph_launch() -> None:
+    """Two launches of a graph with three kernels, each recorded at one time."""
     build = LogBuilder()
     for cpu_ns in (100, 100, 100, 900, 900, 900):
         build.record(Kind.WORK, work=GEMM, cpu_ns=cpu_ns, tag=1)
@@ -47,7 +47,7 @@ def test_of_a_replayed_graph_the_first_entry_stands_for_the_launch() -> None:
     assert trace.columns["value"].tolist()[3:] == [0, 1, 1]
 
 
-def test_collectives_are_called_after_what_nccl_is_asked() -> None:
+def test_collectives_are_named_after_their_nccl_call() -> None:
     build = LogBuilder()
     build.record(Kind.COLLECTIVE, work="collective kind=all_gather bytes=64 dtype=bf16 comm=1 peer=-1", object=1)
     trace = assemble(build.log(), default_manifest())
@@ -56,7 +56,7 @@ def test_collectives_are_called_after_what_nccl_is_asked() -> None:
 
 
 def test_there_may_be_more_exchanges_than_texts_in_the_log() -> None:
-    """An exchange of sends and receives has an id of its own below 0, however few different calls make them."""
+    """Every exchange of sends and receives has its own negative id, even if they repeat the same calls."""
     build = LogBuilder()
     build.notes.append("communicator serial=1 size=4 rank=2 parent=-1")
     for launch in range(100):
@@ -69,7 +69,7 @@ def test_there_may_be_more_exchanges_than_texts_in_the_log() -> None:
     assert trace.columns["signature"].tolist() == [0] * 100
 
 
-def test_only_streams_in_use_bring_their_priorities() -> None:
+def test_only_streams_in_use_have_priorities() -> None:
     build = LogBuilder()
     build.notes += [f"stream index={index} device=0 priority={-index} nonblocking=1" for index in range(4)]
     for stream in (0, 2):
@@ -77,7 +77,7 @@ def test_only_streams_in_use_bring_their_priorities() -> None:
     assert assemble(build.log(), default_manifest()).manifest.stream_priorities == {2: -2}
 
 
-def test_a_block_that_is_named_later_is_of_its_category_from_the_start() -> None:
+def test_a_block_named_later_has_its_category_from_the_start() -> None:
     build = LogBuilder()
     build.record(Kind.ALLOC, object=512, value=1024)
     build.record(Kind.WORK, work=GEMM)
@@ -87,8 +87,8 @@ def test_a_block_that_is_named_later_is_of_its_category_from_the_start() -> None
     assert trace.columns["value"].tolist() == [1024, Category.GRADIENT, 0]
 
 
-def test_products_are_told_in_rows() -> None:
-    """cuBLAS's D[8, 4] in columns is D[4, 8] in rows; what it transposes is the weight."""
+def test_products_are_converted_to_row_major() -> None:
+    """cuBLAS's column-major D[8, 4] is row-major D[4, 8]; it transposes the weight."""
     build = LogBuilder()
     build.record(Kind.WORK, work=GEMM)
     assert assemble(build.log(), default_manifest()).signatures == (

@@ -71,7 +71,7 @@ def test_the_family_of_memory_bound_work_follows_from_the_name(name: str, family
 
 
 def test_short_words_are_families_only_as_whole_names() -> None:
-    """`sum` within `cumsum_like` or `max` within `max_pool2d` says nothing."""
+    """`sum` within `cumsum_like` and `max` within `max_pool2d` do not count."""
     assert memory_family("max_pool2d_with_indices") is Elementwise
     assert memory_family("minimum") is Elementwise
 
@@ -94,7 +94,7 @@ def test_tensors_on_the_cpu_move_no_device_memory() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Operator) else "",
 )
-def test_what_overwrites_its_first_input_does_not_read_it(by: Operator, expected: tuple[int, int]) -> None:
+def test_an_operator_that_overwrites_its_first_input_does_not_read_it(by: Operator, expected: tuple[int, int]) -> None:
     assert traffic(by) == expected
 
 
@@ -111,7 +111,7 @@ def test_what_overwrites_its_first_input_does_not_read_it(by: Operator, expected
     ],
     ids=lambda value: value.name if isinstance(value, Operator) else "",
 )
-def test_multi_tensor_operators_write_the_lists_they_were_given(by: Operator, expected: tuple[int, int]) -> None:
+def test_multi_tensor_operators_write_their_argument_lists(by: Operator, expected: tuple[int, int]) -> None:
     assert isinstance(launched(by), Optimizer)
     assert traffic(by) == expected
 
@@ -127,11 +127,11 @@ def test_multi_tensor_operators_write_the_lists_they_were_given(by: Operator, ex
     ],
     ids=lambda value: value.name if isinstance(value, Operator) else "",
 )
-def test_addressing_moves_only_the_rows_that_are_addressed(by: Operator, expected: tuple[int, int]) -> None:
+def test_indexing_moves_only_the_addressed_rows(by: Operator, expected: tuple[int, int]) -> None:
     assert traffic(by) == expected
 
 
-def test_a_bag_reads_each_row_that_is_in_it() -> None:
+def test_a_bag_reads_each_of_its_rows() -> None:
     by = operator("aten::_embedding_bag", "Float[1000;8],Long[60],Long[20]", "Float[20;8],Long[60]")
     assert traffic(by) == (60 * 32 + 480, 640 + 480)
 
@@ -164,8 +164,8 @@ def test_a_kernel_of_an_unknown_operator_keeps_its_launch() -> None:
         ("name=cusolverDnNewRoutine", 0),
     ],
 )
-def test_a_solver_is_no_pass_over_memory(call: str, flops: int) -> None:
-    """Its time is a guess, which is listed: nothing that is known of bytes tells it."""
+def test_a_solver_is_not_memory_bound(call: str, flops: int) -> None:
+    """Its time does not follow from its bytes, so it stays a kernel whose price is a listed guess."""
     by = operator("aten::linalg_qr", "Float[300;300]", "Float[300;300]")
     name = call.split()[0].removeprefix("name=")
     assert launched(by, f"kernel {call} grid=0,0,0 block=0,0,0") == Kernel(
@@ -173,14 +173,14 @@ def test_a_solver_is_no_pass_over_memory(call: str, flops: int) -> None:
     )
 
 
-def test_a_library_call_speaks_for_itself_whatever_its_operator_is() -> None:
+def test_a_library_call_has_its_own_signature_whatever_its_operator() -> None:
     gemm = "gemm m=4 n=2 k=3 batch=1 a=bf16 b=bf16 d=bf16 compute=f32 transa=N transb=N beta=0 epilogue=none"
     assert isinstance(launched(operator("aten::addmm", "BFloat16[2;3]"), gemm), Gemm)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_an_attention_kernel_takes_the_whole_operator(share: float) -> None:
-    """Beside it the operator may launch small ones, which are memory-bound; shares are for those."""
+    """The operator's other, small kernels are memory-bound and share its bytes."""
     sizes = "BFloat16[2;4096;32;128],BFloat16[2;4096;8;128],BFloat16[2;4096;8;128]"
     by = operator("aten::_flash_attention_forward", sizes, "BFloat16[2;4096;32;128]", "4096,4096,1,0")
     found = launched(by, "kernel name=_ZN5flash16flash_fwd_kernel grid=8,1,1 block=128,1,1", share)
@@ -197,14 +197,16 @@ def test_an_attention_kernel_takes_the_whole_operator(share: float) -> None:
         ("8;512;64", "8;64;128", 8 * 512, 128, 64),
     ],
 )
-def test_a_grouped_product_is_known_by_its_matrices(left: str, right: str, rows: int, columns: int, depth: int) -> None:
-    """Rows of all groups on the left, one matrix per group on the right, or what is divided among the groups."""
+def test_a_grouped_product_follows_from_its_matrices(
+    left: str, right: str, rows: int, columns: int, depth: int
+) -> None:
+    """All rows on the left and one matrix per group on the right, or matrices divided among the groups."""
     by = operator("aten::_grouped_mm", f"BFloat16[{left}],BFloat16[{right}],Int[8]", "BFloat16[4096;1024]")
     kernel = "kernel name=_ZN7cutlass13device_kernelE grid=132,1,1 block=384,1,1"
     assert launched(by, kernel) == GroupedGemm(8, rows, columns, depth, "bfloat16")
 
 
-def test_what_prepares_a_grouped_product_is_none() -> None:
+def test_the_kernel_that_prepares_a_grouped_product_is_not_one() -> None:
     """One block that writes the groups' pointers, in a kernel whose name has CUTLASS's types."""
     by = operator("aten::_grouped_mm", "BFloat16[4096;512],BFloat16[8;512;1024],Int[8]", "BFloat16[4096;1024]")
     kernel = "kernel name=_ZN2at4cuda6detail25prepare_grouped_gemm_dataIN7cutlass10bfloat16_tE grid=1,1,1 block=8,1,1"
@@ -230,7 +232,7 @@ def test_a_generated_kernel_moves_its_tensors_once() -> None:
     assert launched(by) == Fused("triton_poi_fused_add_0", 128, 64, 32, "bfloat16")
 
 
-def test_a_generated_kernel_s_instructions_and_transposed_results_are_known() -> None:
+def test_a_generated_kernel_has_its_instructions_and_transposed_results() -> None:
     text = "op name=triton::triton_poi_0 in=bfloat16[8;4] out=float8_e4m3fn[8;4],float8_e4m3fn[4;8] args="
     by = parse_operator(parse(f"{text} instructions=700,30,5 tiled=1"))
     assert launched(by) == Fused("triton_poi_0", 64, 64, 32, "bfloat16", plain=700, special=30, wide=5, across_bytes=1)
@@ -242,14 +244,14 @@ def test_a_hand_written_triton_kernel_keeps_its_launch_and_the_bytes_of_its_tens
     assert launched(by) == Kernel("_Zkernel", (8, 1, 1), (128, 1, 1), bytes=256, operator="triton::my_kernel")
 
 
-def test_joining_split_keys_is_not_attention_again() -> None:
+def test_combining_split_keys_is_not_counted_as_attention_again() -> None:
     shapes = "BFloat16[3;256;8;64],BFloat16[3;1024;8;64],BFloat16[3;1024;8;64]"
     by = operator("aten::_flash_attention_forward", shapes, "BFloat16[3;256;8;64]", "256,1024,0,0")
     assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_kernel")), Attention)
     assert isinstance(launched(by, KERNEL.replace("_Zkernel", "flash_fwd_splitkv_combine_kernel")), Elementwise)
 
 
-def test_a_softmax_knows_its_rows_and_a_loss_has_none() -> None:
+def test_a_softmax_has_rows_and_a_loss_has_none() -> None:
     softmax = launched(operator("aten::_softmax", "Float[8;16;2048;2048]", "Float[8;16;2048;2048]"))
     loss = launched(operator("aten::nll_loss_forward", "Float[4096;32000],Long[4096]", "Float[]"))
     assert isinstance(softmax, Softmax)

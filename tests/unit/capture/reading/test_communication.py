@@ -15,7 +15,7 @@ def collective(kind: str, size: int, comm: int = 0, peer: int = -1) -> str:
 
 
 def signatures(build: LogBuilder) -> tuple[list[Collective], tuple[Group, ...]]:
-    """All collectives after coalescing, and the groups they brought along."""
+    """All collectives after coalescing, and their groups."""
     communication = Communication(build.log())
     records = communication.merge_coalesced(build.records())
     kept = records[records["kind"] == Kind.COLLECTIVE]
@@ -24,7 +24,7 @@ def signatures(build: LogBuilder) -> tuple[list[Collective], tuple[Group, ...]]:
 
 
 def named_group(build: LogBuilder, name: str, ranks: str, size: int, desc: str = "undefined") -> str:
-    """The operator text of a call that PyTorch made for a group."""
+    """The operator text of a PyTorch call on a group."""
     group = build.text(f"group name={name} size={size} ranks={ranks} desc={desc}")
     return f"op name=record_param_comms in= out= args={group}"
 
@@ -42,7 +42,7 @@ def test_groups_are_numbered_in_the_order_of_first_use() -> None:
     assert groups == (Group("mesh_replicate", (0, 8), 2), Group("mesh_shard", (0, 1), 2))
 
 
-def test_groups_of_one_description_stay_apart() -> None:
+def test_groups_with_the_same_description_are_distinct() -> None:
     """Two meshes may both have a dimension called dp."""
     build = LogBuilder()
     for launch, (name, ranks) in enumerate((("1", "0,1"), ("2", "0,2"))):
@@ -53,13 +53,13 @@ def test_groups_of_one_description_stay_apart() -> None:
     assert [group.ranks for group in groups] == [(0, 1), (0, 2)]
 
 
-def test_a_group_that_pytorch_does_not_describe_is_named_by_its_number() -> None:
+def test_a_group_without_a_description_is_named_by_its_number() -> None:
     build = LogBuilder()
     build.record(Kind.COLLECTIVE, work=collective("broadcast", 4, peer=0), op=named_group(build, "7", "0:128:1", 128))
     assert signatures(build)[1] == (Group("group 7", tuple(range(128)), 128),)
 
 
-def test_a_call_from_elsewhere_is_known_by_its_communicator() -> None:
+def test_a_call_outside_pytorch_is_assigned_by_its_communicator() -> None:
     build = LogBuilder()
     build.notes.append("communicator serial=3 size=16 rank=2 parent=-1")
     build.record(Kind.COLLECTIVE, work=collective("all_reduce", 64, comm=3))
@@ -69,7 +69,7 @@ def test_a_call_from_elsewhere_is_known_by_its_communicator() -> None:
     )
 
 
-def test_scalars_of_another_operator_are_no_group() -> None:
+def test_scalars_of_other_operators_are_not_groups() -> None:
     """An operator's only scalar may be any number, also one beyond the table of texts."""
     build = LogBuilder()
     build.record(
@@ -90,7 +90,7 @@ def test_calls_of_one_launch_are_one_collective() -> None:
     ]
 
 
-def test_calls_on_other_streams_or_communicators_are_launches_of_their_own() -> None:
+def test_calls_on_other_streams_or_communicators_are_separate_launches() -> None:
     build = LogBuilder()
     build.record(Kind.COLLECTIVE, work=collective("all_reduce", 1, comm=0), object=5, stream=1)
     build.record(Kind.COLLECTIVE, work=collective("all_reduce", 2, comm=0), object=5, stream=2)
@@ -100,7 +100,7 @@ def test_calls_on_other_streams_or_communicators_are_launches_of_their_own() -> 
 
 
 def test_sends_and_receives_with_all_peers_are_an_all_to_all() -> None:
-    """Bytes are what this rank sends; whose parts differ is told by rank of the group."""
+    """The bytes are those that this rank sends; unequal parts are listed by group rank."""
     for first, splits in ((100, None), (90, Splits(2, (90, 100, 100, 100), (50,) * 4))):
         build = LogBuilder()
         build.notes.append("communicator serial=0 size=4 rank=2 parent=-1")
@@ -110,8 +110,8 @@ def test_sends_and_receives_with_all_peers_are_an_all_to_all() -> None:
         assert signatures(build)[0] == [Collective("all_to_all", 300 + first, "bfloat16", 0, splits=splits)]
 
 
-def test_an_all_to_all_of_pytorchs_is_one_whomever_a_rank_has_something_for() -> None:
-    """With few tokens a rank may send to one peer alone and get nothing; it is at the same collective as the others."""
+def test_pytorch_s_all_to_all_is_recognised_whatever_a_rank_sends() -> None:
+    """With few tokens, a rank may send to only one peer and receive nothing."""
     build = LogBuilder()
     build.notes.append("communicator serial=0 size=4 rank=3 parent=-1")
     group = build.text("group name=0 size=4 ranks=0:4:1 call=all_to_allv desc=undefined")
@@ -122,8 +122,8 @@ def test_an_all_to_all_of_pytorchs_is_one_whomever_a_rank_has_something_for() ->
 
 
 @pytest.mark.parametrize(("call", "root", "other"), [("gather", "recv", "send"), ("scatter", "send", "recv")])
-def test_what_a_root_and_the_others_do_for_a_gather_is_one_collective(call: str, root: str, other: str) -> None:
-    """PyTorch makes both of sends and receives; the message is that of all ranks."""
+def test_a_gather_is_one_collective_on_the_root_and_the_others(call: str, root: str, other: str) -> None:
+    """PyTorch implements it with sends and receives; the message size is that of all ranks."""
     found = []
     for rank, kind, peers in ((1, root, (0, 2)), (2, other, (1,))):
         build = LogBuilder()
@@ -137,7 +137,7 @@ def test_what_a_root_and_the_others_do_for_a_gather_is_one_collective(call: str,
 
 
 def test_an_all_to_all_of_two_ranks_is_one() -> None:
-    """What a rank sends to itself tells it from an exchange with the other; both are half of the bytes."""
+    """A message to itself distinguishes it from an exchange with the other rank; each is half of the bytes."""
     build = LogBuilder()
     op = named_group(build, "ep", "0,4", 2, "ep")
     for peer in range(2):
@@ -154,7 +154,7 @@ def test_an_exchange_with_one_peer_has_the_larger_direction() -> None:
 
 
 def test_the_last_record_of_a_launch_stays_and_others_are_untouched() -> None:
-    """NCCL launches when the group ends; what lies between keeps its place."""
+    """NCCL launches at the end of the group; entries in between keep their place."""
     build = LogBuilder()
     build.record(Kind.COLLECTIVE, work=collective("all_gather", 1), object=5, cpu_ns=10)
     build.record(Kind.WORK, work="memset bytes=4", cpu_ns=20)
@@ -169,7 +169,7 @@ def test_ranks_are_listed_or_evenly_spaced(text: str, ranks: tuple[int, ...]) ->
 
 
 def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
-    """PyTorch gathers into tensors that lie apart by one broadcast per rank; from one root they stay broadcasts."""
+    """PyTorch gathers into separate tensors by one broadcast per rank; broadcasts from one root stay broadcasts."""
     build = LogBuilder()
     for root in range(4):
         build.record(Kind.COLLECTIVE, work=collective("broadcast", 16, peer=root), object=1)
@@ -180,8 +180,8 @@ def test_broadcasts_from_every_rank_in_one_group_are_an_all_gather() -> None:
 
 
 @pytest.mark.parametrize(("said", "spread"), [("", ()), ("5.75,3.5,2,1", (5.75, 3.5, 2.0, 1.0))])
-def test_a_stand_in_says_what_its_collective_is(said: str, spread: tuple[float, ...]) -> None:
-    """One number goes round; the site has what the library would have moved, and to how many places if it is known."""
+def test_a_placeholder_collective_has_the_routing_of_its_call_site(said: str, spread: tuple[float, ...]) -> None:
+    """The call site has the library's payload and, if known, the number of destinations."""
     build = LogBuilder()
     site = build.text(f"site at=train.py:7 exchange=dispatch;hybridep;4096;14336;8;64;16;6;{said};bfloat16")
     group = build.text("group name=3 size=8 ranks=0:8:1 desc=experts")

@@ -1,4 +1,4 @@
-"""Kernels of PyTorch's own that do what a library does elsewhere."""
+"""PyTorch's own compute-bound kernels."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def test_small_kernels_of_attention_and_grouped_products_are_not_the_product() -
     assert kernel("kernel name=prepare_offsets", "op name=aten::_grouped_mm in=BFloat16[4;2] out= args=") is None
 
 
-def test_groups_are_counted_by_offsets_where_both_matrices_are_flat() -> None:
+def test_groups_are_counted_by_offsets_if_both_matrices_are_flat() -> None:
     """The weight gradient of a grouped product: [k, rows] times [rows, n], cut by offsets."""
     text = "op name=aten::_grouped_mm in=BFloat16[512;4096],BFloat16[4096;1024],Int[8] out=BFloat16[8;512;1024] args="
     assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 8 * 512, 1024, 512, "bfloat16")
 
 
-def test_experts_without_tokens_have_a_product_of_no_depth() -> None:
+def test_experts_without_tokens_have_a_product_of_zero_depth() -> None:
     text = "op name=aten::_grouped_mm in=BFloat16[512;0],BFloat16[0;1024],Int[8] out=BFloat16[8;512;1024] args="
     assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(8, 8 * 512, 1024, 0, "bfloat16")
 
 
-def test_a_product_scaled_by_rows_is_one_where_cublas_is_not_asked() -> None:
+def test_a_row_scaled_product_without_cublas_is_recognised() -> None:
     tensors = "Float8_e4m3fn[4096;1024],Float8_e4m3fn[1024;2048],Float[4096;1],Float[1;2048]"
     text = f"op name=aten::_scaled_mm in={tensors} out=BFloat16[4096;2048] args=0"
     found = kernel("kernel name=_ZN7cutlass13device_kernelI grid=1,1,1 block=1,1,1", text)
@@ -69,20 +69,20 @@ UNEVEN = "args= ends=3000,3000,3100,3201"
         ("BFloat16[32;8192],BFloat16[8192;64],Int[4]", {"m": 128, "n": 64, "k": 800, "along": "k"}),
     ],
 )
-def test_groups_whose_ends_are_known_have_sizes(tensors: str, expected: dict[str, Any]) -> None:
-    """Along the dimension that is divided; what lies behind the last group is in none."""
+def test_groups_with_known_ends_have_sizes(tensors: str, expected: dict[str, Any]) -> None:
+    """Along the divided dimension; rows after the last group belong to none."""
     found = kernel("kernel name=cutlass_gemm", f"op name=aten::_grouped_mm in={tensors} out= {UNEVEN}")
     assert found == GroupedGemm(groups=4, dtype="bfloat16", sizes=(2896, 99, 99), **expected)
 
 
-def test_groups_that_are_about_as_large_count_as_even() -> None:
+def test_groups_of_similar_size_count_as_equal() -> None:
     text = "op name=aten::_grouped_mm in=BFloat16[4096;64],BFloat16[4;64;32],Int[4] out= args= ends=1000,2040,3050,4096"
     assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(4, 4096, 32, 64, "bfloat16")
 
 
 @pytest.mark.parametrize("ends", ["0,0,0,0", "5,4,3,2", "10,20,30,5000"])
-def test_ends_that_cannot_be_are_passed_over(ends: str) -> None:
-    """None of a group, in no order, beyond the rows."""
+def test_invalid_ends_are_ignored(ends: str) -> None:
+    """No ends, unsorted ends, ends beyond the rows."""
     text = f"op name=aten::_grouped_mm in=BFloat16[4096;64],BFloat16[4;64;32],Int[4] out= args= ends={ends}"
     assert kernel("kernel name=cutlass_gemm", text) == GroupedGemm(4, 4096, 32, 64, "bfloat16")
 
@@ -91,7 +91,7 @@ STRUCTURED = "kernel name=cutlass::device_kernel<SparseGemmRowBroadcast> grid=1,
 
 
 def test_structured_products_have_the_kept_half_of_their_left_operand() -> None:
-    """Values and places lie before the other operand; a vector that is added comes first."""
+    """Values and positions come before the other operand; an added vector comes first."""
     tensors = "BFloat16[2048;512],Short[2048;64],BFloat16[1024;256]"
     product = Gemm(2048, 256, 1024, 1, "bfloat16", sparsity="2:4 a")
     out = "out=BFloat16[2048;256] args="

@@ -1,4 +1,4 @@
-"""What kernels of extensions do, from their operators' tensors, scalars and schemas."""
+"""The work of extension kernels, from their operators' tensors, scalars and schemas."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_prompts_of_a_batch_share_its_tokens_evenly() -> None:
     assert (prefill.q_len, prefill.kv_len) == (100, 100)
 
 
-def test_joining_split_keys_is_no_attention() -> None:
+def test_combining_split_keys_is_not_attention() -> None:
     assert isinstance(attention(64, 64, 1021, "FlashAttnFwdCombine"), Elementwise)
 
 
-def test_only_new_keys_and_values_go_into_the_cache() -> None:
+def test_only_new_keys_and_values_are_written_to_the_cache() -> None:
     inputs = f"BFloat16[64;8;128],BFloat16[64;8;128],{CACHE},{CACHE},Long[64],Float[],Float[]"
     found = launched("_C_cache_ops::reshape_and_cache_flash", inputs, "out= args= writes=2,3")
     rows = 2 * 64 * 8 * 128 * 2
@@ -47,13 +47,13 @@ def test_only_new_keys_and_values_go_into_the_cache() -> None:
     assert (found.bytes_read, found.bytes_written) == (rows + 64 * 8, rows)
 
 
-def test_what_a_schema_calls_result_is_written_and_not_read() -> None:
+def test_arguments_named_result_in_a_schema_are_written_and_not_read() -> None:
     found = launched("_C::silu_and_mul", "BFloat16[64;100],BFloat16[64;200]", "out= args= writes=0!")
     assert isinstance(found, Elementwise)
     assert (found.bytes_read, found.bytes_written) == (25600, 12800)
 
 
-def test_what_a_schema_changes_is_read_and_written() -> None:
+def test_mutated_arguments_of_a_schema_are_read_and_written() -> None:
     found = launched("_C::turn", "BFloat16[64;100],BFloat16[64;100]", "out= args= writes=0,1")
     assert isinstance(found, Elementwise)
     assert (found.bytes_read, found.bytes_written) == (25600, 25600)
@@ -67,7 +67,7 @@ def test_rotary_embedding_reads_a_row_of_its_table_for_each_position() -> None:
     assert (found.bytes_read, found.bytes_written) == (turned + 64 * 256 + 64 * 8, turned)
 
 
-def test_four_bit_weights_are_unpacked_scales_first() -> None:
+def test_four_bit_weights_are_dequantised_scales_first() -> None:
     inputs = "BFloat16[1;2048;2048],Byte[2097152;1],Float[256],Byte[65536],Float[256],Float[]"
     weights = launched(
         "bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;2048;2048] args=", "kDequantizeBlockwise", 8192
@@ -79,7 +79,7 @@ def test_four_bit_weights_are_unpacked_scales_first() -> None:
     assert (scales.bytes_read, scales.bytes_written) == (65536, 4 * 65536)
 
 
-def test_a_few_rows_are_multiplied_with_packed_weights_at_once() -> None:
+def test_few_rows_are_multiplied_with_packed_weights_in_one_kernel() -> None:
     inputs = "BFloat16[1;1;2048],Byte[8388608;1],Float[1024],Byte[262144],Float[256],Float[]"
     found = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;1;8192] args=", "kgemm_4bit_inference_naive")
     assert isinstance(found, Gemm)

@@ -1,4 +1,4 @@
-"""Sizes of groups on their way into a signature."""
+"""Group sizes in signatures."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SIZES = st.lists(st.integers(0, 1 << 16), min_size=1, max_size=64).filter(any)
 
 
 @given(SIZES)
-def test_sizes_come_back_from_their_ends(sizes: list[int]) -> None:
+def test_sizes_follow_from_ends(sizes: list[int]) -> None:
     ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
     assert sizes_of(ends, sum(sizes)) == tuple(sizes)
     assert sizes_of(ends, sum(sizes) - 1) is None
 
 
 @given(SIZES)
-def test_no_size_is_off_by_more_than_a_twentieth_or_half_a_row(sizes: list[int]) -> None:
+def test_rounding_is_within_five_percent_or_half_a_row(sizes: list[int]) -> None:
     """Largest first, without the empty ones."""
     grid = rounded(sizes)
     exact = sorted((size for size in sizes if size), reverse=True)
@@ -29,9 +29,9 @@ def test_no_size_is_off_by_more_than_a_twentieth_or_half_a_row(sizes: list[int])
 
 
 @given(SIZES)
-def test_a_range_of_sizes_has_eight_values_an_octave(sizes: list[int]) -> None:
+def test_sizes_have_eight_values_per_octave(sizes: list[int]) -> None:
     assert len(set(rounded(sizes))) <= 8 * 17
 
 
-def test_groups_with_an_empty_one_are_not_even() -> None:
+def test_groups_with_an_empty_one_are_not_equal() -> None:
     assert rounded((4, 4, 0)) == (4, 4)

@@ -26,20 +26,20 @@ def call(text: str, by: Operator | None = None) -> Signature:
     return library_calls.signature(parse(text), by)
 
 
-def test_a_product_in_columns_is_the_swapped_product_in_rows() -> None:
-    """cuBLAS's D[m, n] = A B, in columns, is D[n, m] = B A in rows: sizes, operands and layouts change places."""
+def test_a_column_major_product_is_the_swapped_row_major_product() -> None:
+    """cuBLAS's column-major D[m, n] = A B is row-major D[n, m] = B A: sizes, operands and layouts swap."""
     text = "gemm m=14336 n=8192 k=4096 batch=1 a=bf16 b=f16 d=f32 compute=f32 transa=T transb=N beta=0 epilogue=none"
     assert call(text) == Gemm(
         m=8192, n=14336, k=4096, batch=1, dtype="float16", b_dtype="bfloat16", out_dtype="float32", layout="NT"
     )
 
 
-def test_a_product_of_one_type_says_it_once() -> None:
+def test_a_product_of_one_type_names_it_once() -> None:
     gemm = call("gemm m=2 n=3 k=4 batch=5 a=f32 b=f32 d=f32 compute=tf32 transa=N transb=C beta=1 epilogue=gelu_bias")
     assert gemm == Gemm(3, 2, 4, 5, "float32", "tf32", layout="TN", accumulate=True, epilogue="gelu_bias")
 
 
-def test_a_sparse_operand_changes_its_name_with_the_order_of_the_operands() -> None:
+def test_the_sparse_operand_swaps_with_the_order_of_the_operands() -> None:
     text = "gemm m=512 n=64 k=128 batch=1 a=bf16 b=bf16 d=bf16 transa=N transb=N beta=0 sparse=2:4 sparse_operand="
     assert call(text + "b") == Gemm(64, 512, 128, 1, "bfloat16", sparsity="2:4 a")
     assert call(text + "a") == Gemm(64, 512, 128, 1, "bfloat16", sparsity="2:4 b")
@@ -54,7 +54,7 @@ def test_a_product_of_cusparse_has_sizes_and_nonzeros() -> None:
 
 
 def test_a_triangular_solve_has_flops_and_no_formula() -> None:
-    """Its rows wait for each other, in chains as long as the data has them."""
+    """Its rows depend on each other in chains whose length is data."""
     expected = SparseProduct("spmm", 100, 16, 200, 600, 2, "float16", "coo", 8)
     solve = call(f"sparse_product operation=spsm {SPARSE}")
     assert solve == Kernel("cusparseSpSM_solve", (1, 1, 1), (1, 1, 1), bytes=expected.bytes, flops=2 * 600 * 16 * 2)
@@ -77,8 +77,8 @@ def test_attention_of_cudnn(direction: str) -> None:
     assert found == Attention(direction, 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn")  # type: ignore[arg-type]
 
 
-def test_a_sliding_window_is_what_transformer_engine_was_given() -> None:
-    """cuDNN's own graph has it as masks."""
+def test_a_sliding_window_comes_from_transformer_engine_s_arguments() -> None:
+    """cuDNN's graph expresses it as masks."""
     text = "attention direction=forward batch=2 heads=32 kv_heads=8 q_len=4096 kv_len=4096 head_dim=64 v_head_dim=64 "
     windows = []
     for name, args in (("te::fused_attn_fwd", "129"), ("te::fused_attn_fwd", ""), ("aten::other", "129")):
@@ -120,7 +120,7 @@ def test_a_fused_graph_is_known_by_its_operations_and_bytes() -> None:
     )
 
 
-def test_a_call_of_a_kind_not_known_here_keeps_its_bytes_or_its_operator() -> None:
+def test_an_unknown_call_keeps_its_bytes_or_its_operator() -> None:
     by = parse_operator(parse("op name=aten::linalg_qr in=Float[8;8] out=Float[8;8],Float[8;8] args="))
     assert call("histogram bytes=4001") == Elementwise(2000, 2001, 1000, "float32", operator="histogram")
     assert call("geqrf", by) == Kernel("geqrf", (1, 1, 1), (1, 1, 1), bytes=768, operator="aten::linalg_qr")
@@ -129,7 +129,7 @@ def test_a_call_of_a_kind_not_known_here_keeps_its_bytes_or_its_operator() -> No
 @pytest.mark.parametrize(
     "short", ["f64", "f32", "f16", "bf16", "i8", "i64", "u8", "u64", "e4m3", "e5m2", "e8m0", "c64"]
 )
-def test_short_type_names_are_types_whose_size_is_known(short: str) -> None:
-    """A type whose size is not known would silently count as one byte."""
+def test_short_type_names_have_known_sizes(short: str) -> None:
+    """A type of unknown size would silently count as one byte."""
     bits = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "u64": 64, "c64": 64}.get(short, 8)
     assert dtype_bytes(library_calls.dtype_of(short)) * 8 == bits

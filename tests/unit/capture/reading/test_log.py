@@ -25,8 +25,8 @@ def example() -> LogBuilder:
 
 
 @pytest.mark.parametrize("room", [0, 4096])
-def test_what_was_written_is_read(tmp_path: Path, room: int) -> None:
-    """Files that were mapped with room to grow read like those cut to size."""
+def test_a_log_is_read_as_written(tmp_path: Path, room: int) -> None:
+    """Files with unused mapped space read like truncated ones."""
     example().write(tmp_path, room=room)
     log = read_log(tmp_path)
     assert log.records.tolist() == example().records().tolist()
@@ -36,20 +36,20 @@ def test_what_was_written_is_read(tmp_path: Path, room: int) -> None:
     assert not log.disk_full
 
 
-def test_a_record_is_laid_out_as_the_recorder_writes_it() -> None:
+def test_the_record_layout_matches_the_recorder() -> None:
     """48 bytes without holes; recorder.h asserts the same size."""
     assert logs.RECORD.itemsize == 48
     offsets = [logs.RECORD.fields[name][1] for name in logs.RECORD.names]  # type: ignore[index,union-attr]
     assert offsets == [0, 8, 16, 24, 28, 32, 36, 38, 39, 40, 41]
 
 
-def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_omitted(tmp_path: Path) -> None:
     example().write(tmp_path)
     (tmp_path / "work.tsv").write_bytes(b"kernel name=a\nkernel na")
     assert read_log(tmp_path).texts == ("kernel name=a",)
 
 
-def test_a_process_that_wrote_no_facts_has_none(tmp_path: Path) -> None:
+def test_missing_files_give_empty_tables(tmp_path: Path) -> None:
     example().write(tmp_path)
     for name in ("work.tsv", "calls.tsv", "notes.tsv"):
         (tmp_path / name).unlink()
@@ -58,7 +58,7 @@ def test_a_process_that_wrote_no_facts_has_none(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_points_to_the_doctor(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match=r"wrote no log .*; `presim doctor` says what is missing$"):
+    with pytest.raises(CaptureError, match=r"wrote no log .*; run `presim doctor` to see what is missing$"):
         read_log(tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_a_missing_log_points_to_the_doctor(tmp_path: Path) -> None:
         pytest.param(lambda data: data[:12] + b"\x31" + data[13:], id="record size"),
     ],
 )
-def test_a_log_of_another_kind_is_refused_in_a_sentence(tmp_path: Path, damage: object) -> None:
+def test_a_log_of_another_format_is_refused_with_one_sentence(tmp_path: Path, damage: object) -> None:
     example().write(tmp_path)
     path = tmp_path / "log.bin"
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
@@ -80,8 +80,8 @@ def test_a_log_of_another_kind_is_refused_in_a_sentence(tmp_path: Path, damage: 
         read_log(tmp_path)
 
 
-def test_records_that_were_cut_off_are_left_out(tmp_path: Path) -> None:
-    """A killed process may leave a file shorter than its header says."""
+def test_incomplete_records_are_omitted(tmp_path: Path) -> None:
+    """A killed process may leave a file shorter than its header claims."""
     example().write(tmp_path)
     path = tmp_path / "log.bin"
     path.write_bytes(path.read_bytes()[:-10])
@@ -96,6 +96,6 @@ def test_a_descriptor_is_a_family_and_fields() -> None:
     assert (found.number("shared"), found.number("absent", 7), found.numbers("absent")) == (0, 7, ())
 
 
-def test_a_value_may_hold_the_sign_that_ends_a_key() -> None:
+def test_a_value_may_contain_an_equals_sign() -> None:
     assert parse("scope name=a=b") == Descriptor("scope", {"name": "a=b"})
     assert parse("barrier") == Descriptor("barrier", {})

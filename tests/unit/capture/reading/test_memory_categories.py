@@ -1,4 +1,4 @@
-"""What each block held, from a log made by hand."""
+"""Categories of memory blocks, from hand-written logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Log:
     def block(
         self, address: int, born: Phase, died: Phase | None, *, named: Category | None = None, operator: int = -1
     ) -> None:
-        """A block's whole life; ``died`` None: it lives on."""
+        """A block's allocation and, unless ``died`` is None, its free."""
         self.add(Kind.ALLOC, born, object=address, value=512, operator=operator)
         if named is not None:
             self.add(Kind.RETAG, born, object=address, value=named)
@@ -61,20 +61,20 @@ class Log:
         (Phase.OPTIMIZER, Phase.OPTIMIZER, Category.TEMPORARY),
     ],
 )
-def test_a_block_nobody_named_is_known_by_its_life(born: Phase, died: Phase | None, category: Category) -> None:
+def test_an_unnamed_block_is_categorised_by_its_lifetime(born: Phase, died: Phase | None, category: Category) -> None:
     log = Log()
     log.block(0x1000, born, died)
     assert log.categories() == {0x1000: category}
 
 
-def test_a_block_from_outside_any_phase_has_no_category() -> None:
+def test_a_block_allocated_outside_any_phase_has_no_category() -> None:
     log = Log()
     log.block(0x1000, Phase.OTHER, None)
     assert log.categories() == {}
 
 
-def test_what_outlives_backward_is_an_activation_though_the_next_forward_frees_it() -> None:
-    """A script's variable keeps the logits until it is assigned anew, in the next step."""
+def test_a_block_that_outlives_backward_is_an_activation() -> None:
+    """A variable of the script keeps the logits until it is reassigned in the next step."""
     log = Log()
     log.add(Kind.ALLOC, Phase.FORWARD, object=0x1000, value=512)
     log.add(Kind.DEVICE_SYNC, Phase.BACKWARD)
@@ -82,7 +82,7 @@ def test_what_outlives_backward_is_an_activation_though_the_next_forward_frees_i
     assert log.categories() == {0x1000: Category.ACTIVATION}
 
 
-def test_a_name_goes_before_what_its_life_says() -> None:
+def test_a_name_overrides_the_lifetime() -> None:
     log = Log()
     log.block(0x1000, Phase.BACKWARD, Phase.OPTIMIZER, named=Category.GRADIENT)
     log.block(0x2000, Phase.FORWARD, Phase.FORWARD, named=Category.INPUT, operator=1)
@@ -90,14 +90,14 @@ def test_a_name_goes_before_what_its_life_says() -> None:
 
 
 def test_the_first_name_of_a_block_stays() -> None:
-    """A parameter that is handed to a module as an input is a parameter."""
+    """A parameter passed to a module as an input is a parameter."""
     log = Log()
     log.block(0x1000, Phase.OTHER, None, named=Category.PARAMETER)
     log.add(Kind.RETAG, object=0x1000, value=Category.INPUT)
     assert log.categories() == {0x1000: Category.PARAMETER}
 
 
-def test_buffers_of_fsdp_are_known_by_the_range_that_made_them() -> None:
+def test_fsdp_buffers_are_recognised_by_their_range() -> None:
     log = Log()
     log.block(0x1000, Phase.FORWARD, Phase.BACKWARD, operator=1)
     log.block(0x2000, Phase.BACKWARD, Phase.BACKWARD, operator=2)
@@ -110,7 +110,7 @@ def test_buffers_of_fsdp_are_known_by_the_range_that_made_them() -> None:
 
 
 def test_an_address_used_twice_is_two_blocks() -> None:
-    """The name of the first is not that of the second."""
+    """The first one's name does not apply to the second."""
     log = Log()
     log.block(0x1000, Phase.FORWARD, Phase.FORWARD, named=Category.INPUT)
     log.block(0x1000, Phase.BACKWARD, Phase.BACKWARD)
@@ -118,7 +118,7 @@ def test_an_address_used_twice_is_two_blocks() -> None:
     assert retags == [Category.INPUT, Category.TEMPORARY]
 
 
-def test_a_name_for_no_live_block_is_dropped() -> None:
+def test_a_name_without_a_live_block_is_dropped() -> None:
     log = Log()
     log.block(0x1000, Phase.OTHER, Phase.OTHER)
     log.add(Kind.RETAG, object=0x1000, value=Category.PARAMETER)
@@ -126,7 +126,7 @@ def test_a_name_for_no_live_block_is_dropped() -> None:
 
 
 def test_each_retag_follows_its_allocation_and_host_time_is_kept() -> None:
-    """The time before an entry that is moved counts for the next that stays."""
+    """The time before a moved entry is added to the next remaining one."""
     log = Log()
     log.add(Kind.ALLOC, Phase.FORWARD, object=0x1000, value=512)
     log.add(Kind.WORK, Phase.FORWARD, signature=0)
@@ -138,5 +138,5 @@ def test_each_retag_follows_its_allocation_and_host_time_is_kept() -> None:
     assert result["signature"].tolist() == [-1, -1, 0, 0]
 
 
-def test_no_entries_stay_none() -> None:
+def test_an_empty_log_stays_empty() -> None:
     assert len(categorize(Log().columns(), OPERATORS)["kind"]) == 0

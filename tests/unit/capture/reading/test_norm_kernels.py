@@ -47,19 +47,19 @@ LAYER_BACKWARD = operator("native_layer_norm_backward", f"{X},{X},{C},{C}", f"{X
 def test_each_kernel_makes_its_passes_over_the_large_tensors(
     by: Operator, kernel: str, threads: int, reads: int, writes: int
 ) -> None:
-    """What is read and written besides is one number a channel or group."""
+    """Other operands have one number per channel or group."""
     found = signature(parse(f"kernel name={kernel} grid={threads // 64},1,1 block=64,1,1"), by)
     assert found is not None
     assert 0 <= found.bytes_read - reads * SIZE <= 3 * CHANNELS + 2 * STATISTICS
     assert 0 <= found.bytes_written - writes * SIZE <= 2 * CHANNELS + 2 * STATISTICS
 
 
-def test_other_kernels_are_left_to_their_operator() -> None:
+def test_other_kernels_have_no_norm_signature() -> None:
     assert signature(parse("kernel name=reduce_kernel grid=1,1,1 block=64,1,1"), BATCH) is None
 
 
-def test_rows_are_told_where_a_norm_has_them() -> None:
-    """A layer norm's last dimension is normalised together; statistics of samples and channels have no rows."""
+def test_a_norm_over_the_last_dimension_has_rows() -> None:
+    """A layer norm normalises the last dimension; norms over samples or channels have no rows."""
     layer = signature(
         parse("kernel name=layer_norm_grad_input_kernel_vectorized grid=8,1,1 block=64,1,1"), LAYER_BACKWARD
     )

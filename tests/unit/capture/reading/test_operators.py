@@ -1,4 +1,4 @@
-"""Operators and their tensors from the hook's text."""
+"""Parsing operators and their tensors from the hook's text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from presim.capture.reading.log import parse
 from presim.capture.reading.operators import Operand, parse_operands, parse_operator
 
 
-def test_tensors_scalars_and_lists_are_told_apart() -> None:
+def test_tensors_scalars_and_lists_are_distinguished() -> None:
     """A shape, a tensor without dimensions on the CPU, a list with its count and elements."""
     assert parse_operands("BFloat16[4;8],cpu:Float[],Float{291;8030261248}") == (
         Operand("bfloat16", 32, True, (4, 8)),
@@ -17,7 +17,7 @@ def test_tensors_scalars_and_lists_are_told_apart() -> None:
     )
 
 
-def test_no_tensors_are_no_operands() -> None:
+def test_an_empty_text_has_no_operands() -> None:
     assert parse_operands("") == ()
 
 
@@ -59,14 +59,14 @@ def test_the_base_name_drops_namespace_and_variant(name: str, base: str, in_plac
     assert (operator.base_name, operator.in_place) == (base, in_place)
 
 
-def test_an_expanded_tensor_moves_only_what_lies_in_memory() -> None:
-    """Eight heads shown four times each: 64 elements, 16 of them stored."""
+def test_an_expanded_tensor_moves_only_its_stored_elements() -> None:
+    """Heads expanded four times: 64 elements, 16 of them stored."""
     (operand,) = parse_operands("Half[8;-4;2]")
     assert (operand.shape, operand.elements, operand.bytes) == ((8, 4, 2), 64, 32)
 
 
-def test_what_is_written_into_an_argument_is_no_input() -> None:
-    """It is described again once it has its size; a list that nothing returns is taken as it was."""
+def test_an_output_argument_is_not_an_input() -> None:
+    """It is described again after resizing; a list without a returned tensor keeps its description."""
     returned = parse_operator(parse("op name=aten::arange in=Long[0] out=Long[8] args= writes=argument"))
     assert (returned.inputs, returned.outputs) == ((), (Operand("int64", 8, True, (8,)),))
     listed = parse_operator(parse("op name=aten::split in=Half[8],Half{2;8} out= args= writes=argument"))

@@ -1,4 +1,4 @@
-"""What the kernels of Transformer Engine's quantising functions move, one by one."""
+"""Memory traffic of each kernel in Transformer Engine's quantising functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def launched(name: str, inputs: str, outputs: str, kernel: str, share: float = 0
 
 
 def test_with_current_scaling_a_tensor_is_read_twice() -> None:
-    """Once for its largest value, once to be cast, both ways round on Hopper; whatever share of threads each has."""
+    """Once for its maximum, once for the cast (with a transpose on Hopper), whatever the kernels' thread counts."""
     largest = launched("quantize", WIDE, BOTH, "11amax_kernelILi16", share=0.9)
     cast = launched("quantize", WIDE, BOTH, "cast_transpose_optimized_kernel", share=0.1)
     assert isinstance(largest, Reduction)
@@ -29,8 +29,8 @@ def test_with_current_scaling_a_tensor_is_read_twice() -> None:
     assert (cast.bytes_read, cast.bytes_written) == (2 * SIZE, 2 * SIZE)
 
 
-def test_the_largest_value_of_each_piece_is_looked_for_in_that_piece() -> None:
-    """Rows of four experts, each kept by rows and by columns."""
+def test_each_part_has_its_own_amax_kernel() -> None:
+    """Rows of four experts, each stored by rows and by columns."""
     piece = "Byte[1024;4096],Byte[4096;1024]"
     largest = launched("split_quantize", WIDE, ",".join([piece] * 4), "11amax_kernelILi16")
     assert isinstance(largest, Reduction)
@@ -38,13 +38,13 @@ def test_the_largest_value_of_each_piece_is_looked_for_in_that_piece() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["16zero_amax_kernelEPf", "30compute_scale_from_amax_kernelEPKf"])
-def test_what_prepares_a_scale_moves_next_to_nothing(kernel: str) -> None:
+def test_kernels_that_prepare_a_scale_move_almost_nothing(kernel: str) -> None:
     found = launched("quantize", WIDE, BOTH, kernel, share=0.0)
     assert isinstance(found, Elementwise)
     assert found.bytes == 0
 
 
-def test_a_norm_with_a_known_scale_writes_fp8_which_is_transposed_then() -> None:
+def test_a_norm_with_a_known_scale_writes_fp8_and_a_kernel_transposes_it() -> None:
     inputs, outputs = f"{WIDE},BFloat16[4096]", f"{BOTH},Float[4096]"
     norm = launched("rmsnorm_fwd", inputs, outputs, "rmsnorm_fwd_tuned_kernel_bf16_bf16_fp8e4m3_fp32")
     transpose = launched("rmsnorm_fwd", inputs, outputs, "transpose_optimized_kernel")
@@ -54,13 +54,13 @@ def test_a_norm_with_a_known_scale_writes_fp8_which_is_transposed_then() -> None
     assert (transpose.bytes_read, transpose.bytes_written) == (SIZE, SIZE)
 
 
-def test_a_norm_without_one_writes_what_is_cast_then() -> None:
+def test_a_norm_without_a_scale_writes_the_wider_type_to_be_cast() -> None:
     outputs = f"{BOTH},Float[4096]"
     norm = launched("rmsnorm_fwd", f"{WIDE},BFloat16[4096]", outputs, "rmsnorm_fwd_tuned_kernel_bf16_bf16_bf16_fp32")
     assert norm.bytes_written == 2 * SIZE + 16384  # type: ignore[union-attr]
 
 
-def test_a_norm_s_gradient_is_one_pass_whatever_finishes_its_sums() -> None:
+def test_a_norm_s_gradient_is_one_pass_apart_from_its_final_sums() -> None:
     inputs, outputs = f"{WIDE},{WIDE},Float[4096],BFloat16[4096]", f"{WIDE},BFloat16[4096]"
     whole = launched("rmsnorm_bwd", inputs, outputs, "rmsnorm_bwd_tuned_kernel")
     rest = launched("rmsnorm_bwd", inputs, outputs, "rmsnorm_bwd_finalize_tuned_kernel")

@@ -1,4 +1,4 @@
-"""What the store answers in the name of ranks that do not run."""
+"""Values that the store returns in place of absent ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from presim.capture.rendezvous.present_ranks import PresentRanks, absent_rank_va
 GROUP = group_prefix(range(0, 128, 8), [0, 16, 24])  # group ranks 0, 2 and 3
 
 
-def test_a_prefix_names_the_present_members_only() -> None:
-    """It does not grow with the group."""
+def test_a_prefix_lists_only_members_that_run() -> None:
+    """The prefix does not grow with the group."""
     assert GROUP == "presim-members=0:0;2:16;3:24"
     assert group_prefix(range(100_000), [7]) == "presim-members=7:7"
 
@@ -21,34 +21,34 @@ def test_the_id_of_a_communicator_comes_from_its_first_member_if_that_runs() -> 
 
 
 def test_the_id_of_a_pair_comes_from_the_lower_rank() -> None:
-    presence = PresentRanks([0, 16, 24])
-    assert presence.answer(f"{GROUP}/1/cuda//2:5") is None
-    assert presence.answer(f"{GROUP}/1/cuda//1:2") is not None
+    present_ranks = PresentRanks([0, 16, 24])
+    assert present_ranks.answer(f"{GROUP}/1/cuda//2:5") is None
+    assert present_ranks.answer(f"{GROUP}/1/cuda//1:2") is not None
 
 
-def test_the_innermost_group_of_a_key_is_meant() -> None:
-    """Stores of groups nest: a group's store is made from its parent's."""
+def test_the_innermost_group_of_a_key_counts() -> None:
+    """A group's store is derived from its parent's."""
     inner = group_prefix([16, 40], [0, 16, 24])
     assert PresentRanks([0, 24]).answer(f"{GROUP}/0/{inner}/5/cuda//0") is not None
     assert PresentRanks([16, 24]).answer(f"{GROUP}/0/{inner}/5/cuda//0") is None
 
 
-def test_what_a_rank_posts_is_waited_for_as_long_as_it_runs() -> None:
-    presence = PresentRanks([0, 16])
+def test_a_posted_key_is_awaited_while_its_rank_runs() -> None:
+    present_ranks = PresentRanks([0, 16])
     key = f"{GROUP}/{posted_key(16, 'allgather/1')}"
-    assert presence.answer(key) is None
-    presence.left(16)
-    assert presence.answer(key) == b""
+    assert present_ranks.answer(key) is None
+    present_ranks.rank_ended(16)
+    assert present_ranks.answer(key) == b""
 
 
-def test_other_keys_are_answered_when_nobody_moves_any_more() -> None:
+def test_other_keys_are_answered_once_all_ranks_are_idle() -> None:
     still = False
-    presence = PresentRanks([0, 16], lambda: still)
-    assert presence.answer("mine") is None
+    present_ranks = PresentRanks([0, 16], lambda: still)
+    assert present_ranks.answer("mine") is None
     still = True
-    assert presence.answer("mine") == b"1"
+    assert present_ranks.answer("mine") == b"1"
 
 
-def test_a_lone_rank_and_barriers_are_answered_at_once() -> None:
+def test_a_single_rank_and_barriers_are_answered_at_once() -> None:
     assert PresentRanks([5]).answer("anything") == b"1"
     assert PresentRanks([0, 16]).answer("store_based_barrier_key:1:last_member") == b"1"

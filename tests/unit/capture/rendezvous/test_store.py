@@ -1,4 +1,4 @@
-"""The rendezvous server, spoken to in its own protocol by a raw socket."""
+"""The rendezvous server, tested over a raw socket and with PyTorch's client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Client:
         return self.vector()
 
     def ping(self) -> bytes:
-        """An answer to this shows that everything sent before has been handled."""
+        """A reply shows that everything sent before has been handled."""
         self.send(Query.PING, b"abcd")
         return self.stream.read(4)
 
@@ -77,14 +77,14 @@ def connected(*, alone: bool, clients: int = 1) -> Iterator[list[Client]]:
             client.close()
 
 
-def test_a_value_that_was_set_is_got_by_every_client() -> None:
+def test_every_client_gets_a_value_that_was_set() -> None:
     with connected(alone=True, clients=2) as (one, other):
         one.set("key", b"\0value\xff")
         assert one.ping() == b"abcd"
         assert other.get("key") == b"\0value\xff"
 
 
-def test_counters_add_up_and_are_kept_as_text() -> None:
+def test_counters_add_up_and_are_stored_as_text() -> None:
     with connected(alone=True) as (client,):
         for amount, total in ((2, 2), (3, 5), (-1, 4), (0, 4)):
             client.send(Query.ADD, text("count"), struct.pack("<q", amount))
@@ -116,8 +116,8 @@ def test_compare_set_changes_what_has_the_expected_value(
             assert client.get("key") == after
 
 
-def test_checking_for_keys_makes_none() -> None:
-    """A script may ask whether a key is there before it sets it."""
+def test_check_does_not_create_keys() -> None:
+    """A script may check for a key before it sets it."""
     with connected(alone=True) as (client,):
         client.set("here", b"1")
         for names, answer in ((("here",), READY), (("here", "absent"), NOT_READY), (("absent",), NOT_READY)):
@@ -125,7 +125,7 @@ def test_checking_for_keys_makes_none() -> None:
             assert client.byte() == answer
 
 
-def test_a_lone_rank_waits_for_nobody() -> None:
+def test_a_single_rank_does_not_wait() -> None:
     with connected(alone=True) as (client,):
         client.send(Query.WAIT, keys("set by rank 5", "set by rank 6"))
         assert client.byte() == STOP_WAITING
@@ -133,7 +133,7 @@ def test_a_lone_rank_waits_for_nobody() -> None:
 
 
 def test_a_communicator_of_absent_ranks_has_the_same_id_in_every_run() -> None:
-    """NCCL takes 128 bytes; PyTorch's keys for them are numbers, after the name of the group's store."""
+    """NCCL ids have 128 bytes; PyTorch's keys for them are numbers after the prefix of the group's store."""
     for key in ("0", "default_pg/0//cuda//0", "2//cuda//0:1"):
         value = absent_rank_value(key)
         assert len(value) == UNIQUE_ID_BYTES
@@ -142,7 +142,7 @@ def test_a_communicator_of_absent_ranks_has_the_same_id_in_every_run() -> None:
 
 
 def test_several_ranks_wait_for_each_other() -> None:
-    """A wait is answered when the last key is there, not before."""
+    """A wait is answered only when the last key is set."""
     with connected(alone=False, clients=2) as (waiting, setting):
         waiting.send(Query.WAIT, keys("a", "b"))
         setting.set("a", b"1")
@@ -155,7 +155,7 @@ def test_several_ranks_wait_for_each_other() -> None:
         assert waiting.byte() == STOP_WAITING
 
 
-def test_a_wait_that_is_canceled_ends_and_the_connection_goes_on() -> None:
+def test_a_connection_can_be_used_after_a_canceled_wait() -> None:
     with connected(alone=False) as (client,):
         client.send(Query.WAIT, keys("never"))
         client.send(Query.CANCEL_WAIT)
@@ -163,14 +163,14 @@ def test_a_wait_that_is_canceled_ends_and_the_connection_goes_on() -> None:
         assert client.ping() == b"abcd"
 
 
-def test_appended_values_follow_one_another() -> None:
+def test_appended_values_are_concatenated() -> None:
     with connected(alone=True) as (client,):
         for part in (b"ab", b"cd"):
             client.send(Query.APPEND, text("key"), vector(part))
         assert client.get("key") == b"abcd"
 
 
-def test_several_keys_are_set_and_got_at_once() -> None:
+def test_several_keys_are_set_and_read_at_once() -> None:
     with connected(alone=True) as (client,):
         client.send(Query.MULTI_SET, struct.pack("<Q", 2), text("a"), vector(b"1"), text("b"), vector(b"22"))
         client.send(Query.MULTI_GET, keys("b", "a"))
@@ -190,7 +190,7 @@ def test_keys_are_counted_listed_and_deleted() -> None:
             assert client.number() == deleted
 
 
-def test_a_queue_is_emptied_in_order_and_is_no_key() -> None:
+def test_a_queue_is_popped_in_order_and_is_not_a_key() -> None:
     with connected(alone=False, clients=2) as (waiting, pushing):
         waiting.send(Query.WAIT, keys("queue"))
         for value in (b"first", b"second"):
@@ -208,14 +208,14 @@ def test_a_queue_is_emptied_in_order_and_is_no_key() -> None:
         assert waiting.number() == 0
 
 
-def test_a_lone_rank_passes_every_barrier() -> None:
+def test_a_single_rank_passes_every_barrier() -> None:
     with connected(alone=True) as (client,):
         client.send(Query.BARRIER, text("end"), struct.pack("<q", 128))
         assert client.byte() == STOP_WAITING
         assert client.ping() == b"abcd"
 
 
-def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
+def test_a_foreign_client_is_disconnected_and_others_are_served() -> None:
     with RendezvousServer(PresentRanks([0])) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -226,7 +226,7 @@ def test_a_stranger_is_hung_up_on_and_the_others_are_served() -> None:
         client.close()
 
 
-def test_many_ranks_may_add_at_once() -> None:
+def test_concurrent_adds_are_counted() -> None:
     with RendezvousServer(PresentRanks([0, 1])) as server:
         totals: list[int] = []
 
@@ -280,8 +280,8 @@ print("agreed")
 
 
 @pytest.mark.torch_cuda
-def test_the_client_of_pytorch_agrees() -> None:
-    """Every call of the real client gets what PyTorch's own server would have answered."""
+def test_pytorch_s_client_works_with_this_server() -> None:
+    """Every call of the real client gets the reply of PyTorch's server."""
     import os
 
     variables = {**os.environ, "LD_PRELOAD": ":".join(str(path) for path in shim_libraries())}

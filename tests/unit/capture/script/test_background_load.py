@@ -1,4 +1,4 @@
-"""What other processes used of the machine."""
+"""The CPU share of other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presim.capture.script.background_load import BackgroundLoad
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two CPUs at 100 ticks a second, ten seconds between two looks, of which this process used four."""
+    """Two CPUs at 100 ticks a second, ten seconds between two samples, of which this process used four."""
     path = tmp_path / "stat"
     path.write_text("cpu  100 0 50 800 50 0 0 0 70 0\ncpu0 50 0 25 400 25 0 0 0 35 0\n")
     clock, spent = iter((0.0, 10.0)), iter((1.0, 5.0))
@@ -24,18 +24,18 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_neither_idled_nor_was_ours_is_others(machine: Path) -> None:
+def test_busy_time_that_is_not_ours_counts_as_others(machine: Path) -> None:
     seen = BackgroundLoad()
     machine.write_text("cpu  700 100 150 1700 150 30 10 10 90 0\n")
     assert seen.share() == pytest.approx((8.5 - 4) / 20, abs=0.01)  # guests' time is in user's already
 
 
-def test_a_machine_on_which_only_this_process_ran_has_no_others(machine: Path) -> None:
+def test_only_this_process_gives_zero(machine: Path) -> None:
     seen = BackgroundLoad()
     machine.write_text("cpu  400 0 140 1400 60 0 0 0 0 0\n")
     assert seen.share() == 0
 
 
-def test_a_system_that_does_not_say_is_taken_to_have_none(machine: Path) -> None:
+def test_a_system_without_statistics_gives_zero(machine: Path) -> None:
     machine.unlink()
     assert BackgroundLoad().share() == 0

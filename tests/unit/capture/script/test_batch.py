@@ -1,4 +1,4 @@
-"""Whose input is the batch, and what the model is, where a program calls several outermost modules."""
+"""The model and the batch of a program that calls several outermost modules."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ results["gathered"] = told(batch)
 """
 
 
-def test_chunks_of_a_pipeline_are_one_model_whose_first_one_has_the_batch(tmp_path: Path) -> None:
-    """Whichever is larger; what others of the class only evaluate, and a model of another class, is no part of it."""
+def test_chunks_of_a_pipeline_are_one_model_and_the_first_has_the_batch(tmp_path: Path) -> None:
+    """Whichever chunk is larger. Modules that only evaluate and models of another class are excluded."""
     emulated.require_cuda_torch()
     results = emulated.run(CODE, tmp_path).results
     parameters, tokens, samples = (2 + 8) * 64 + 10 * 8, 30, 2

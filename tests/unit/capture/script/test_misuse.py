@@ -1,4 +1,4 @@
-"""What is kept of the misuse that the hook tells."""
+"""Which reports of misuse are kept."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from presim.capture.script.misuse import Misuse
 
 
 class Hook:
-    """Hands out the listener."""
+    """Keeps the listener."""
 
-    def tell_misuse(self, listener: Callable[[str], None]) -> None:
+    def set_misuse_callback(self, listener: Callable[[str], None]) -> None:
         self.tell = listener
 
 
-def test_each_kind_at_each_line_is_kept_once_and_no_more_than_twenty() -> None:
+def test_each_kind_is_kept_once_per_line_up_to_twenty() -> None:
     hook, misuse = Hook(), Misuse()
     misuse.install(hook)  # type: ignore[arg-type]
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What the hooks on modules tell the recorder, and in which order."""
+"""What the module hooks report to the recorder, and in which order."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ results["step"] = list(told.calls)
 """
 
 
-def test_what_names_a_model_is_left_out_before_the_records_that_name_it(tmp_path: Path) -> None:
-    """A record shows the script's time as known by then; of what is told later half a millisecond goes back at most."""
+def test_time_to_categorise_a_model_is_subtracted_before_its_records(tmp_path: Path) -> None:
+    """A record contains the host time so far; later corrections reach back at most half a millisecond."""
     emulated.require_cuda_torch()
     results = emulated.run(CODE, tmp_path).results
     (first, long), *named = results["forward"][:4]
@@ -69,8 +69,8 @@ def test_what_names_a_model_is_left_out_before_the_records_that_name_it(tmp_path
     assert results["forward"][-1][0] == "own"
 
 
-def test_what_names_gradients_and_states_is_left_out_before_their_records(tmp_path: Path) -> None:
-    """Around the optimizer's step, which is marked behind them."""
+def test_time_to_categorise_gradients_and_states_is_subtracted_before_their_records(tmp_path: Path) -> None:
+    """They come around the optimizer's step, and its mark after them."""
     emulated.require_cuda_torch()
     calls = emulated.run(CODE, tmp_path).results["step"]
     kinds = [call[0] for call in calls]

@@ -1,4 +1,4 @@
-"""What is left of a script whose imports were made ahead of it."""
+"""Importing a script's modules before it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """PyTorch's, in a process that has imported it and not ``json.tool``."""
+    """Python with PyTorch imported and without ``json.tool``."""
     made = SimpleNamespace(_lazy_init=lambda: None, current_device=lambda: 3, get_device_properties=lambda: None)
     native = SimpleNamespace(_cuda_getDeviceCount=lambda: 8)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=made, _C=native))
@@ -43,7 +43,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("named", [".", "{folder}"])  # from where the script lies, or as a whole path
-def test_imports_stay_and_the_script_with_its_files_and_stand_ins_is_forgotten(
+def test_imports_stay_and_the_script_s_files_and_stand_ins_are_removed(
     named: str, tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,23 +52,23 @@ def test_imports_stay_and_the_script_with_its_files_and_stand_ins_is_forgotten(
     script.write_text(TRAINS)
     arguments, path = [*sys.argv], [*sys.path]
     preimport(script)
-    assert sys.modules["json.tool"].presim_seen == ("presim_ahead", 6)
-    assert not {"presim_test_helper", "presim_test_stand_in", "presim_test_own", "presim_ahead"} & set(sys.modules)
+    assert sys.modules["json.tool"].presim_seen == ("presim_preimport", 6)
+    assert not {"presim_test_helper", "presim_test_stand_in", "presim_test_own", "presim_preimport"} & set(sys.modules)
     assert (sys.argv, sys.path) == (arguments, path)
 
 
-def test_what_would_begin_to_use_the_device_raises(tmp_path: Path, cuda: SimpleNamespace) -> None:
+def test_using_the_device_raises(tmp_path: Path, cuda: SimpleNamespace) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nassert torch.cuda.current_device() == 0\ntorch.cuda._lazy_init()\n")
-    with pytest.raises(RuntimeError, match=r"^the device is used while modules are imported$"):
+    with pytest.raises(RuntimeError, match=r"^a module uses the device while it is imported$"):
         preimport(script)
     assert cuda.current_device() == 3
 
 
-def test_a_module_that_keeps_what_was_answered_ahead_has_the_devices_own_answers_later(
+def test_a_module_that_copied_a_replaced_function_calls_pytorch_s_later(
     tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As inductor keeps `torch.cuda.current_device` and `get_device_properties`, and Megatron `_lazy_init`."""
+    """Inductor copies `torch.cuda.current_device` and `get_device_properties`, Megatron `_lazy_init`."""
     monkeypatch.setattr(json, "presim_kept", None, raising=False)
     script = tmp_path / "train.py"
     script.write_text("import json\nfrom torch import cuda\njson.presim_kept = cuda.current_device, cuda._lazy_init\n")
@@ -77,7 +77,7 @@ def test_a_module_that_keeps_what_was_answered_ahead_has_the_devices_own_answers
     assert (current_device(), lazy_init()) == (3, None)
 
 
-def test_what_compilers_read_once_a_process_is_read(
+def test_the_compilers_hashes_are_computed(
     tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -88,7 +88,7 @@ def test_what_compilers_read_once_a_process_is_read(
     assert read == ["torch", "triton"]
 
 
-def test_what_a_script_imports_before_anything_else_is_read_off_its_source() -> None:
+def test_leading_imports_are_parsed_from_the_source() -> None:
     source = """'Train.'
 from __future__ import annotations
 import os, torch.nn as nn
@@ -102,7 +102,7 @@ import late
     ]  # fmt: skip
 
 
-def test_imports_end_at_the_first_file_of_the_author_s_own(tmp_path: Path, cuda: SimpleNamespace) -> None:
+def test_imports_end_at_the_first_module_of_the_user(tmp_path: Path, cuda: SimpleNamespace) -> None:
     (tmp_path / "presim_test_own_model.py").write_text("")
     script = tmp_path / "train.py"
     script.write_text("import presim_test_own_model\nimport json.tool\n")
@@ -113,7 +113,7 @@ def test_imports_end_at_the_first_file_of_the_author_s_own(tmp_path: Path, cuda:
     assert "json.tool" in sys.modules
 
 
-def test_a_package_that_reads_its_rank_while_it_is_imported_is_not_shared(
+def test_a_package_that_reads_its_rank_during_import_is_refused(
     tmp_path: Path, cuda: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "presim_test_package.py").write_text("import os\nRANK = os.environ.get('RANK')\n")

@@ -1,4 +1,4 @@
-"""Who asks which rank it is."""
+"""Recording where a script reads its rank."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return emulated.run(f"PATH = {str(folder / 'train.py')!r}\n{CODE}", folder).results
 
 
-def test_each_place_that_asks_is_noted_once(found: dict[str, Any]) -> None:
-    """Going through all variables asks for none, and what PyTorch asks itself does not count."""
+def test_each_place_that_reads_the_rank_is_recorded_once(found: dict[str, Any]) -> None:
+    """Iterating over all variables and reads by PyTorch itself do not count."""
     places = [re.sub(r".*/", "", place) for place in found["places"]]
     assert places == [
         "train.py:5 (RANK)",
@@ -62,6 +62,6 @@ def test_each_place_that_asks_is_noted_once(found: dict[str, Any]) -> None:
     ]
 
 
-def test_the_answers_are_the_same(found: dict[str, Any]) -> None:
+def test_patched_functions_return_the_same(found: dict[str, Any]) -> None:
     assert found["values"] == [3, "1", None, "x", 3]
     assert found["same"], "torch.compile knows the function by its identity"

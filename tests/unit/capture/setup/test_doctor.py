@@ -1,4 +1,4 @@
-"""What the doctor says about machines that are made up."""
+"""The checks of `presim doctor` on invented machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from presim.capture.setup import doctor
 from presim.capture.setup.doctor import Check, State
 from presim.capture.setup.environment import Torch
-from presim.capture.setup.machine import Machine, look, nvidia_packages
+from presim.capture.setup.machine import Machine, inspect_machine, nvidia_packages
 
 GOOD = Machine(
     python=(3, 11, 2),
@@ -37,7 +37,7 @@ def checks(**changes: object) -> dict[str, Check]:
     return {check.name: check for check in doctor.examine(machine)}
 
 
-def test_a_machine_with_everything_needs_no_mending() -> None:
+def test_a_complete_machine_passes() -> None:
     assert all(check.state is State.OK and not check.mend for check in checks().values())
 
 
@@ -45,7 +45,7 @@ def test_a_machine_with_everything_needs_no_mending() -> None:
     ("name", "changes", "says", "mend"),
     [
         ("system", {"python": (3, 9, 2)}, "presim needs 3.11 or newer", "python3.11 -m venv .venv"),
-        ("system", {"system": "Darwin arm64"}, "Linux x86_64 only", "presim simulate DIR"),
+        ("system", {"system": "Darwin arm64"}, "only be captured on Linux x86_64", "presim simulate DIR"),
         ("PyTorch", {"torch": None}, "PyTorch is not installed", "pip install --no-deps torch===2.14.0"),
         ("PyTorch", {"torch": Torch(Path(), "2.14.0+cpu", "")}, "2.14.0+cpu is a CPU-only build", "torch===2.14.0"),
         ("PyTorch", {"torch": Torch(Path(), "2.14.0", "12.6")}, "built for CUDA 12.6", "torch===2.14.0"),
@@ -58,10 +58,10 @@ def test_a_machine_with_everything_needs_no_mending() -> None:
         ("disk", {"temporary_free_bytes": 1 << 20}, "1.0 MiB free in /tmp", "export TMPDIR=DIR"),
     ],
 )
-def test_what_stops_a_run_is_missing_and_names_its_remedy(
+def test_a_problem_that_prevents_runs_is_missing_and_has_a_fix(
     name: str, changes: dict[str, object], says: str, mend: str
 ) -> None:
-    """One broken part is one missing check, which says what is wrong and which command mends it."""
+    """One broken part gives one missing check with the finding and the command that fixes it."""
     found = checks(**changes)
     assert found[name].state is State.MISSING
     assert says in found[name].found
@@ -76,13 +76,13 @@ def test_what_stops_a_run_is_missing_and_names_its_remedy(
         ("disk", {"temporary_free_bytes": 500 << 20}),
     ],
 )
-def test_what_a_run_can_do_without_is_a_note(name: str, changes: dict[str, object]) -> None:
+def test_an_optional_part_is_a_note(name: str, changes: dict[str, object]) -> None:
     check = checks(**changes)[name]
     assert check.state is State.NOTE
     assert check.mend
 
 
-def test_triton_is_asked_for_in_the_version_that_pytorch_wants() -> None:
+def test_the_fix_for_triton_has_the_version_that_pytorch_requires() -> None:
     assert checks(triton=None)["Triton"].mend.endswith("pip install --no-deps 'triton~=3.8.0'")
 
 
@@ -100,16 +100,16 @@ def test_nvidia_packages_are_found_by_their_metadata(tmp_path: Path) -> None:
     assert nvidia_packages([str(tmp_path), str(tmp_path / "absent")]) == ("nvidia-nccl-cu13",)
 
 
-def test_looking_at_this_machine_does_not_import_torch() -> None:
-    """The doctor answers where torch cannot even be imported; the facts are those of this interpreter."""
+def test_inspecting_this_machine_does_not_import_torch() -> None:
+    """The doctor works even if torch cannot be imported; the facts are this interpreter's."""
     import sys
 
     before = "torch" in sys.modules
-    assert look().python == tuple(sys.version_info[:3])
+    assert inspect_machine().python == tuple(sys.version_info[:3])
     assert ("torch" in sys.modules) == before
 
 
 @pytest.mark.torch_cuda
-def test_the_deep_check_makes_a_tensor_on_the_emulated_gpu() -> None:
+def test_the_deep_check_creates_a_tensor_on_the_emulated_gpu() -> None:
     check = doctor.examine_deeply()
-    assert (check.state, check.found) == (State.OK, "made on NVIDIA H100 80GB HBM3 (4,) 512")
+    assert (check.state, check.found) == (State.OK, "created on NVIDIA H100 80GB HBM3 (4,) 512")

@@ -1,4 +1,4 @@
-"""Where the operator hook lies, and what its name depends on."""
+"""Location, name and build of the operator hook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TORCH = Torch(Path("/site/torch"), "2.14.0+cu130", "13.0")
 
 @pytest.fixture
 def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shim with one source and one header of each kind, and a cache of its own."""
+    """A shim with one source and one header of each kind, and its own cache."""
     for name in ("hook/api.cpp", "hook/api.h", "hook/cuda_headers/cuda.h", "core/recorder.h", "lib/.built"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -38,14 +38,14 @@ def test_the_name_is_the_same_for_the_same_sources_and_version(shim: Path) -> No
 
 @pytest.mark.parametrize("source", ["hook/api.cpp", "hook/api.h", "hook/cuda_headers/cuda.h", "core/recorder.h"])
 def test_a_changed_source_or_version_is_another_hook(shim: Path, source: str) -> None:
-    """A hook that was built from other sources is never loaded."""
+    """A hook built from other sources is never loaded."""
     before = name()
     assert name(Torch(TORCH.directory, "2.15.0+cu130", "13.0")) != before
     (shim / source).write_text("changed")
     assert name() != before
 
 
-def test_a_prebuilt_hook_goes_before_the_cache(shim: Path) -> None:
+def test_a_prebuilt_hook_is_preferred_to_the_cache(shim: Path) -> None:
     assert hook_build.hook_path(TORCH) is None
     places = [shim / "cache" / name(), shim / "lib" / name()]
     for place in places:
@@ -55,23 +55,21 @@ def test_a_prebuilt_hook_goes_before_the_cache(shim: Path) -> None:
         assert hook_build.ensure_hook(TORCH) == place
 
 
-def test_without_a_compiler_the_remedy_is_named(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_reported_with_the_fix(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_build, "find_compiler", lambda: None)
     with pytest.raises(CaptureError, match=r"there is no C\+\+ compiler: `apt-get install g\+\+`$"):
         hook_build.ensure_hook(TORCH)
 
 
-def test_without_a_place_for_it_another_is_asked_for(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_reported_with_the_fix(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_build, "find_compiler", lambda: "g++")
     (shim / "cache").write_text("a file")
-    with pytest.raises(
-        CaptureError, match=r"kept in .*/cache \(File exists\): `export XDG_CACHE_HOME=DIR` names another"
-    ):
+    with pytest.raises(CaptureError, match=r"stored in .*/cache \(File exists\): choose another cache folder"):
         hook_build.ensure_hook(TORCH)
 
 
 def test_a_compiler_that_fails_leaves_nothing_behind(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first error is the message."""
+    """The message has its first error."""
     compiler = shim / "g++"
     compiler.write_text("#!/bin/sh\necho 'api.cpp:1: error: no such thing' >&2\nexit 1\n")
     compiler.chmod(0o755)
@@ -82,7 +80,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind(shim: Path, monkeypatch: py
 
 
 def test_a_compiled_hook_is_kept_and_not_compiled_again(shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in for a compiler writes what follows -o, and fails when it is called a second time."""
+    """The fake compiler writes the file after -o, and fails when called again."""
     compiler = shim / "g++"
     compiler.write_text(
         f'#!/bin/sh\nmkdir "{shim}/called" || exit 1\nwhile [ "$1" != -o ]; do shift; done\necho built > "$2"\n'
@@ -93,13 +91,13 @@ def test_a_compiled_hook_is_kept_and_not_compiled_again(shim: Path, monkeypatch:
     assert [path.name for path in (shim / "cache").iterdir()] == [name()]
 
 
-def test_what_the_compiler_complains_about_is_kept() -> None:
+def test_the_compiler_s_errors_are_returned() -> None:
     assert hook_build._compile(["sh", "-c", "echo 'error: no such header' >&2; exit 1"]) == "error: no such header\n"
     assert hook_build._compile(["true"]) is None
 
 
-def test_ctrl_c_while_compiling_ends_what_the_compiler_started(tmp_path: Path) -> None:
-    """The compiler's own child, too, which holds the pipe open."""
+def test_ctrl_c_while_compiling_ends_the_compiler_s_children(tmp_path: Path) -> None:
+    """Even a child that holds the pipe open."""
     child = f"sh -c 'kill -INT {os.getpid()}; exec tail -f /dev/null' {tmp_path}"
     with pytest.raises(KeyboardInterrupt):
         hook_build._compile(["sh", "-c", f"{child} & wait # {tmp_path}"])

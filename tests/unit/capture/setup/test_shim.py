@@ -1,4 +1,4 @@
-"""Libraries that were built from other sources than those of the checkout are noticed."""
+"""Detecting libraries that were built from other sources than the checkout's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHIM = Path("src/presim/shim")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Two sources that lie below the Makefile's folder, and what `make shim` leaves for them."""
+    """Two sources below the Makefile's folder, and the stamp of `make shim` for them."""
     for path in (SHIM / "core" / "pace.cpp", SHIM / "lib" / "libcuda.so.1", SHIM / "hook" / "hook.cpp"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("int pace;\n")
@@ -28,28 +28,28 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def younger(path: Path, checkout: Path) -> None:
-    """Without sleeping: after the build."""
+    """Set a modification time after the build, without sleeping."""
     built = (checkout / SHIM / "lib" / ".built").stat().st_mtime
     os.utime(path, (built + 10, built + 10))
 
 
-def test_libraries_that_were_just_built_are_of_these_sources(checkout: Path) -> None:
+def test_libraries_that_were_just_built_are_current(checkout: Path) -> None:
     assert changed_sources(checkout) == []
 
 
-def test_a_source_that_is_younger_and_other_is_named(checkout: Path) -> None:
+def test_a_newer_source_with_other_content_is_listed(checkout: Path) -> None:
     source = checkout / SHIM / "core" / "pace.cpp"
     source.write_text("long pace;\n")
     younger(source, checkout)
     assert changed_sources(checkout) == [f"{SHIM}/core/pace.cpp"]
 
 
-def test_a_source_that_was_only_touched_is_the_same(checkout: Path) -> None:
+def test_a_touched_source_is_unchanged(checkout: Path) -> None:
     younger(checkout / SHIM / "core" / "pace.cpp", checkout)
     assert changed_sources(checkout) == []
 
 
-def test_a_new_source_and_one_that_is_gone_are_changes(checkout: Path) -> None:
+def test_new_and_deleted_sources_are_changes(checkout: Path) -> None:
     new = checkout / SHIM / "core" / "new.cpp"
     new.write_text("")
     younger(new, checkout)
@@ -59,7 +59,7 @@ def test_a_new_source_and_one_that_is_gone_are_changes(checkout: Path) -> None:
     assert outdated(changed) == f"the emulated CUDA libraries were built before {SHIM}/core/new.cpp and 1 more changed"
 
 
-def test_of_a_wheel_nothing_is_told(tmp_path: Path) -> None:
+def test_a_wheel_without_a_stamp_has_no_changes(tmp_path: Path) -> None:
     assert changed_sources(tmp_path) == []
 
 

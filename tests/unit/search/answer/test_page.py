@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 
+import msgspec
 import pytest
 
 from presim.search.answer.page import render
@@ -13,7 +14,7 @@ from presim.search.objectives import OBJECTIVES, Work
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space
-from presim.search.study import Answer
+from presim.search.study import Answer, Confirmation, Confirmed
 from presim.search.trials.trial import Trial
 from support.searching import figures
 
@@ -52,6 +53,21 @@ def test_the_page_has_every_part_and_nothing_from_elsewhere(found: Answer) -> No
     assert "http" not in page
     assert page.count("<circle") == 3
     assert page.count("<polyline") == 2
+
+
+def test_the_page_shows_captures_beside_composed_plans(found: Answer) -> None:
+    captured = [
+        Confirmed(number=1, framework="torchtitan", figures=figures(1.6)),
+        Confirmed(number=0, framework="torchtitan", words="the script raised"),
+    ]
+    page = render(msgspec.structs.replace(found, confirmation=Confirmation(trials=captured, order=[1])), Work())
+    rows = [
+        re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in page.partition("Captured <small>")[2].split("<tr")[2:4]
+    ]
+    assert rows == [
+        ["1", "1", "tp=2", "torchtitan", "2.00 s", "1.60 s", "+25.0%", "70.0"],
+        ["-", "2", "tp=1", "torchtitan", "1.00 s", "the script raised", "", ""],
+    ]
 
 
 def test_the_table_says_what_decides(found: Answer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from presim.search.run import answer
 from presim.search.space import Space
 from presim.search.study import Answer
 from presim.search.trials.job import Reply
+from presim.search.trials.storage import opened
 from presim.search.trials.trial import Trial
 from support.searching import figures
 
@@ -48,6 +50,33 @@ def test_plans_are_ranked_by_captures_and_the_rest_follows() -> None:
         "Captured, plans change places: 1 to 3, 2 to 1, 3 to 2.",
         "Composing alone would have lost 25.0% of step time.",
     ]
+
+
+def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path: Path) -> None:
+    request = Request(
+        subject="model",
+        space=SPACE,
+        objectives=[OBJECTIVES["step_time"]],
+        graph=b"graph",
+        study=str(tmp_path / "study"),
+    )
+    request = dataclasses.replace(request, confirm=3)
+    trials = [Trial(number=n, point=point, fate="priced", figures=figures(1.0 + n)) for n, point in enumerate(SPACE)]
+    taken: list[int] = []
+
+    def take(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
+        taken.append(trial.number)
+        return "torchtitan", Reply(fate="failed", words="it broke") if trial.number == 1 else priced(3.0 - trial.number)
+
+    def again(command: tuple[str, ...] = ()) -> Answer:
+        asked = dataclasses.replace(request, confirm_command=command)
+        with opened(request) as kept:
+            return confirm(asked, answer(request, trials), take=take, kept=kept)
+
+    assert again() == again()
+    assert taken == [0, 1, 2, 1]
+    again(("train.py",))
+    assert taken == [0, 1, 2, 1, 0, 1, 2]
 
 
 def test_of_an_objective_that_is_to_be_large_the_loss_is_a_share_too() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked, facts_of, request_for_command
+from presim.search.ask import Asked, facts_of, request_for_command, request_for_space
 from presim.search.request import Request
+from presim.search.run import run
 from presim.search.spaces.expression import Expression
 from presim.search.spaces.file import read_space, shipped
 from presim.search.trials.evaluator import filled
@@ -128,3 +131,24 @@ def test_a_space_of_the_user_s_own_is_read_and_a_wrong_one_is_a_sentence(tmp_pat
         read_space(str(path))
     with pytest.raises(InputError, match="no space 'none'; there are accelerate, deepspeed, megatron, torchtitan"):
         read_space("none")
+
+
+@pytest.mark.torch_cuda
+def test_points_of_a_space_are_composed_and_the_best_ones_left_to_the_command(tmp_path: Path) -> None:
+    sizes: dict[str, object] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "vocab_size": 512}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4}
+    (tmp_path / "config.json").write_text(
+        json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", **sizes})
+    )
+    vary = ["tp=1,2,8", "pp=1", "vpp=1", "cp=1", "ep=1", "mbs=1", "sp=false", "recompute=none,selective"]
+    asked = Asked(space="megatron", vary=vary, confirm=2, jobs=1)
+    request = request_for_space(
+        str(tmp_path), TORCHRUN, asked, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
+    )
+    assert "Plans have no recompute selective: left out." in request.notes
+    found = run(dataclasses.replace(request, confirm=0))
+    assert {trial.point["tp"]: trial.fate for trial in found.trials} == {1: "priced", 2: "priced", 8: "illegal"}
+    words = filled(request.confirm_command, found.trial(1).point, request.words)
+    assert words[: len(TORCHRUN)] == TORCHRUN
+    assert " ".join(words).count("--tensor-model-parallel-size 2") == 1
+    assert "--use-distributed-optimizer" in words

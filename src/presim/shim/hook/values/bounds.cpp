@@ -16,7 +16,7 @@ namespace presim::hook::values {
 namespace {
 
 struct Limits {
-  int64_t least, most;  // that an index may be
+  int64_t least, most;  // allowed range of an index
   std::optional<int64_t> ignored;
 };
 
@@ -28,7 +28,7 @@ std::optional<int64_t> outside(const at::Tensor& view, Limits limits) {
   return std::nullopt;
 }
 
-// Without what an expanded tensor repeats: `index[:, None].expand(-1, hidden)` has as many values as `index`.
+// Without the repetitions of an expanded tensor: `index[:, None].expand(-1, hidden)` has the values of `index`.
 at::Tensor without_repeats(at::Tensor view) {
   for (int64_t d = 0; d < view.dim(); ++d) {
     if (view.stride(d) == 0 && view.size(d) > 1) view = view.narrow(d, 0, 1);
@@ -36,7 +36,7 @@ at::Tensor without_repeats(at::Tensor view) {
   return view;
 }
 
-// The first index outside; none where the values are not the program's own.
+// The first index outside the limits; none if the values are not the program's own.
 std::optional<int64_t> find_outside(const at::Tensor& index, Limits limits) {
   if (!plain(index) || !index.is_cuda() || index.numel() == 0) return {};
   if (index.scalar_type() != at::kLong && index.scalar_type() != at::kInt) return {};
@@ -49,7 +49,7 @@ std::optional<int64_t> find_outside(const at::Tensor& index, Limits limits) {
 
 struct Dimension {
   int64_t size;
-  bool from_end;  // negative indices count from there
+  bool from_end;  // whether negative indices count from the end
 };
 
 void check(std::string_view name, Dimension dimension, const at::Tensor& index, std::optional<int64_t> ignored = {}) {
@@ -66,7 +66,7 @@ void check_along(std::string_view name, const at::Tensor& table, int64_t dim, co
   if (dim >= 0 && dim < table.dim()) check(name, {table.size(dim), from_end}, index);
 }
 
-// A mask stands for as many dimensions as it has.
+// A mask covers as many dimensions as it has.
 void check_list(std::string_view name, const at::Tensor& table, c10::ArrayRef<c10::IValue> indices) {
   int64_t dim = 0;
   for (const c10::IValue& item : indices) {

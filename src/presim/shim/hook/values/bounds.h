@@ -1,4 +1,4 @@
-// Indices that the program computed and that lie outside the table they are for: a GPU would end the process.
+// Detects computed indices outside their table, which would end the process on a GPU.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
@@ -11,10 +11,10 @@ enum class Bounded : uint8_t {
   No,
   Rows,          // (table, index): rows of the first argument
   Along,         // (table, dim, index)
-  AlongFromEnd,  // likewise, and from the end where it is negative
-  Classes,       // (scores, target, …, ignore_index): the second dimension but for what is ignored
-  Elements,      // (table, index): of the flat table, and from the end where it is negative
-  Anywhere,      // (table, list of indices): each along its dimension, and from the end where it is negative
+  AlongFromEnd,  // likewise, negative ones from the end
+  Classes,       // (scores, target, …, ignore_index): the second dimension, except for ignored labels
+  Elements,      // (table, index): of the flat table, negative ones from the end
+  Anywhere,      // (table, list of indices): each along its dimension, negative ones from the end
 };
 
 Bounded bounded(std::string_view name);

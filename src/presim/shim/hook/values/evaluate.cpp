@@ -1,14 +1,14 @@
-// Computes small tensors for real, on the CPU, in the memory behind the fake device addresses.
+// Computes small tensors on the CPU, in the memory behind the emulated device addresses.
 //
-// The operator itself runs as ever and asks the device for whatever it asks; nothing of that is touched. When it has
-// ended, the same operator is run by the CPU's kernel on the same (known, small) inputs, and the results are put where
-// its kernels would have put them. Written arguments are copied first, because operators within may write them as
-// well. What cannot be computed is marked unknown, and where it is small a policy answers (policies.cpp).
+// The operator itself runs unchanged. When it has ended, the CPU kernel of the same operator runs on the same (known,
+// small) inputs, and the results are written to the operator's outputs. Written arguments are copied before, because
+// inner operators may also write them. Results that cannot be computed become unknown; small ones come from a policy
+// (policies.cpp).
 //
 // Operators that count on the device and read the count while they run (nonzero) are computed before they run, and the
-// copy that reads the count is given it (core/transfer.cpp).
+// copy that reads the count gets it (core/transfer.cpp).
 //
-// While a stream is captured nothing runs: the same is done at each replay, with the values of that replay.
+// During stream capture nothing is computed; it happens at each replay, with the values of that replay.
 #include "evaluate.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -27,11 +27,11 @@
 namespace presim::hook::values {
 namespace {
 
-// Plans of the operators that are open on this thread: they nest, and their memory is used again.
+// Plans of this thread's open operators: they nest, and their memory is reused.
 struct Open {
   std::deque<Plan> plans;
   size_t depth = 0;
-  int reading = 0;  // copies to the host, which may consist of others
+  int reading = 0;  // copies to the host, which may contain other copies
 };
 
 Open& open() {

@@ -1,4 +1,4 @@
-// Values beside the emulated device: what happens around each operator (evaluate.cpp says how).
+// Computes values beside the emulated device, around each operator (see evaluate.cpp).
 #pragma once
 #include <ATen/record_function.h>
 
@@ -8,7 +8,7 @@ namespace presim::hook::values {
 
 struct Plan;
 
-// Around each operator, on its thread; nullptr where nothing is left to do when it ends.
+// Called around each operator, on its thread; nullptr if nothing remains to be done when it ends.
 Plan* begin(const at::RecordFunction& fn);
 void end(const at::RecordFunction& fn, Plan* plan);
 

@@ -19,7 +19,7 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-// They hand out or change a tensor's shape or memory and leave every value as it is.
+// They change a tensor's shape or storage but no values.
 bool moves_no_values(std::string_view name) {
   return name.starts_with("empty") || name.starts_with("new_empty") || name.starts_with("resize") ||
          name.starts_with("_resize") || one_of(name, {"set_", "record_stream", "_pin_memory", "is_pinned", "is_set_to"});
@@ -43,7 +43,7 @@ Rule rule_of(std::string_view name) {
   return Rule::Number;
 }
 
-// Returns an alias of an argument and writes nothing.
+// Whether it returns an alias of an argument and writes nothing.
 bool is_view(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
@@ -57,7 +57,7 @@ void find_written(Operator& op, const c10::FunctionSchema& schema, std::string_v
     const c10::AliasInfo* alias = arguments[i].alias_info();
     bool writes = alias != nullptr && alias->isWrite();
     if (writes) op.written.push_back({uint8_t(i), arguments[i].kwarg_only() || overwrites(name)});
-    // Its running statistics, which its schema does not tell of.
+    // Its running statistics, which its schema does not declare.
     bool silently = !writes && op.training >= 0 && contains(name, "batch_norm") && !contains(name, "backward");
     if (silently && arguments[i].name().starts_with("running_")) op.written.push_back({uint8_t(i), false, op.training});
   }
@@ -108,7 +108,7 @@ std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
   return op;
 }
 
-// By the address of its name, which is part of its schema: no string is hashed on the way of every operator.
+// Keyed by the address of the name in the schema, so that no string is hashed for each operator.
 struct Table {
   std::mutex mutex;
   std::unordered_map<const char*, std::unique_ptr<Operator>> operators;
@@ -131,7 +131,7 @@ Operator& operator_of(const at::RecordFunction& fn) {
   std::lock_guard lock(table->mutex);
   auto& known = table->operators[name];
   if (known == nullptr) known = describe(fn);
-  if (known->name != name) known.release(), known = describe(fn);  // another operator lives there; old slots may point
+  if (known->name != name) known.release(), known = describe(fn);  // the address was reused; old slots may point to it
   slot = {name, known.get()};
   return *known;
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostFailures = 8;  // an exception costs 0.1 ms
 
-// Nothing of what the program set up for its own operators concerns ours: modes, autograd, autocast, warnings.
+// Isolates our operators from the program's modes, autograd, autocast and warnings.
 struct Apart {
   at::RecordFunctionGuard unobserved{false};
   c10::impl::ForceDispatchKeyGuard plain_kernels{
@@ -29,7 +29,7 @@ struct Apart {
   c10::WarningUtils::WarningHandlerGuard unwarned{&silent};
 };
 
-// Draws from a generator of its own: the program's random numbers stay what they are.
+// Draws from a separate generator, so that the program's random numbers do not change.
 class Drawing {
  public:
   explicit Drawing(Plan& plan) {
@@ -73,7 +73,7 @@ at::Tensor widened(const at::Tensor& tensor) {
   }
 }
 
-// Types that the CPU's kernel does not have, as wider ones that it has.
+// Converts types without a CPU kernel to wider ones.
 void widen(torch::jit::Stack& arguments) {
   for (c10::IValue& value : arguments) {
     if (value.isTensor()) value = widened(value.toTensor());
@@ -148,8 +148,8 @@ void collect(const c10::IValue& value, std::vector<Place>& places) {
 }
 
 uint8_t origin_of_inputs(const Plan& plan) {
-  // Among numbers that are all the same, as the policy has it; several draws at once go by their probabilities, as beams
-  // that sample need tokens that can be.
+  // Among equal values the policy chooses. Several draws at once follow the probabilities, because beam sampling needs
+  // possible tokens.
   bool chooses = plan.op->rule == Rule::Indices && !draws_several(plan);
   uint8_t greatest = kComputed;
   for (const at::Tensor& input : plan.inputs) {
@@ -209,7 +209,7 @@ void answer_unknown(const Plan& plan, const std::vector<Place>& outputs) {
   Rule rule = plan.op->rule;
   for (const Place& output : outputs) {
     answer_place(output, rule, plan.call);
-    if (rule == Rule::Loss) rule = Rule::Number;  // what comes with it (a sum of weights) is none
+    if (rule == Rule::Loss) rule = Rule::Number;  // its other results (a sum of weights) are not losses
   }
   for (const Target& target : plan.targets) answer_place(target.place, plan.op->rule, plan.call);
 }

@@ -21,16 +21,16 @@ namespace {
 constexpr int64_t kMostExperts = 1024;  // a choice among more is a choice of tokens
 
 struct Policies {
-  double number = 0.5;  // its logarithm, root, reciprocal and complement are finite, and it is a probability
+  double number = 0.5;  // a probability with finite logarithm, root, reciprocal and complement
   double gradient_norm = 1.0;
-  std::vector<double> loss{2.0};  // one after the other, the last again and again
+  std::vector<double> loss{2.0};  // one after the other; the last one repeats
   std::string routing = "balanced";
   double zipf = 1.0;
   uint64_t seed = 0;
-  std::vector<double> loads;  // of each expert
+  std::vector<double> loads;  // per expert
   int64_t token = -1;         // -1: the middle of the vocabulary
   int64_t eos = -1;           // -1: never
-  int64_t eos_after = 0;      // tokens that are sampled before it
+  int64_t eos_after = 0;      // tokens sampled before it
 };
 
 Policies& policies() {
@@ -57,18 +57,18 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// A number in (0, 1) that depends on nothing but its arguments and the seed: recomputation must route as the forward did.
+// A number in (0, 1) that depends only on its arguments and the seed, so that recomputation routes as the forward pass.
 double uniform(uint64_t source, uint64_t row, uint64_t choice) {
   uint64_t x = policies().seed * 0x9e3779b97f4a7c15ull + row * 0xbf58476d1ce4e5b9ull + choice * 0x94d049bb133111ebull;
   return (double(mixed(x + source) >> 11) + 0.5) * 0x1p-53;
 }
 
-// Whose tokens these are, and whether anything was drawn for them: what was drawn before is to be drawn again.
+// The rank whose tokens these are, and whether anything has been drawn for them, which must be drawn again.
 std::atomic<uint64_t> tokens_of{0};
 std::atomic<bool> drawn{false};
 
-// The layer that asks: its module's name up to the first number, 0 where there is none. What follows the number does not
-// count: where a layer is computed again, the same operator may lie in another of the layer's modules.
+// The layer of the call: its module's name up to the first number, 0 without one. The rest does not count, because a
+// recomputed layer may run the same operator in another of its modules.
 uint64_t layer() {
   std::string_view scope = interned_text(presim::context().scope);
   for (size_t begin = scope.find('.'); begin != std::string_view::npos; begin = scope.find('.', begin + 1)) {
@@ -82,7 +82,7 @@ uint64_t layer() {
   return 0;
 }
 
-// The popular experts are others in each layer, the same ones for all ranks.
+// The popular experts differ between layers, but are the same for all ranks.
 void shuffle(std::vector<double>& weight, uint64_t layer) {
   for (size_t left = weight.size(); layer != 0 && left > 1; --left) {
     auto picked = size_t(uniform(layer, left, ~uint64_t(0)) * double(left));
@@ -106,7 +106,7 @@ bool balanced(int64_t choices) {
   return chosen.routing == "balanced" || (chosen.routing == "loads" && int64_t(chosen.loads.size()) != choices);
 }
 
-// Loads for another number of experts answer nobody; whoever gave them should know.
+// Loads for another number of experts do not apply; the user gets a note.
 void note_loads(int64_t choices) {
   static std::atomic<bool> noted{false};
   if (policies().routing != "loads" || int64_t(policies().loads.size()) == choices || noted.exchange(true)) return;
@@ -114,7 +114,7 @@ void note_loads(int64_t choices) {
        std::to_string(policies().loads.size()) + " loads.");
 }
 
-// `taken` different choices a row. Drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
+// `taken` distinct choices per row, drawn without replacement by the Gumbel trick: the greatest of log(weight) + noise.
 void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
   uint64_t in = layer(), source = in + tokens_of * 0xd6e8feb86659fd93ull;
   drawn = true;
@@ -131,7 +131,7 @@ void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
   }
 }
 
-// Which of the experts each row goes to, [rows, taken].
+// The experts of each row, [rows, taken].
 void route(const at::Tensor& tensor, int64_t choices) {
   int64_t taken = tensor.dim() > 0 && tensor.size(-1) <= choices ? tensor.size(-1) : 1, rows = tensor.numel() / taken;
   std::vector<int64_t> picked(static_cast<size_t>(tensor.numel()));

@@ -83,7 +83,7 @@ Seen see(Inputs inputs) {
     } else if (value.isTensorList() || value.isOptionalTensorList()) {
       for (const c10::IValue& item : value.toListRef()) {
         if (item.isTensor()) see_tensor(item.toTensor(), seen);
-        if (seen.device && !seen.all_small) break;  // hundreds of parameters
+        if (seen.device && !seen.all_small) break;  // there may be hundreds of parameters
       }
     } else if (value.isDevice()) {
       seen.device |= value.toDevice().is_cuda();

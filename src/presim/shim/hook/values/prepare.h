@@ -1,4 +1,4 @@
-// From the inputs of an operator to a plan: what it is given, and arguments as the CPU's kernel takes them.
+// From an operator's inputs to a plan with arguments for the CPU kernel.
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -8,25 +8,25 @@ namespace presim::hook::values {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
 
-// What there is among an operator's inputs.
+// A summary of an operator's inputs.
 struct Seen {
-  bool device = false;   // something lies on it, or shall
-  bool wrapped = false;  // a tensor without memory of its own: its operators come again, inside
+  bool device = false;   // something is or will be on the device
+  bool wrapped = false;  // a tensor without its own memory, whose operators are observed inside
   bool all_small = true;
 };
 
 Seen see(Inputs inputs);
 
-// What the policies need to know of the call: how many choices there are, how many terms a loss has.
+// Fills in what the policies need: the number of choices, the number of terms of a loss.
 void prepare_call(Plan& plan, Inputs inputs);
 
-// The arguments that the operator writes; those on the device are unknown from now on where it is not evaluated.
+// Adds the written arguments; if the call is not evaluated, those on the device become unknown.
 void add_targets(Plan& plan, Inputs inputs);
 
-// All arguments as host views; `plan.inputs` gets those that have to be known.
+// Adds all arguments as host views; `plan.inputs` gets those that must be known.
 void add_arguments(Plan& plan, Inputs inputs);
 
-// The program's own seed, and where it is in the sequence: the same draw again gives the same numbers.
+// The program's own seed and offset: repeating a draw gives the same numbers.
 uint64_t seed_of_draw(Inputs inputs, bool captured);
 
 }  // namespace presim::hook::values

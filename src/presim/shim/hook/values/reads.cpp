@@ -37,7 +37,7 @@ void read_tensor(const Operator& op, const at::Tensor& tensor) {
   uint8_t found = origin(view);
   if (found != kComputed && expected_count() >= 0 && tensor.numel() == 1 && !tensor.is_floating_point()) {
     at::RecordFunctionGuard unobserved(false);
-    view.fill_(expected_count());  // the count is its operator's read-back, which reports it
+    view.fill_(expected_count());  // the count is its operator's read-back, which is reported there
     return;
   }
   if (found == kNobody) {

@@ -1,4 +1,4 @@
-// Values of the device that the program reads: told to whoever listens, answered where nobody knows them.
+// Reports device values that the program reads, and fills unknown ones from a policy.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,16 +6,16 @@
 
 namespace presim::hook::values {
 
-// The program reads a value of the device: which operator reads, who gave the value (core/values.h), its first bytes.
+// The program reads a device value: the reading operator, the value's origin (core/values.h), its first bytes.
 using OnRead = void (*)(const char* op, int32_t origin, int64_t bits);
 
-// Who listens from now on; values are computed from the first time on.
+// Sets the listener; values are computed from the first call on.
 void listen(OnRead on_read);
 bool somebody_listens();
 
 void report(const Operator& op, uint8_t origin, const void* first, size_t bytes);
 
-// The operator reads the tensor; a policy answers where its value is unknown.
+// An operator reads the tensor; unknown values come from a policy.
 void read_tensor(const Operator& op, const at::Tensor& tensor);
 
 }  // namespace presim::hook::values

@@ -11,13 +11,13 @@ namespace {
 
 using torch::jit::Stack;
 
-// input, weight, bias, running_mean, running_var, training, factor, epsilon: the same, and in the same order. What
-// cuDNN returns beside is its own (`Plan::write_results`).
+// input, weight, bias, running_mean, running_var, training, factor, epsilon: the same order. cuDNN's extra results are
+// its own (`Plan::write_results`).
 void keep(Stack&) {}
 
 void batch_norm_backward(Stack& a) {
   c10::List<bool> all{true, true, true};
-  a = {a[1], a[0], a[2], a[3], a[4], a[5], a[6], true, a[7], all};  // cuDNN's saved "variance" is its inverse root
+  a = {a[1], a[0], a[2], a[3], a[4], a[5], a[6], true, a[7], all};  // cuDNN saves the inverse root as "variance"
 }
 
 Stack convolution_of(const c10::IValue& input, const c10::IValue& weight, const c10::IValue& bias,
@@ -37,7 +37,7 @@ void depthwise(Stack& a) {
   a = convolution_of(a[0], a[1], a[3], a[4], a[5], a[6], channels);
 }
 
-// A product with another type of result: the same product of inputs of that type.
+// A product with another result type: the same product with inputs of that type.
 template <size_t kTensors>
 void product(Stack& a) {
   auto type = at::ScalarType(a[kTensors].toInt());

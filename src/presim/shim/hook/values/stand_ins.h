@@ -1,4 +1,4 @@
-// Operators that only CUDA has, as the CPU's operators that compute the same.
+// CUDA-only operators, mapped to CPU operators that compute the same.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -9,13 +9,13 @@
 namespace presim::hook::values {
 
 struct StandIn {
-  const char* name;  // of the operator, without "aten::"
+  const char* name;  // the operator's name without "aten::"
   const char* overload;
-  const char* computed_by;  // the CPU's, of no overload
-  void (*adapt)(torch::jit::Stack& arguments);  // to those of the CPU's; tensors that are written stay the same ones
+  const char* computed_by;  // the CPU operator, without overload
+  void (*adapt)(torch::jit::Stack& arguments);  // to the CPU operator's arguments; written tensors stay the same
 };
 
-// None where nothing else computes it.
+// nullptr if there is none.
 const StandIn* stand_in_for(std::string_view name, std::string_view overload);
 
 c10::OperatorHandle handle_of(const StandIn& stand_in);

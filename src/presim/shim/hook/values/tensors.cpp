@@ -10,13 +10,13 @@
 namespace presim::hook::values {
 namespace {
 
-constexpr size_t kMostRuns = 8192;  // stretches of one tensor that are looked at one by one
+constexpr size_t kMostRuns = 8192;  // contiguous ranges of one tensor that are checked one by one
 
 struct Dim {
   int64_t size, bytes;
 };
 
-// Calls visit(address, bytes) for each unbroken stretch; false, and no call, where there are too many.
+// Calls visit(address, bytes) for each contiguous range; false, without a call, if there are too many.
 template <class Visit>
 bool each_run(const at::Tensor& tensor, Visit visit) {
   auto* data = static_cast<char*>(tensor.unsafeGetTensorImpl()->mutable_data());
@@ -43,7 +43,7 @@ bool each_run(const at::Tensor& tensor, Visit visit) {
   return true;
 }
 
-// From the first byte to the last.
+// Bytes from the first to the last.
 size_t extent(const at::Tensor& tensor) {
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);

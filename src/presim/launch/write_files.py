@@ -1,4 +1,4 @@
-"""Writes the files of every framework that can express a plan, and says of the others why they cannot."""
+"""Write the launch files of every framework that can express a plan, and explain why others cannot."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ FRAMEWORKS: Mapping[str, Callable[[Job], Files]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
-    """What was written for a job."""
+class LaunchFiles:
+    """The launch files written for a job."""
 
-    folders: Mapping[str, Path]  # framework -> its files
-    commands: Mapping[str, Sequence[str]]  # framework -> what starts it from its folder
-    notes: Sequence[str]  # what differs from the plan, and why others were not written
+    folders: Mapping[str, Path]  # framework -> folder
+    commands: Mapping[str, Sequence[str]]  # framework -> command to run in its folder
+    notes: Sequence[str]  # differences from the plan, and why files are missing
 
     def lines(self) -> list[str]:
-        """What to tell the user."""
-        said = [f"{name}: {folder}/launch.sh, slurm.sh, predict.sh" for name, folder in self.folders.items()]
-        return [*said, *self.notes]
+        """Lines for the user."""
+        files = [f"{name}: {folder}/launch.sh, slurm.sh, predict.sh" for name, folder in self.folders.items()]
+        return [*files, *self.notes]
 
 
-def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> Written:
-    """Write a folder for each framework; ``presim_options`` name the cluster."""
+def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> LaunchFiles:
+    """Write a folder for each framework; ``presim_options``: options that describe the cluster."""
     folders, commands, notes = {}, {}, []
     for name, files_of in FRAMEWORKS.items():
         try:
@@ -50,14 +50,14 @@ def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> Writ
         commands[name] = list(files.command)
         _write(job, files, folders[name], presim_options)
         notes += files.notes
-    return Written(folders, commands, notes)
+    return LaunchFiles(folders, commands, notes)
 
 
-def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: Path) -> Written:
-    """The same for a model as the command line names it; ``cluster``: fields of `ClusterOptions`.
+def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: Path) -> LaunchFiles:
+    """Same as `write_all`, for a model named on the command line; ``cluster``: fields of `ClusterOptions`.
 
     Raises:
-        InputError: the cluster cannot be, or a file not be written.
+        InputError: the cluster is invalid, or a file cannot be written.
     """
     from presim.graph.take import config_file
     from presim.hardware.choose import choose_cluster
@@ -65,8 +65,8 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: P
     chosen = choose_cluster(**cluster)
     config = config_file(model)
     if config is None or not config.name.endswith(".json"):
-        said = f"No launch files: {model} is no config.json, so that frameworks cannot be told the model."
-        return Written({}, {}, [said])
+        reason = f"No launch files: {model} is not a config.json, which frameworks need to create the model."
+        return LaunchFiles({}, {}, [reason])
     job = Job(config=read_config(config), plan=plan, nodes=chosen.nodes, gpus_per_node=chosen.gpus_per_node)
     options = [
         word
@@ -78,7 +78,7 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: P
 
 
 def _write(job: Job, files: Files, folder: Path, options: Sequence[str]) -> None:
-    """Files, launch scripts, and the command that predicts them."""
+    """Write the files, the launch scripts, and the script that predicts the job."""
     setting = "".join(f"export {name}={value}\n" for name, value in files.environment.items())
     predicted = shlex.join(["presim", "run", *options, "--", *files.command])
     texts = {

@@ -1,4 +1,4 @@
-"""Launch files say what the plan says, and a framework that cannot express it says which field."""
+"""Launch files match the plan; a framework that cannot express it names the field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from presim.launch.job import Job
 from presim.launch.megatron import files as megatron
 from presim.launch.shapes import shapes
 from presim.launch.torchtitan import files as torchtitan
-from presim.launch.written import write_all
+from presim.launch.write_files import write_all
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -35,11 +35,11 @@ def job(plan: Plan, **config: Any) -> Job:
 
 
 def options(text: str) -> dict[str, str]:
-    """Of a file with an option a line."""
+    """The options of a file with one option per line."""
     return {words[0]: " ".join(words[1:]) for words in map(shlex.split, text.splitlines())}
 
 
-def test_megatron_s_arguments_are_the_plan_s() -> None:
+def test_megatron_s_arguments_match_the_plan() -> None:
     plan = Plan(
         sequence=512,
         micro_batch=2,
@@ -62,7 +62,7 @@ def test_megatron_s_arguments_are_the_plan_s() -> None:
     assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce"} <= set(said)
 
 
-def test_its_program_takes_every_argument_that_is_written() -> None:
+def test_megatron_s_program_accepts_every_argument() -> None:
     found = megatron(job(Plan(sequence=512, data_style="zero1"), num_local_experts=8, model_type="mixtral"))
     known = set(re.findall(r"[a-z][a-z0-9-]+", found.files["train_megatron.py"]))
     assert {word.removeprefix("--") for word in found.command if word.startswith("--") and word != "--"} <= known | {
@@ -73,7 +73,7 @@ def test_its_program_takes_every_argument_that_is_written() -> None:
     }
 
 
-def test_torchtitan_s_configuration_is_python_with_the_plan_s_degrees_and_stages() -> None:
+def test_torchtitan_s_configuration_has_the_plan_s_degrees_and_stages() -> None:
     plan = Plan(sequence=512, tensor=2, pipeline=2, global_batch=16, stages=(1, 3))
     text = torchtitan(job(plan)).files["plan_config.py"]
     said = {
@@ -91,18 +91,18 @@ def test_torchtitan_s_configuration_is_python_with_the_plan_s_degrees_and_stages
     assert said["RECOMPUTE"] is False
 
 
-def test_what_a_framework_cannot_express_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unsupported_plan_is_refused_with_one_sentence(tmp_path: Path) -> None:
     written = write_all(job(Plan(sequence=512, tensor=2)), tmp_path)
     assert list(written.folders) == ["torchtitan"]
     assert (
-        "No files for megatron: Megatron-LM cannot express data_style = 'fsdp2' of this plan, only zero1."
+        "No files for megatron: Megatron-LM cannot express this plan's data_style = 'fsdp2', only zero1."
         in written.notes
     )
-    assert "No files for deepspeed: deepspeed cannot express tensor = 2 of this plan, only 1." in written.notes
+    assert "No files for deepspeed: deepspeed cannot express this plan's tensor = 2, only 1." in written.notes
 
 
-def test_stages_that_are_not_equal_are_not_megatron_s() -> None:
-    with pytest.raises(InputError, match=r"stages of 1, 3 blocks of this plan: 4 % 2 = 0, and its stages are equal"):
+def test_megatron_refuses_unequal_stages() -> None:
+    with pytest.raises(InputError, match=r"this plan's stages of 1, 3 blocks: its stages are equal, but 4 % 2 = 0"):
         megatron(job(Plan(sequence=512, pipeline=2, stages=(1, 3), global_batch=16, data_style="zero1")))
 
 
@@ -119,6 +119,6 @@ def test_deepspeed_and_accelerate_have_the_model_and_the_batch(tmp_path: Path) -
     assert '--main_process_ip "$MASTER_ADDR"' in launch
 
 
-def test_a_model_of_another_family_is_named() -> None:
-    with pytest.raises(InputError, match="models of type gpt2 are not written; llama, mistral"):
+def test_an_unsupported_model_family_is_named() -> None:
+    with pytest.raises(InputError, match=r"launch files support llama, mistral, .* not models of type gpt2"):
         shapes({**LLAMA, "model_type": "gpt2"})

@@ -1,0 +1,116 @@
+"""What a capture of a command rests on, so that an equal one need not be captured again.
+
+Taken into account: the words of the command, options, presim itself, this machine, the environment, the installed
+packages by name and version, the content of every file that a word names, and the sources beside a script, of a module
+started with ``-m``, and below each folder of PYTHONPATH. Files that a script opens by itself are not known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from presim.search.trials.reply_cache import name_of
+
+_SOURCES = (".py", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
+_MOST_FILES = 5000  # beside a script; with more it may rest on anything
+_SKIPPED = ("__pycache__", "node_modules", "site-packages")
+_LARGEST = 64 << 20  # bytes of a file whose content is read; of larger ones size and time count
+_OF_THE_SHELL = frozenset(  # variables that say nothing to a program that trains
+    ("_", "COLUMNS", "DISPLAY", "HISTFILE", "LINES", "LS_COLORS", "OLDPWD", "PS1", "PWD", "SHLVL", "TERM", "TMPDIR")
+)
+_OF_SESSIONS = ("DBUS_", "GPG_", "PYTEST_", "SSH_", "TMUX", "VSCODE_", "XDG_SESSION")
+
+
+def name_of_capture(words: Sequence[str], options: Mapping[str, object], folder: Path | None = None) -> str | None:
+    """The hash of what capturing a command from within a folder rests on; None where too much lies beside it."""
+    folder = folder or Path.cwd()
+    files = _files(words, folder)
+    if files is None:
+        return None
+    host = os.uname()
+    states = [(os.path.relpath(path, folder), _content(path)) for path in sorted(files)]
+    parts = (list(words), sorted(options.items()), _variables(folder), _packages(), states, _own(folder))
+    return name_of("capture", host.nodename, host.machine, sys.version, *parts)
+
+
+def _own(folder: Path) -> str:
+    """A folder that was made for one plan is the same wherever it lies."""
+    return "" if (folder / MADE).exists() else str(folder)
+
+
+MADE = ".presim-plan"  # marks such a folder
+
+
+def _files(words: Sequence[str], folder: Path) -> set[Path] | None:
+    found: set[Path] = set()
+    for path in map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
+        if not _below(path, found):
+            return None
+    for place, word in enumerate(words):
+        path = folder / word.partition("=")[2] if word.startswith("-") and "=" in word else folder / word
+        if path.is_file():
+            found.add(path)
+            if path.suffix == ".py" and not _below(path.parent, found):
+                return None
+        elif place and words[place - 1] == "-m" and not _below(_package(word), found):
+            return None
+    return found
+
+
+def _package(module: str) -> Path | None:
+    """The folder of a module that `python -m` starts; None where it is not found, or among the installed packages."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    where = list(found.submodule_search_locations or ()) if found is not None else []
+    return Path(where[0]) if where and "site-packages" not in Path(where[0]).parts else None
+
+
+def _below(folder: Path | None, found: set[Path]) -> bool:
+    """Add the sources below a folder; False where there are too many."""
+    for path in _walk(folder) if folder is not None else ():
+        found.add(path)
+        if len(found) > _MOST_FILES:
+            return False
+    return True
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _SKIPPED)
+        yield from (Path(place, name) for name in names if name.endswith(_SOURCES))
+
+
+def _content(path: Path) -> str:
+    try:
+        found = path.stat()
+        if found.st_size > _LARGEST:
+            return f"{found.st_size} {found.st_mtime_ns}"
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.errno}"
+
+
+def _variables(folder: Path) -> list[tuple[str, str]]:
+    """The environment, without what is of the terminal; a made folder's path does not count."""
+    inside = str(folder) if not _own(folder) else ""
+    return sorted(
+        (name, value.replace(inside, ".") if inside else value)
+        for name, value in os.environ.items()
+        if name not in _OF_THE_SHELL and not name.startswith(_OF_SESSIONS)
+    )
+
+
+def _packages() -> list[str]:
+    """What is installed: folders of metadata have the version in their name."""
+    found: set[str] = set()
+    for place in sys.path:
+        if os.path.isdir(place):
+            found |= {name for name in os.listdir(place) if name.endswith((".dist-info", ".egg-info"))}
+    return sorted(found)

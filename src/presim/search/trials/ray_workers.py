@@ -1,0 +1,184 @@
+"""The workers of a search on a Ray cluster: each is an actor that runs a local search's worker process on its node.
+
+A node needs Ray and the same presim, and for a command the script under the same path. An actor whose node or process
+died is replaced, and its point is evaluated once more; what was finished is with the search, not with the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+import presim
+from presim.errors import InputError
+from presim.search.trials.job import Job, Reply
+from presim.search.trials.trial import Point
+from presim.search.trials.workers import Workers
+
+_ATTEMPTS = 2  # evaluations of a point whose actor dies
+_PATIENCE_S = 10.0  # until somebody answers at the cluster's address
+
+
+class Far:
+    """An actor: answers for points as one worker process does."""
+
+    def __init__(self, job: bytes, folder: str) -> None:
+        read = msgspec.msgpack.decode(job, type=Job)
+        if read.command and os.path.isdir(folder):
+            os.chdir(folder)
+        self._workers = Workers(read, 1)
+
+    def about(self) -> tuple[str, int, str]:
+        """Version of presim, process, and node, as Ray names it."""
+        import ray
+
+        return presim.__version__, os.getpid(), ray.get_runtime_context().get_node_id()
+
+    def evaluate(self, point: bytes) -> bytes:
+        """The reply to a point."""
+        ((_, reply),) = self._workers.evaluate([msgspec.msgpack.decode(point)])
+        return msgspec.msgpack.encode(reply)
+
+
+@dataclasses.dataclass
+class _Asked:
+    """A point that an actor evaluates."""
+
+    actor: Any
+    place: int
+    attempt: int
+
+
+class RayWorkers:
+    """Evaluates points on a cluster, in ``jobs`` processes; 0: one for each of its CPUs."""
+
+    def __init__(self, job: Job, address: str, jobs: int = 0) -> None:
+        self._job, self._address, self._jobs = msgspec.msgpack.encode(job), address, jobs
+        self._idle: list[Any] = []
+        self._all: list[Any] = []
+
+    def __enter__(self) -> RayWorkers:
+        self._own = _connect(self._address)
+        cpus = int(_ray().cluster_resources().get("CPU", 0))
+        if not cpus:
+            self.__exit__(None, None, None)
+            raise InputError(
+                f"the Ray cluster at {self._address} has no CPUs: start nodes with `ray start --num-cpus N`"
+            )
+        self._jobs = min(self._jobs or cpus, cpus)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for actor in self._all:
+            with contextlib.suppress(Exception):  # it died before
+                _ray().kill(actor)
+        if self._own:
+            _ray().shutdown()
+
+    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        pending = [(place, 1) for place in reversed(range(len(points)))]
+        asked: dict[Any, _Asked] = {}
+        try:
+            while pending or asked:
+                while pending and len(asked) < self._jobs:
+                    place, attempt = pending.pop()
+                    actor = self._idle.pop() if self._idle else self._start()
+                    asked[actor.evaluate.remote(msgspec.msgpack.encode(points[place]))] = _Asked(actor, place, attempt)
+                left = None if ends is None else max(0.0, ends - time.monotonic())
+                done, _ = _ray().wait(list(asked), num_returns=1, timeout=left)
+                if not done:
+                    return
+                one = asked.pop(done[0])
+                reply = self._reply(done[0], one)
+                if reply is None:
+                    pending.append((one.place, one.attempt + 1))
+                else:
+                    yield one.place, reply
+        finally:
+            for one in asked.values():  # the budget ended: what they are at is of no use
+                _ray().kill(one.actor)
+
+    def about(self) -> list[tuple[str, int, str]]:
+        """Of each actor: version of presim, process, node."""
+        found: list[tuple[str, int, str]] = _ray().get([actor.about.remote() for actor in self._all])
+        return found
+
+    def _reply(self, reference: Any, one: _Asked) -> Reply | None:
+        """What an actor answered; None: it died, and the point is to be evaluated again."""
+        errors = _ray().exceptions
+        try:
+            reply = msgspec.msgpack.decode(_ray().get(reference), type=Reply)
+        except errors.RayActorError as error:
+            self._all.remove(one.actor)
+            if isinstance(error, errors.ActorDiedError) and "__init__" in str(error):
+                raise InputError(
+                    f"a worker on the Ray cluster does not start: {_last(error)}; install presim {presim.__version__} "
+                    "on all nodes"
+                ) from error
+            if one.attempt < _ATTEMPTS:
+                return None
+            return Reply(fate="failed", words=f"the process that evaluated it ended {one.attempt} times")
+        except errors.RayError as error:  # the class or the point cannot be read there: other versions
+            raise InputError(
+                f"a worker on the Ray cluster failed: {_last(error)}; install presim {presim.__version__} and the same "
+                "Python on all nodes"
+            ) from error
+        self._idle.append(one.actor)
+        return reply
+
+    def _start(self) -> Any:
+        far = _ray().remote(Far).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
+        actor = far.remote(self._job, os.getcwd())
+        self._all.append(actor)
+        return actor
+
+
+def _ray() -> Any:
+    import ray
+
+    return ray
+
+
+def _last(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300]
+
+
+def _reach(address: str) -> None:
+    """Raise at once where nobody listens; Ray itself tries for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), _PATIENCE_S).close()
+
+
+def _connect(address: str) -> bool:
+    """Join the cluster; False where this process has joined one before.
+
+    Raises:
+        InputError: Ray is not installed, or no cluster answers.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError("--ray needs Ray: `pip install presim[ray]`, here and on all nodes") from error
+    if ray.is_initialized():
+        return False
+    try:
+        _reach(address)
+        ray.init(address=address, namespace="presim", log_to_driver=False, configure_logging=False)
+    except Exception as error:  # of many kinds: connection, address, version of Ray
+        raise InputError(
+            f"no Ray cluster at {address} takes this search ({_last(error)}); start one with `ray start --head`, or "
+            "leave out --ray"
+        ) from error
+    return True

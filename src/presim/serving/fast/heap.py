@@ -1,0 +1,48 @@
+"""The heap of arrivals to come, by time and number."""
+
+from __future__ import annotations
+
+from presim.serving.fast.state import PENDING, State
+
+
+def send(s: State, item: int, when: int) -> None:
+    """Add an arrival to the heap; at the same time the lower number comes first."""
+    at = s.counters[PENDING]
+    s.counters[PENDING] += 1
+    while at > 0:
+        above = (at - 1) // 2
+        time = s.heap_time[above]
+        if time < when or (time == when and s.heap_item[above] < item):
+            break
+        s.heap_time[at] = time
+        s.heap_item[at] = s.heap_item[above]
+        at = above
+    s.heap_time[at] = when
+    s.heap_item[at] = item
+
+
+def next_arrival(s: State) -> int:
+    """Take the first arrival out of the heap."""
+    item = s.heap_item[0]
+    s.counters[PENDING] -= 1
+    size = s.counters[PENDING]
+    when = s.heap_time[size]
+    last = s.heap_item[size]
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        if below + 1 < size and (
+            s.heap_time[below + 1] < s.heap_time[below]
+            or (s.heap_time[below + 1] == s.heap_time[below] and s.heap_item[below + 1] < s.heap_item[below])
+        ):
+            below += 1
+        if when < s.heap_time[below] or (when == s.heap_time[below] and last < s.heap_item[below]):
+            break
+        s.heap_time[at] = s.heap_time[below]
+        s.heap_item[at] = s.heap_item[below]
+        at = below
+    s.heap_time[at] = when
+    s.heap_item[at] = last
+    return item

@@ -1,0 +1,108 @@
+"""Where cached blocks go that the GPU needs for others: host memory, then disk; the longest unused is lost first.
+
+A tier of a replica is a list of nodes around a sentinel, the longest unused first, and a hash table of their keys.
+A block that comes back stays in its tier; one that comes from disk is in host memory, too, from then on.
+"""
+
+from __future__ import annotations
+
+from presim.serving.fast.state import (
+    DEMOTED,
+    DISK_BLOCK_NS,
+    DISK_BLOCKS,
+    DISK_LOST,
+    HOST_BLOCK_NS,
+    HOST_BLOCKS,
+    KNOBS,
+    TIER_NS,
+    Program,
+    State,
+)
+from presim.serving.fast.table import drop_place, find_place
+
+
+def demote(p: Program, s: State, replica: int, key: int) -> None:
+    """Take a block that the GPU gives up."""
+    s.counters[DEMOTED] += 1
+    keep_block(p, s, replica, 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1, key)
+
+
+def keep_block(p: Program, s: State, replica: int, tier: int, key: int) -> None:
+    """Have a block in a tier as its last used; what it drives out of host memory goes to disk, where there is one."""
+    out = key
+    while out != 0 and tier <= (1 if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 else 0):
+        out = put_block(p, s, 2 * replica + tier, out)
+        tier += 1
+    if out != 0:
+        s.counters[DISK_LOST] += 1
+
+
+def put_block(p: Program, s: State, unit: int, key: int) -> int:
+    """Have a block as a tier's last used; returns the one that it drives out, 0: none."""
+    node = node_of(p, s, unit, key)
+    out = 0
+    base = p.tier_base[unit]
+    first = p.tier_hash_base[unit]
+    mask = p.tier_hash_base[unit + 1] - first - 1
+    if node >= 0:
+        unlink_node(s, node)
+    elif s.tier_count[unit] < p.tier_base[unit + 1] - base - 1:
+        s.tier_count[unit] += 1
+        node = base + s.tier_count[unit]
+    else:
+        node = s.tier_next[base]
+        out = s.tier_key[node]
+        unlink_node(s, node)
+        at = find_place(s.tier_hash_key, first, mask, out)
+        drop_place(s.tier_hash_key, s.tier_hash_node, first, mask, at)
+    at = find_place(s.tier_hash_key, first, mask, key)
+    s.tier_hash_key[at] = key
+    s.tier_hash_node[at] = node
+    s.tier_key[node] = key
+    last = s.tier_prev[base]
+    s.tier_next[last] = node
+    s.tier_prev[node] = last
+    s.tier_next[node] = base
+    s.tier_prev[base] = node
+    return out
+
+
+def node_of(p: Program, s: State, unit: int, key: int) -> int:
+    """Where a tier has a block; -1: it has not."""
+    first = p.tier_hash_base[unit]
+    mask = p.tier_hash_base[unit + 1] - first - 1
+    at = find_place(s.tier_hash_key, first, mask, key)
+    return s.tier_hash_node[at] if s.tier_hash_key[at] == key else -1
+
+
+def unlink_node(s: State, node: int) -> None:
+    """Take a node out of its tier's list."""
+    s.tier_next[s.tier_prev[node]] = s.tier_next[node]
+    s.tier_prev[s.tier_next[node]] = s.tier_prev[node]
+
+
+def tier_of(p: Program, s: State, replica: int, key: int) -> int:
+    """The first tier that has a block: 0 host memory, 1 disk, -1 none."""
+    if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 and node_of(p, s, 2 * replica, key) >= 0:
+        return 0
+    if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 and node_of(p, s, 2 * replica + 1, key) >= 0:
+        return 1
+    return -1
+
+
+def bring_ns(p: Program, replica: int, from_host: int, from_disk: int) -> int:
+    """Time of bringing blocks back: those of the disk come through host memory."""
+    knob = replica * KNOBS
+    ns = p.knobs[knob + HOST_BLOCK_NS] * (from_host + from_disk) + p.knobs[knob + DISK_BLOCK_NS] * from_disk
+    return ns + p.knobs[knob + TIER_NS]
+
+
+def empty_tiers(p: Program, s: State, replica: int) -> None:
+    """Have nothing in a replica's tiers."""
+    for unit in range(2 * replica, 2 * replica + 2):
+        base = p.tier_base[unit]
+        s.tier_next[base] = base
+        s.tier_prev[base] = base
+        s.tier_count[unit] = 0
+        for at in range(p.tier_hash_base[unit], p.tier_hash_base[unit + 1]):
+            s.tier_hash_key[at] = 0
