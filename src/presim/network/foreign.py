@@ -119,6 +119,8 @@ def _tier(
             for host in below[at : at + down]:
                 builder.both_ways(host, switch, speed, latency)
         return switches
+    if min(nodes, down) < 1:
+        raise ValueError(f"tier {number} has {down} links down to {nodes} nodes; both are at least 1")
     per_group = max(len(below) * reach // nodes, 1)
     up = int(tiers[number - 1].get("radix_up", down))
     switches = []

@@ -174,6 +174,10 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
             *(number("qk_rope_head_dim"), number("v_head_dim")),
         )
     alternates = text.get("model_type") == "gpt_oss" or "layer_types" in text
+    if hidden < heads and text.get("head_dim") is None:
+        raise InputError(
+            f"the config of {name} has {heads} heads in a hidden size of {hidden}; name a decoder's config.json"
+        )
     return Model(
         name=name,
         layers=number("num_hidden_layers"),
