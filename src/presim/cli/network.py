@@ -49,7 +49,8 @@ def command(file: str, as_json: bool, plot: str | None, **asked: Any) -> None:
     topology = open_network(file)
     answer = _shape(topology)
     if asked["kind"] is not None:
-        answer = _answer(topology, *_run(topology, **asked), asked["kind"])
+        outcome, groups = _run(topology, **asked)
+        answer = _answer(topology, outcome, groups, asked["kind"])
     if plot:
         from presim.network.plot import svg
 
