@@ -21,7 +21,7 @@ def test_a_plan_is_read_from_its_capture(words: str, tmp_path: Path) -> None:
     """Equal products, attention and collectives. A small model waits for its host, so step times are not compared.
 
     Captures of one DDP job differ by 3 % in allocated memory. DDP replaces its first gradient bucket in the second
-    step, and NCCL's watchdog thread, which polls every 100 ms, may still hold the old one.
+    step, and frees the old one sooner or later; probably NCCL's watchdog thread, which polls every 100 ms, holds it.
     """
     config = tmp_path / "config.json"
     config.write_text(json.dumps(LLAMA | {"num_hidden_layers": 2}))
