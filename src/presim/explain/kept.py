@@ -1,4 +1,4 @@
-"""Replies of captures in a file, so that an explanation that was stopped goes on where it was."""
+"""Stores finished captures in a file, so that a repeated `presim explain` continues after an interruption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMAT = "presim-explain/1"
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """What was captured at a point, by a command that is told from others by its digest."""
+    """The capture of a point; ``command`` is the digest of the command and its options."""
 
     command: str
     point: str
@@ -32,14 +32,14 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Never:
-    """Keeps nothing."""
+    """Stores no captures: used without ``--study``."""
 
     def find(self, point: Point) -> tuple[str, Reply] | None:
-        """Nothing is known."""
+        """Always None."""
         return None
 
     def add(self, point: Point, by: str, reply: Reply) -> None:
-        """It is forgotten."""
+        """Discard the capture."""
 
 
 class Kept:
