@@ -34,13 +34,15 @@ class Clock:
 
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
+
+    ``options``: by rank, alike but for the host factor of its node.
     """
 
     def __init__(
         self,
         directories: dict[int, Path],
         cluster: Cluster,
-        options: Options,
+        options: Mapping[int, Options],
         *,
         live: bool,
         prices: Sequence[Path] = (),
@@ -49,8 +51,9 @@ class Clock:
     ) -> None:
         self._live = live  # else hosts take no time, and a query for a time waits for the work first
         representatives = Representatives(sorted(directories), stands_for)
-        ports = port_columns(shared_ports(cluster), sorted(directories), representatives)
-        self._engine = LiveEngine(len(directories), options, ports=ports)
+        first = min(directories)
+        ports = port_columns(shared_ports(cluster.as_seen_by(first)), sorted(directories), representatives)
+        self._engine = LiveEngine(len(directories), options[first], ports=ports)
         recurring = HostNoise()
         self._meetings = CollectiveMatcher(self._engine, representatives)
         self._feeds = {
@@ -60,8 +63,8 @@ class Clock:
                 engine=self._engine,
                 index=index,
                 meetings=self._meetings,
-                cluster=cluster,
-                options=options,
+                cluster=cluster.as_seen_by(rank),
+                options=options[rank],
                 prices=prices,
                 host=HostTimes(recurring, as_it_came),
             )
