@@ -40,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     clip: bool = True  # gradients are clipped to a norm
     attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
     passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
+    offload_activations: int = 0  # so many blocks of each rank, from the first on, keep activations in host memory
+    offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
     recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
     cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
     style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism

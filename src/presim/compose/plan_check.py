@@ -30,6 +30,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
             )
     _check_sequence(plan)
     _check_budget(plan)
+    _check_offload(plan, blocks)
     _check_shard(plan, world_size)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
@@ -70,6 +71,22 @@ def _check_budget(plan: Plan) -> None:
             f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
             f"{plan.recompute} recomputes all; leave out one of them"
         )
+
+
+def _check_offload(plan: Plan, blocks: int) -> None:
+    count = plan.offload_activations
+    if count < 0 or (blocks and count > blocks):
+        raise InputError(
+            f"offload_activations = {count} blocks, but the model has {blocks or 'some'} blocks; use 0 to "
+            f"{blocks or 'their number'} (--offload-activations)"
+        )
+    if plan.offload_optimizer == "cpu" and plan.optimizer != "adamw":
+        raise InputError(
+            f"offload_optimizer = cpu updates by AdamW in fp32, not by {plan.optimizer}; use --optimizer adamw, or "
+            "--offload-optimizer states"
+        )
+    if plan.offload_optimizer == "states" and plan.optimizer in ("none", "sgd"):
+        raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
 
 
 def _check_shard(plan: Plan, world_size: int) -> None:
