@@ -43,10 +43,12 @@ class Composed:
     memory: tuple[Trace, ...] = ()  # of each, in all micro-batches: what happens to memory; of most, segments only
 
 
-def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None) -> Composed:
+def compose(
+    graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None, first_only: bool = False
+) -> Composed:
     """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
 
-    ``lacks``: micro-batches that are left out of steps; none, unless given.
+    ``lacks``: micro-batches that are left out of steps; none, unless given. ``first_only``: only the first stage.
 
     Raises:
         InputError: the plan cannot be.
@@ -56,7 +58,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     if not count:
         _check_whole(graph, plan)
     job = Job(graph, plan, cluster, lacks)
-    places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
+    count_of_stages = 1 if first_only else plan.pipeline
+    places = [layout(plan, cluster.world_size, stage) for stage in range(count_of_stages)]
     made = Kept()
     uses = []
     for stage, place in enumerate(places):

@@ -45,9 +45,17 @@ def importance(
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def loses_on(best: Figures, other: Figures) -> dict[str, float]:
-    """Seconds by which parts of the other's step are longer, for the tokens of the best one's step, most first."""
+_OF_THE_JOB = ("step_time", "tokens_per_s", "days")  # objectives that more GPUs improve
+
+
+def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
+    """Seconds by which parts of the other's step are longer, for the tokens of the best one's step, most first.
+
+    Where an objective is of each GPU, they are the tokens of a GPU.
+    """
     same = best.tokens_per_step / other.tokens_per_step if best.tokens_per_step and other.tokens_per_step else 1.0
+    if objective not in _OF_THE_JOB:
+        same *= other.gpus / best.gpus
     parts = {name: getattr(other, field) * same - getattr(best, field) for name, field in _PARTS.items()}
     return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
 

@@ -27,7 +27,7 @@ LOSSLESS = {
     "sequence_memory": "With sequence parallelism it does not fit: without it neither (Maya's second rule).",
     "larger_micro_batch": "With a smaller micro-batch it does not fit: with a larger one neither.",
     "needless_recompute": "It fits without recomputation, which only takes time.",
-    "few_micro_batches": "Composed with a few of its micro-batches it does not fit.",
+    "first_stage": "Composed by itself, the first stage of its pipeline does not fit.",
     "more_micro_batches": "It fits with fewer, larger micro-batches and no pipeline, and its kernels are no faster "
     "(Maya's fourth rule).",
 }
@@ -143,7 +143,7 @@ class Prunes:
     def pruned(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that cannot be best, with its rule and witness."""
         for rule in self.rules:
-            if rule == "few_micro_batches":  # `Evaluator` applies it
+            if rule == "first_stage":  # `Evaluator` applies it
                 continue
             found = getattr(self, f"_{rule}")(point)
             if found is not None:
