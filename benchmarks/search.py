@@ -31,7 +31,7 @@ from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import make_folder
 from presim.options import RunOptions
-from presim.search.ask import Asked, request_for_model
+from presim.search.build_request import SearchOptions, request_for_model
 from presim.search.run import run
 from presim.search.study import Answer
 
@@ -126,9 +126,9 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         study, spent_file = folder / f"{space.nodes}.study", folder / f"{space.nodes}.json"
         spent = msgspec.json.decode(spent_file.read_bytes(), type=Spent) if spent_file.exists() else Spent()
-        asked = Asked(vary=space.knobs, study=str(study), budget=budget)
+        settings = SearchOptions(vary=space.knobs, study=str(study), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
-        request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
+        request = request_for_model(space.model, settings, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
         with Memory() as memory:
             first, wall, cpu = timed(lambda: run(request))
         if not spent.is_done:

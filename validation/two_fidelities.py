@@ -27,7 +27,7 @@ from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.options import RunOptions
 from presim.search.answer.why import show
-from presim.search.ask import Asked, request_for_model
+from presim.search.build_request import SearchOptions, request_for_model
 from presim.search.confirm.capture import capture
 from presim.search.request import Request
 from presim.search.run import run
@@ -121,9 +121,9 @@ def main() -> None:
 
 def request_of(model: str, framework: str) -> Request:
     """The search over a framework's space; every plan is composed."""
-    asked = Asked(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
+    settings = SearchOptions(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
     said = {"sequence": SEQUENCE, "global_batch": GLOBAL_BATCH}
-    return request_for_model(model, asked, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
+    return request_for_model(model, settings, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
 
 
 def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Path, ends: float) -> int:

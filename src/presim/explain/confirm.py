@@ -19,7 +19,7 @@ from presim.search.request import Request
 from presim.search.space import Space, parse_knobs
 from presim.search.trials.evaluator import placeholders
 from presim.search.trials.job import Reply
-from presim.search.trials.trial import Figures, Point, Trial, Value, said
+from presim.search.trials.trial import Figures, Point, Trial, Value, format_value
 
 Progress = Callable[[str], None]
 Take = Callable[[Point], tuple[str, Reply]]  # with what it was captured, and the reply
@@ -88,9 +88,9 @@ def varied(asked: Asked, point: Point) -> list[Candidate]:
     for name, values in parse_knobs(asked.vary, own=True).items():
         key = name if name in point else field_of(name)
         found += [
-            Candidate(f"{short(key)} {said(value)}", f"{key} = {said(value)}", {key: value})
+            Candidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})
             for value in values
-            if said(value) != said(point[key])
+            if format_value(value) != format_value(point[key])
         ]
     return found
 

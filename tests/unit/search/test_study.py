@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.options import RunOptions
 from presim.search.answer.table import csv_text
-from presim.search.ask import Asked, request_for_command
+from presim.search.build_request import SearchOptions, request_for_command
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.search.request import Request
 from presim.search.run import answer
@@ -40,7 +40,7 @@ def test_constraints_are_said_with_their_numbers() -> None:
     work = Work(tokens=1e12)
     assert Constraints().broken(trial(0, headroom_gib=-3), work) == "memory: 3.00 GiB too much"
     kept = Constraints(spare_bytes=12 * GIB).broken(trial(0), work)
-    assert kept == "memory: 10.0 GiB spare, 12.0 GiB to spare are asked for"
+    assert kept == "memory: 10.0 GiB spare, 12.0 GiB to spare are settings for"
     assert Constraints(most_gpus=4).broken(trial(0), work) == "GPUs: 8 of at most 4"
     assert Constraints(most_days=1).broken(trial(0), work) == "days: 11.6 of at most 1"
     assert Constraints(spare_bytes=GIB, most_gpus=8, most_days=12).broken(trial(0), work) == ""
@@ -74,9 +74,9 @@ def test_what_is_no_price_is_refused(text: str, words: str) -> None:
 
 
 def test_a_gpu_that_is_searched_needs_a_price() -> None:
-    asked = Asked(vary=["gpu=h100-sxm,b200", "x=1,2"], price_per_gpu_hour={"h100-sxm": 2.5})
+    settings = SearchOptions(vary=["gpu=h100-sxm,b200", "x=1,2"], price_per_gpu_hour={"h100-sxm": 2.5})
     with pytest.raises(InputError) as error:
-        request_for_command(["train.py", "{x}"], asked, RunOptions())
+        request_for_command(["train.py", "{x}"], settings, RunOptions())
     assert str(error.value) == "--price-per-gpu-hour has no price of b200, which is searched: add b200=…"
 
 

@@ -1,4 +1,4 @@
-"""The processes of a search: started when the first point comes, replaced when they die, ended with the search."""
+"""Local worker processes of a search: started with the first point, replaced when they die, ended with the search."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def cores() -> int:
 
 
 class Workers:
-    """Evaluates points in ``jobs`` processes."""
+    """Evaluates points in ``jobs`` local processes."""
 
     def __init__(self, job: Job, jobs: int) -> None:
         self._job = msgspec.msgpack.encode(job)
         self._jobs = jobs
-        self._stderr = subprocess.DEVNULL if job.command else None  # a script's last words come with its reply
+        self._stderr = subprocess.DEVNULL if job.command else None  # the reply contains a script's last output
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Workers:
                     stream.close()
 
     def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
         pending: queue.SimpleQueue[tuple[int, Point]] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
         for place, point in enumerate(points):
@@ -88,7 +88,7 @@ class Workers:
             if reply is None:
                 code = process.wait()
                 ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-                reply = Reply(fate="failed", words=f"the process that evaluated it ended ({ended})")
+                reply = Reply(fate="failed", words=f"the process that evaluated it died ({ended})")
                 process = self._start()
             done.put((place, reply))
         with self._lock:
@@ -115,7 +115,7 @@ class Workers:
 
 
 def _ask(process: subprocess.Popen[bytes], point: Point) -> Reply | None:
-    """The reply; None where the process died."""
+    """The process's reply to a point; None if the process died."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:

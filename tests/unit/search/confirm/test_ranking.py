@@ -16,7 +16,7 @@ from presim.search.run import answer
 from presim.search.space import Space
 from presim.search.study import Answer
 from presim.search.trials.job import Reply
-from presim.search.trials.storage import opened
+from presim.search.trials.storage import open_study
 from presim.search.trials.trial import Trial
 from support.searching import figures
 
@@ -70,7 +70,7 @@ def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path
 
     def again(command: tuple[str, ...] = ()) -> Answer:
         asked = dataclasses.replace(request, confirm_command=command)
-        with opened(request) as kept:
+        with open_study(request) as kept:
             return confirm(asked, answer(request, trials), take=take, kept=kept)
 
     assert again() == again()

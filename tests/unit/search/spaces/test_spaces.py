@@ -12,7 +12,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked, facts_of, request_for_command, request_for_space
+from presim.search.build_request import SearchOptions, facts_of, request_for_command, request_for_space
 from presim.search.request import Request
 from presim.search.run import run
 from presim.search.spaces.expression import Expression
@@ -24,8 +24,8 @@ LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_bat
 TORCHRUN = ["torchrun", "--nnodes", "2", "--nproc-per-node", "8", "pretrain_gpt.py"]
 
 
-def asked(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
-    return request_for_command(TORCHRUN, Asked(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
+def settings(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
+    return request_for_command(TORCHRUN, SearchOptions(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
 
 
 def broken(request: Request, point: Point) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_constraint_of_words_and_numbers_ends_in_a_sentence() -> None:
 @pytest.mark.parametrize("name", ["accelerate", "deepspeed", "megatron", "torchtitan"])
 def test_of_every_shipped_space_some_points_are_legal_and_some_are_not(name: str) -> None:
     assert name in shipped()
-    request = asked(space=name, facts={**LLAMA, "global_batch": 32})
+    request = settings(space=name, facts={**LLAMA, "global_batch": 32})
     assert not request.notes  # all constraints can be checked
     fates = [bool(broken(request, point)) for point in itertools.islice(request.space, 3000)]
     assert any(fates)
@@ -67,13 +67,13 @@ def test_of_every_shipped_space_some_points_are_legal_and_some_are_not(name: str
 
 
 def test_the_first_values_are_the_frameworks_own_and_legal() -> None:
-    request = asked()
+    request = settings()
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     assert not broken(request, point)
 
 
 def test_what_does_not_divide_is_said_with_its_numbers() -> None:
-    request = asked("pp=3")
+    request = settings("pp=3")
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     assert broken(request, point)[:2] == [
         "tensor, pipeline and context parallelism share the GPUs: world_size % (tp * pp * cp) == 0, with cp = 1, "
@@ -83,7 +83,7 @@ def test_what_does_not_divide_is_said_with_its_numbers() -> None:
 
 
 def test_a_value_of_several_words_or_of_none_is_put_into_the_command() -> None:
-    request = asked("sp=true,false", "recompute=full", "mbs=16")
+    request = settings("sp=true,false", "recompute=full", "mbs=16")
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     words = filled(request.command, point, request.words)
     assert words[: len(TORCHRUN)] == TORCHRUN
@@ -98,13 +98,13 @@ def test_a_value_of_several_words_or_of_none_is_put_into_the_command() -> None:
 
 def test_placeholders_of_the_user_s_choose_the_knobs_and_the_others_stay() -> None:
     command = [*TORCHRUN, "--tp={tp}"]
-    request = request_for_command(command, Asked(space="megatron"), RunOptions(gpu="h100-sxm"), LLAMA)
+    request = request_for_command(command, SearchOptions(space="megatron"), RunOptions(gpu="h100-sxm"), LLAMA)
     assert list(request.space.varied) == ["tp"]
     assert request.space.fixed["pp"] == 1
 
 
 def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named() -> None:
-    request = asked(facts={"layers": 32})
+    request = settings(facts={"layers": 32})
     assert (
         "Not checked, as heads is not said: attention heads are shared by tensor-parallel ranks (heads % tp == 0)."
         in request.notes
@@ -113,9 +113,9 @@ def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named()
 
 def test_a_knob_that_a_space_lacks_and_a_value_without_words_are_refused() -> None:
     with pytest.raises(InputError, match="zero is no knob of the space megatron: it has tp, pp"):
-        asked("zero=1,2")
+        settings("zero=1,2")
     with pytest.raises(InputError, match="vpp = 3 is none of 1, 2, 4, which the space has words for"):
-        asked("vpp=3")
+        settings("vpp=3")
 
 
 def test_sizes_come_from_a_model() -> None:
@@ -141,9 +141,9 @@ def test_points_of_a_space_are_composed_and_the_best_ones_left_to_the_command(tm
         json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", **sizes})
     )
     vary = ["tp=1,2,8", "pp=1", "vpp=1", "cp=1", "ep=1", "mbs=1", "sp=false", "recompute=none,selective"]
-    asked = Asked(space="megatron", vary=vary, confirm=2, jobs=1)
+    settings = SearchOptions(space="megatron", vary=vary, confirm=2, jobs=1)
     request = request_for_space(
-        str(tmp_path), TORCHRUN, asked, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
+        str(tmp_path), TORCHRUN, settings, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
     )
     assert "Plans have no recompute selective: left out." in request.notes
     found = run(dataclasses.replace(request, confirm=0))
