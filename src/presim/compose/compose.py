@@ -1,4 +1,4 @@
-"""Composes the trace of a training job from a graph and a plan: what `presim compose` does; nothing is run."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
 from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Do, Run
-from presim.compose.units import Unit, apart, units
+from presim.compose.units import Unit, separate_experts, units
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
@@ -48,7 +48,7 @@ from presim.passes.chain import Chain
 from presim.trace.schema import Category, Group, Kind, Manifest, Phase, Trace
 
 _TENSOR_HOSTS = (
-    "Host time with tensor parallelism comes from a table of DTensor's launch times. A step that waits for its host "
+    "Host time with tensor parallelism comes from a table of DTensor's launch times. A launch-bound step "
     "may differ from a capture by 12 %; check such a plan with `presim run`."
 )
 _DDP_TYPE = (
@@ -56,42 +56,43 @@ _DDP_TYPE = (
 )
 _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
 _EVEN_EXPERTS = (
-    "Tokens are spread evenly over experts; for another distribution capture the program with `presim run --values "
+    "Tokens are spread evenly over experts. For another distribution, capture the program with `presim run --values "
     "routing=zipf`."
 )
-_WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
+# bytes of cuBLAS' workspace; True: Hopper or newer (ATen/cuda/CublasHandlePool.cpp)
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}
 
 
 @dataclasses.dataclass(frozen=True)
 class Composed:
-    """Traces, and which other ranks each of them stands for."""
+    """Composed traces, each with the other ranks that it represents."""
 
     traces: tuple[Trace, ...]
     stands_for: dict[int, tuple[int, ...]]
     notes: tuple[str, ...] = ()
-    begins: tuple[Ints, ...] = ()  # of each trace: the entries at which its micro-batches begin
-    memory: tuple[Trace, ...] = ()  # of each, in all micro-batches: what happens to memory; of most, segments only
+    begins: tuple[Ints, ...] = ()  # per trace: entries at which its micro-batches begin
+    memory: tuple[Trace, ...] = ()  # per trace: memory events of all micro-batches; for most ranks only segments
 
 
 def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None) -> Composed:
-    """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
+    """Compose the first rank of every pipeline stage; each represents all ranks of its stage.
 
-    ``lacks``: micro-batches that are left out of steps; none, unless given.
+    ``lacks``: micro-batches to omit from steps; default: none.
 
     Raises:
-        InputError: the plan cannot be.
+        InputError: the plan is invalid for this model or cluster.
     """
     count = stages.blocks(graph)
     check(plan, cluster.world_size, count)
     if not count and (plan.recompute != "none" or plan.activation_budget < 1 or plan.pipeline > 1):
         what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
         raise InputError(
-            f"{graph.model} has no list of equal blocks that could be recomputed or put into stages; use {what}, or "
+            f"{graph.model} has no list of equal blocks to recompute or to split into stages; use {what}, or "
             "capture the program with `presim run`"
         )
     job = _Job(graph, plan, cluster, lacks)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
-    made = _Made()
+    made = _Collected()
     for stage, place in enumerate(places):
         made.add(job.trace(stage, place))
     notes = [*([_TENSOR_HOSTS] if _style(plan).startswith("dtensor") else []), *job.notes]
@@ -107,7 +108,7 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
 
 
 def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:
-    """A note where FSDP2 pads experts, which it splits along their first dimension, to the number of ranks."""
+    """A note if FSDP2 pads the experts' first dimension to the number of ranks."""
     count, ranks = expert_parallel.expert_count(graph), plan.shard or plan.data(cluster.world_size) * plan.context
     if plan.expert > 1 or plan.data_style not in ("fsdp2", "hsdp") or ranks <= count:
         return []
@@ -118,7 +119,7 @@ def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:
 
 
 class _Job:
-    """What all ranks of a plan share."""
+    """State shared by all ranks of a plan."""
 
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
         self.plan, self.cluster = plan, cluster
@@ -148,7 +149,7 @@ class _Job:
         )
 
     def _passed(self, graph: OperatorGraph) -> tuple[OperatorGraph, list[str]]:
-        """The graph of one rank, and a sentence for each pass that the plan names. Each pass is checked."""
+        """The graph of one rank after all passes, and a note for each pass named by the plan. Each pass is checked."""
         plan, megatron = self.plan, self.plan.data_style == "zero1"
         chain = Chain(graph, plan.micro_batch, plan.sequence)
         tensor = functools.partial(
@@ -161,7 +162,7 @@ class _Job:
         parts = plan.tensor if plan.sequence_parallel else 1
         chain.step("tensor parallelism", tensor, ranks=plan.tensor, parts=parts)
         if not megatron:
-            chain.step("of a loss over split words", split_loss.apply)
+            chain.step("split loss", split_loss.apply)
         context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
         chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
         chain.step(
@@ -180,7 +181,7 @@ class _Job:
         return chain.graph, notes
 
     def _within_budget(self, chain: Chain) -> list[str]:
-        """Choose what blocks keep, and say it."""
+        """Choose which activations blocks keep within the budget; returns notes."""
         plan, gpu = self.plan, self.cluster.gpu
         kept: list[budget.Kept] = []
         cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
@@ -192,14 +193,14 @@ class _Job:
 
         chain.step("activation budget", function, adds=True)
         return [
-            f"Activation budget {plan.activation_budget:g}: a block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
-            f"{one.most / 2**20:,.0f} MiB for each micro-batch and runs {one.operators} operators again, for "
-            f"{one.cost * 1e3:.2f} ms by the roofline of {gpu.name}; no choice within the budget takes less."
+            f"Activation budget {plan.activation_budget:g}: each block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
+            f"{one.most / 2**20:,.0f} MiB per micro-batch and recomputes {one.operators} operators in "
+            f"{one.cost * 1e3:.2f} ms (roofline of {gpu.name}), the least time within the budget."
             for one in kept
         ]
 
     def trace(self, stage: int, place: Layout) -> Assembled:
-        """The trace of the rank that has this stage."""
+        """The trace of the first rank of a stage."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
         pipeline = Pipeline(
             self.graph,
@@ -210,12 +211,13 @@ class _Job:
             tables,
             hosts,
             group=self.named["pipeline"],
-            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,  # chunks share names of gradients
+            # with virtual stages, chunks share gradient names
+            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,
             pairs=(len(self.named) - 2, len(self.named) - 1),
         )
         own = range(stage, len(self.stages), plan.pipeline)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = apart(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
@@ -238,7 +240,8 @@ class _Job:
         )
         names = Names(self.all_micros)
         step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
-        before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
+        # the first step creates the optimizer states at this position
+        before = len(schedule) + int(plan.clip and bool(held))
         made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)), names)
         computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
@@ -277,7 +280,7 @@ class _Job:
         return Fsdp2(*known, keep_last=plan.keep_last)
 
     def _sharers(self, place: Layout) -> int:
-        """Ranks that share one copy of the parameters."""
+        """Number of ranks that share one copy of the parameters."""
         styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
         return styles.get(self.plan.data_style, 1)
 
@@ -309,11 +312,12 @@ class _Job:
         )
 
 
-class _Made:
-    """Traces as they come.
+class _Collected:
+    """Collects traces as they are composed.
 
-    Of what happens to memory in all micro-batches, where traces lack some, only the first rank's and the fullest one's
-    is kept whole: results tell of those (16 stages of a 70B with 512 micro-batches took 1.2 GB).
+    If traces omit micro-batches, full memory events are kept only for the first rank and for the rank with the highest
+    peak, because results report only these. Keeping all took 1.2 GB for 16 stages of a 70B model with 512
+    micro-batches.
     """
 
     def __init__(self) -> None:
@@ -323,7 +327,7 @@ class _Made:
         self._fullest = 0
 
     def add(self, one: Assembled) -> None:
-        """One more rank's."""
+        """Add one rank."""
         trace, place = _with_peaks(one.trace, one.memory), len(self.traces)
         self.traces.append(trace)
         self.begins.append(one.begins)
@@ -342,13 +346,13 @@ def _reserved(trace: Trace) -> int:
 
 
 def _segments(memory: Trace) -> Trace:
-    """The allocator's segments alone."""
+    """Only the segment entries of a memory trace."""
     rows = memory.mask(Kind.SEGMENT_ALLOC)
     return dataclasses.replace(memory, columns={name: column[rows] for name, column in memory.columns.items()})
 
 
 def _with_peaks(trace: Trace, memory: Trace) -> Trace:
-    """With the allocator's own peaks, as captures have them."""
+    """The trace with the allocator's peaks in its manifest, as in captures."""
     kind, value = memory.columns["kind"], memory.columns["value"]
     change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
     peaks = {
@@ -359,14 +363,14 @@ def _with_peaks(trace: Trace, memory: Trace) -> Trace:
 
 
 def _style(plan: Plan) -> str:
-    """Whose launch times: DTensor's where FSDP2 is joined with tensor parallelism, unless the plan says otherwise."""
+    """The launch-time table: the plan's style, else DTensor for FSDP2 with tensor parallelism, else eager."""
     own = {"ddp": "ddp", "zero1": "megatron"}
     split = "dtensor-sequence" if plan.sequence_parallel else "dtensor"
     return plan.style or own.get(plan.data_style, split if plan.tensor > 1 else "eager")
 
 
 def _backend(plan: Plan, cluster: Cluster) -> str:
-    """PyTorch's first choice for causal attention in 16 bits."""
+    """PyTorch's preferred backend for causal attention in 16 bits."""
     if plan.attention != "auto":
         return plan.attention
     return "cudnn" if cluster.gpu.vendor == "nvidia" and cluster.gpu.compute_major >= 9 else "flash"
@@ -391,7 +395,7 @@ def _groups(place: Layout) -> list[Group]:
 
 
 def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
-    """cuBLAS' workspaces of the forward and the backward thread; they stay."""
+    """cuBLAS workspaces of the forward and the backward thread, which are never freed."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for thread in ("forward", "backward"):
         rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)

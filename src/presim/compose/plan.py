@@ -1,4 +1,4 @@
-"""How a model is trained on a cluster: one typed value, checked before anything is composed."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 
@@ -15,104 +15,108 @@ from presim.errors import InputError
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Degrees of parallelism and what else decides what a rank does; sizes are of one rank where not said otherwise."""
+    """Degrees of parallelism and other choices that determine a rank's work; sizes are per rank unless noted."""
 
-    sequence: int  # tokens of a sample
-    micro_batch: int = 1  # samples of one forward pass
-    global_batch: int = 0  # samples of a step of all ranks; 0: one micro-batch for each data-parallel rank
-    tensor: int = 1  # tensor-parallel ranks; the others shard parameters and data between them by FSDP2
-    sequence_parallel: bool = False  # tensor-parallel ranks split what lies between their layers along the sequence
-    vocabulary_parallel: bool = False  # they split embedding, output layer and loss by words; so does sequence_parallel
-    context: int = 1  # ranks that have a part of each sequence
-    context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"  # how their attention sees the other parts
-    expert: int = 1  # neighbours that share out the experts of a layer; each keeps its own tokens' share of the rest
-    pipeline: int = 1  # stages' ranks
-    virtual: int = 1  # stages of each rank
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""  # empty: 1f1b, interleaved if virtual
-    data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # what data-parallel ranks share
-    shard: int = 0  # of hsdp: neighbouring data-parallel ranks that shard parameters; others have copies
-    overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
-    stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
-    reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
-    keep_last: bool = False  # FSDP2: except of the last block, as torchtitan does
-    recompute: Literal["none", "full"] = "none"  # of each repeated block
-    activation_budget: float = 1.0  # blocks keep this part of their activations; the cheapest others run again
+    sequence: int  # tokens per sample
+    micro_batch: int = 1  # samples per forward pass
+    global_batch: int = 0  # samples per step over all ranks; 0: one micro-batch per data-parallel rank
+    tensor: int = 1  # tensor-parallel degree; the remaining ranks are data-parallel
+    sequence_parallel: bool = False  # split activations between tensor-parallel layers along the sequence
+    # split embedding, output layer and loss by vocabulary; implied by sequence_parallel
+    vocabulary_parallel: bool = False
+    context: int = 1  # context-parallel degree: each rank has a part of every sequence
+    # how attention gets keys and values of the other ranks
+    context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"
+    expert: int = 1  # expert-parallel degree: consecutive ranks share the experts of each layer
+    pipeline: int = 1  # pipeline-parallel degree
+    virtual: int = 1  # virtual stages per rank
+    # empty: 1f1b, or interleaved if virtual > 1
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""
+    data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
+    shard: int = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set
+    overlap: bool = True  # ddp and zero1: overlap communication of gradients and parameters with compute
+    stages: tuple[int, ...] = ()  # repeated blocks per stage; empty: as equal as possible
+    reshard: bool = True  # FSDP2: free a block's gathered parameters after its forward pass
+    keep_last: bool = False  # FSDP2: do not free the last block's parameters, as torchtitan does
+    recompute: Literal["none", "full"] = "none"  # activation recomputation of repeated blocks
+    activation_budget: float = 1.0  # share of a block's activations to keep; the rest is recomputed at the least cost
     optimizer: Choice = "adamw"
-    clip: bool = True  # gradients are clipped to a norm
-    attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
-    passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
-    recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
-    cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
-    style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
+    clip: bool = True  # clip gradients by norm
+    # attention backend; auto: cuDNN on Hopper and newer, else flash
+    attention: Literal["auto", "cudnn", "flash"] = "auto"
+    passes: tuple[str, ...] = ()  # additional graph passes, in order: fusion, quantisation, user-defined
+    recompute_blocks: int = 0  # number of blocks to recompute, from the first; 0: all
+    cuda_graphs: bool = False  # launch kernels with CUDA graphs: no host time between them
+    style: str = ""  # framework style of the launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:
-        """Data-parallel ranks."""
+        """Data-parallel degree."""
         return world_size // (self.tensor * self.context * self.pipeline)
 
     def sharing(self, world_size: int) -> int:
-        """Ranks that shard parameters or sum gradients: of other data, and of other parts of the same sequences."""
+        """Number of ranks that shard parameters or reduce gradients: data-parallel times context-parallel degree."""
         return world_size // (self.tensor * self.pipeline)
 
     def micro_batches(self, world_size: int) -> int:
-        """Micro-batches of a step of one rank."""
+        """Micro-batches per step on one rank."""
         return max(1, self.global_batch // (self.micro_batch * self.data(world_size)))
 
     @property
     def local_sequence(self) -> int:
-        """Tokens of a sample that a rank has between its split layers."""
+        """Tokens of a sample on one rank between tensor-parallel layers."""
         return self.sequence // self.parts
 
     @property
     def parts(self) -> int:
-        """Into how many parts a sequence is split."""
+        """Number of parts of a sequence."""
         return self.context * (self.tensor if self.sequence_parallel else 1)
 
     @property
     def splits_words(self) -> bool:
-        """Whether embedding, output layer and loss are split by words."""
+        """Whether embedding, output layer and loss are split by vocabulary."""
         return self.vocabulary_parallel or self.sequence_parallel
 
     @property
     def order(self) -> str:
-        """The schedule that is meant."""
+        """The schedule, with the default filled in."""
         return self.schedule or ("interleaved" if self.virtual > 1 else "1f1b")
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Which ranks the first rank of a pipeline stage shares groups with.
+    """Process groups of the first rank of a pipeline stage.
 
-    Ranks are numbered tensor first, then context, data and pipeline, as Megatron and torchtitan number them.
+    Rank numbers vary fastest along tensor, then context, data and pipeline, as in Megatron and torchtitan.
     """
 
     world_size: int
     rank: int
-    data: tuple[int, ...]  # those that context parallelism makes among them
+    data: tuple[int, ...]  # data-parallel group, including context-parallel ranks
     tensor: tuple[int, ...]
     context: tuple[int, ...]
     pipeline: tuple[int, ...]
-    shard: tuple[int, ...] = ()  # of hsdp
-    replicas: tuple[int, ...] = ()  # likewise
-    experts: tuple[int, ...] = ()  # those that share out experts, where some do
-    copies: tuple[int, ...] = ()  # those that have the same experts, within `shard` where there is one
+    shard: tuple[int, ...] = ()  # hsdp: ranks that shard parameters
+    replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
+    experts: tuple[int, ...] = ()  # expert-parallel group, if any
+    copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The pairs with the rank before and after in the pipeline, which is a ring."""
+        """(previous rank, this rank) and (this rank, next rank) in the pipeline, seen as a ring."""
         place = self.pipeline.index(self.rank)
         before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
         return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
 
     @property
     def stands_for(self) -> tuple[int, ...]:
-        """The other ranks of the stage."""
+        """The other ranks of the stage, which this rank represents."""
         return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
 
 
-def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of a TOML file, completed and overridden by what is said beside it; ``usual``: what neither says.
+def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Plan:
+    """Build a plan from a TOML file, options that override it, and defaults for fields that neither sets.
 
     Raises:
-        InputError: the file cannot be read, a field is unknown or of the wrong type, or none says the sequence.
+        InputError: the file cannot be read, a field is unknown or has the wrong type, or the sequence is missing.
     """
     fields: dict[str, Any] = {}
     if path is not None:
@@ -121,10 +125,10 @@ def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any
         except OSError as error:
             raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is no TOML: {error}; correct it") from error
-    fields = {**(usual or {}), **fields, **said}
+            raise InputError(f"{path} is not valid TOML: {error}; correct it") from error
+    fields = {**(defaults or {}), **fields, **options}
     if "sequence" not in fields:
-        raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan")
+        raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096, or `sequence` in the plan")
     try:
         return msgspec.convert(fields, Plan)
     except msgspec.ValidationError as error:
@@ -133,8 +137,8 @@ def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any
 
 
 def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
-    """The groups of a stage's first rank."""
-    inside = world_size // plan.pipeline  # ranks of a stage
+    """Process groups of a stage's first rank."""
+    inside = world_size // plan.pipeline  # ranks per stage
     first = stage * inside
     data = tuple(range(first, first + inside, plan.tensor))
     sharers = plan.shard * plan.tensor or inside
@@ -153,10 +157,10 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
 
 
 def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
-    """Raise where the plan cannot be; ``blocks``: repeated blocks of the model, where known.
+    """Raise if the plan is invalid; ``blocks``: repeated blocks of the model, 0 if unknown.
 
     Raises:
-        InputError: what does not divide, with the equation and the nearest plans that do.
+        InputError: shows the equation that fails and the nearest values that work.
     """
     for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
@@ -183,34 +187,35 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
 def _check_sequence(plan: Plan) -> None:
     if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
         raise InputError(
-            f"context = {plan.context} is odd: parts from the beginning and the end of a sequence are shared out in "
-            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
+            f"context = {plan.context} is odd: each rank gets a pair of parts, from the start and the end of a "
+            f"sequence; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
         )
     pieces = 2 * plan.context
     if plan.context > 1 and plan.context_style == "ring" and plan.sequence % pieces:
         near = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
         lengths = ", ".join(str(int(count) * pieces) for count in near.split(", "))
         raise InputError(
-            f"the sequence of {plan.sequence} tokens has no {pieces} equal pieces, two for each rank of a ring "
-            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that have: {lengths}"
+            f"the sequence of {plan.sequence} tokens does not split into {pieces} equal pieces, two per rank of a ring "
+            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that do: {lengths}"
         )
     if plan.sequence % plan.parts:
         near = _near(plan.sequence // plan.parts, lambda count: count > 0)
         lengths = ", ".join(str(int(count) * plan.parts) for count in near.split(", "))
         raise InputError(
-            f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
-            f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+            f"the sequence of {plan.sequence} tokens does not split into {plan.parts} equal parts, as context and "
+            f"sequence_parallel require ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that "
+            f"do: {lengths}"
         )
 
 
 def _check_budget(plan: Plan) -> None:
     if not 0 <= plan.activation_budget <= 1:
         raise InputError(
-            f"activation_budget = {plan.activation_budget:g} is a part of the activations of a block; use 0 to 1"
+            f"activation_budget = {plan.activation_budget:g} must be a share of a block's activations; use 0 to 1"
         )
     if plan.activation_budget < 1 and plan.recompute != "none":
         raise InputError(
-            f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
+            f"activation_budget = {plan.activation_budget:g} recomputes some activations, but recompute = "
             f"{plan.recompute} recomputes all; leave out one of them"
         )
 
@@ -220,7 +225,7 @@ def _check_shard(plan: Plan, world_size: int) -> None:
     if plan.data_style != "hsdp":
         if plan.shard:
             raise InputError(
-                f"shard = {plan.shard} is of data_style hsdp, not {plan.data_style}; leave one of them out"
+                f"shard = {plan.shard} applies to data_style hsdp only, not to {plan.data_style}; leave out one of them"
             )
         return
     if plan.shard < 1 or data % plan.shard:
@@ -235,13 +240,13 @@ def _check_experts(plan: Plan, world_size: int) -> None:
         return
     if plan.data_style not in ("fsdp2", "hsdp"):
         raise InputError(
-            f"expert = {plan.expert} is composed with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
+            f"expert = {plan.expert} works with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
             "of them (--dp-style)"
         )
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(
-            f"expert = {plan.expert} with tensor = {plan.tensor}: ranks that split layers would send the same tokens; "
-            "use sequence_parallel (--sp), or a tensor degree of 1"
+            f"expert = {plan.expert} with tensor = {plan.tensor}: tensor-parallel ranks would all send the same "
+            "tokens; use sequence_parallel (--sp), or a tensor degree of 1"
         )
     ranks = plan.shard * plan.tensor or world_size // plan.pipeline
     if ranks % plan.expert:
@@ -259,8 +264,8 @@ def _check_batch(plan: Plan, world_size: int) -> None:
         near = _near(max(1, plan.global_batch // each), lambda count: count > 0)
         multiples = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(
-            f"global_batch = {plan.global_batch} is no multiple of micro_batch x data = {plan.micro_batch} x {data} = "
-            f"{each}; those that are: {multiples}"
+            f"global_batch = {plan.global_batch} is not a multiple of micro_batch x data = {plan.micro_batch} x {data} "
+            f"= {each}; use one of {multiples}"
         )
     if plan.pipeline > 1 and not plan.global_batch:
         raise InputError(
@@ -274,14 +279,14 @@ def _check_stages(plan: Plan, blocks: int) -> None:
     if plan.virtual > 1 and plan.pipeline == 1:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
-        raise InputError(f"schedule {plan.order} has one stage a rank, not {plan.virtual}; use interleaved")
+        raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
     if plan.stages and len(plan.stages) != count:
         raise InputError(
             f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "
             f"{count}; correct the plan"
         )
     if blocks and plan.stages and sum(plan.stages) != blocks:
-        raise InputError(f"stages sum up to {sum(plan.stages)} blocks, the model has {blocks}; correct the plan")
+        raise InputError(f"stages sum to {sum(plan.stages)} blocks, but the model has {blocks}; correct the plan")
     if blocks and count > blocks:
         raise InputError(
             f"pipeline x virtual = {plan.pipeline} x {plan.virtual} = {count} stages, but the model has {blocks} "
@@ -290,7 +295,7 @@ def _check_stages(plan: Plan, blocks: int) -> None:
 
 
 def _check_rounds(plan: Plan, world_size: int) -> None:
-    """Raise where a schedule cannot run so many micro-batches.
+    """Raise if a schedule cannot run this number of micro-batches.
 
     Raises:
         InputError: interleaved stages need rounds of equal length.
@@ -301,7 +306,7 @@ def _check_rounds(plan: Plan, world_size: int) -> None:
         near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
         batches = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(
-            f"{micros} micro-batches make no equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
+            f"{micros} micro-batches do not split into equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
             f"{micros % (micros // ranks)}) as schedule {plan.order} needs; global batches that do: {batches}"
         )
 

@@ -111,8 +111,7 @@ def request_for_command(
     if unused := [name for name in varied if name not in holders and name not in cluster]:
         raise InputError(
             f"{unused[0]} is varied, but the command has no {{{unused[0]}}}: put the placeholder where the value goes, "
-            "e.g. "
-            f"--{unused[0]} {{{unused[0]}}}"
+            f"e.g. --{unused[0]} {{{unused[0]}}}"
         )
     return _request(" ".join(command), settings, options, Space(varied, {}), command=list(command))
 
@@ -264,8 +263,7 @@ def _request(
     if settings.sampler == "exhaustive" and len(space) > LARGE:
         raise InputError(
             f"the space has {len(space):,} points, more than the {LARGE:,} that an exhaustive search evaluates: fix "
-            "knobs, "
-            "or name a sampler, e.g. --sampler tpe --trials 500"
+            "knobs, or name a sampler, e.g. --sampler tpe --trials 500"
         )
     work = Work(settings.tokens, settings.price_per_gpu_hour)
     _check_prices(work, [str(gpu) for gpu in space.varied.get("gpu", (options.gpu,)) if gpu])

@@ -110,8 +110,7 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
     if request.strategy != "exhaustive" and len(trials) < len(request.space):
         notes.append(
             f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better point may be "
-            "among "
-            "the others."
+            "among the others."
         )
     lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
     if lossy and any(trial.rule in lossy for trial in trials):

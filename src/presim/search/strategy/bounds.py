@@ -1,8 +1,8 @@
 """Lower bounds on a plan's step time and memory, computed without composing the plan.
 
 Time: kernels of one stream run one after the other. A step takes at least the sum of its forward and backward kernels,
-at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits
-for. The last rank of a pipeline starts after one micro-batch has passed all other ranks.
+at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits for.
+The last rank of a pipeline starts after one micro-batch has passed all other ranks.
 
 Memory: every parameter and its optimizer states are stored somewhere in the job. Tensors that the backward pass reads
 are alive when the forward pass ends.

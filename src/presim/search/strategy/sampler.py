@@ -2,8 +2,7 @@
 
 Proposals come in batches of a fixed size and are answered in order: the same seed gives the same trials for any number
 of processes. The sampler's study is in memory. A resumed search proposes the same points again, and stored trials
-answer
-them.
+answer them.
 """
 
 from __future__ import annotations

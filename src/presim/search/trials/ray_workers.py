@@ -1,9 +1,8 @@
 """Workers of a search on a Ray cluster: each actor runs one local worker process on its node.
 
 A node needs Ray and the same version of presim; for a command also the script under the same path. If an actor's node
-or
-process dies, the actor is replaced and its point is evaluated once more. Finished trials are stored by the search, not
-on the cluster.
+or process dies, the actor is replaced and its point is evaluated once more. Finished trials are stored by the search,
+not on the cluster.
 """
 
 from __future__ import annotations

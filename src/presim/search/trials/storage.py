@@ -1,8 +1,7 @@
 """Store finished trials in an Optuna study, so that an interrupted search can be resumed.
 
 A study is a journal file (any name), ``sqlite:///FILE``, or another URL that SQLAlchemy supports. Each finished trial
-is
-one append or transaction. Illegal and pruned points are not stored; a resumed search derives them again.
+is one append or transaction. Illegal and pruned points are not stored; a resumed search derives them again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 It reads requests from stdin and writes replies to stdout. The first message is the job, each further message a point.
 Messages are MessagePack with a four-byte length prefix. The process exits when its input ends, so a killed search
-leaves
-no processes behind.
+leaves no processes behind.
 """
 
 from __future__ import annotations

@@ -99,5 +99,5 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
 
     study = create_study(storage=JournalStorage(JournalFileBackend(str(foreign))), study_name="presim search")
     study.add_trial(study.ask() and __import__("optuna").create_trial(value=1.0))
-    with pytest.raises(InputError, match="is a study of another program's; name another one with --study"):
+    with pytest.raises(InputError, match="is a study of another program; name another one with --study"):
         open_study(request(foreign)).__enter__()
