@@ -51,8 +51,8 @@ class Past:
     ) -> int:
         """Take what can be forgotten out of the columns; how many numbers of ops are then in use.
 
-        ``unset``: the columns that have a value for each op, and what stands where there is none. ``ops``: by rank,
-        how many it had in all. ``keep``: the first op that the caller needs.
+        ``unset``: the columns that have a value for each op, and what stands where there is none. ``ops``: by rank, how
+        many it had in all. ``keep``: the first op that the caller needs.
         """
         ranks = len(ops)
         rows = [had - gone for had, gone in zip(ops, self._gone)]

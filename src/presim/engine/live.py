@@ -1,10 +1,10 @@
 """The loop for ranks that are still running: ops arrive piece by piece, and time advances only as far as is certain.
 
-A `LiveEngine` holds the same columns as a simulation of whole traces, in arrays that grow: ops and slots of R ranks
-are interleaved (the i-th op of rank r is number ``i * R + r``), so that every rank can grow at the end. After each
-piece `run` simulates up to the moment at which the first host stands that may ask for more, and no further, since what
-it asks for could change what comes then. What was simulated is therefore what `presim.engine.simulate` would have
-said of the whole (held by a property test). What can matter no more is forgotten; numbers stay.
+A `LiveEngine` holds the same columns as a simulation of whole traces, in arrays that grow: ops and slots of R ranks are
+interleaved (the i-th op of rank r is number ``i * R + r``), so that every rank can grow at the end. After each piece
+`run` simulates up to the moment at which the first host stands that may ask for more, and no further, since what it
+asks for could change what comes then. What was simulated is therefore what `presim.engine.simulate` would have said of
+the whole (held by a property test). What can matter no more is forgotten; numbers stay.
 """
 
 from __future__ import annotations

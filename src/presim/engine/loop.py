@@ -1,7 +1,7 @@
 """The inner loop: hosts, streams and rendezvous as a discrete-event simulation.
 
-This is plain Python over sequences of integers, compiled by `presim.engine.compiled` from this very source. It
-indexes without looking: `presim.engine.program` builds arrays that point nowhere else.
+This is plain Python over sequences of integers, compiled by `presim.engine.compiled` from this very source. It indexes
+without looking: `presim.engine.program` builds arrays that point nowhere else.
 
 Vocabulary: an *op* is a trace entry that concerns streams or blocks the host. A *slot* is one stream of one rank.
 A slot's ops go through these states::
@@ -14,9 +14,9 @@ A slot's ops go through these states::
          ▲                                                                                │
          └────────── at once (record), once the recording has ended (wait) ◄──────────────┘
 
-The host needs no events of its own: what it waits for is always the end of an op, so it is walked ahead of time up
-to the next op that blocks it, and goes on when that end is simulated. What runs goes at a pace that what runs beside
-it may change. Times are integer nanoseconds.
+The host needs no events of its own: what it waits for is always the end of an op, so it is walked ahead of time up to
+the next op that blocks it, and goes on when that end is simulated. What runs goes at a pace that what runs beside it
+may change. Times are integer nanoseconds.
 
 A rank may be *open*: its host is a program that still runs, and asks for more than is known. Then nothing is simulated
 from the moment on at which its host stands (the horizon), and `run` is called again once more is known

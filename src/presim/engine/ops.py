@@ -1,7 +1,7 @@
 """Converts a trace and its durations to the ops that the loop reads.
 
-Entries that concern neither a stream nor the device (allocations, tags, steps) are no ops: their host time is added
-to the op that follows.
+Entries that concern neither a stream nor the device (allocations, tags, steps) are no ops: their host time is added to
+the op that follows.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:
 def _targets(code: Ints, serial: Ints) -> Ints:
     """For each wait the recording it waits for: the last one of that serial before it.
 
-    A wait for what was not recorded before is no wait, as in CUDA; so is one for a recording of a part of the
-    program that is not in the trace.
+    A wait for what was not recorded before is no wait, as in CUDA; so is one for a recording of a part of the program
+    that is not in the trace.
     """
     target = np.full(len(code), -1, np.int64)
     records = np.flatnonzero(code == loop.RECORD)
@@ -149,9 +149,9 @@ def _targets(code: Ints, serial: Ints) -> Ints:
 def _joins(code: Ints, following: Ints, serial: Ints, is_pair: Ints) -> Ints:
     """1 for sends and receives that are part of one launch with the op before them on their stream.
 
-    NCCL runs the sends and receives of one group call side by side, in any order: one after the other they could
-    wait for each other. Other collectives of one group call meet in the same order everywhere, so they need no more
-    than to follow each other.
+    NCCL runs the sends and receives of one group call side by side, in any order: one after the other they could wait
+    for each other. Other collectives of one group call meet in the same order everywhere, so they need no more than to
+    follow each other.
     """
     candidate = (code == loop.MEET) & (is_pair == 1) & (serial != 0)
     joins = np.zeros(len(code), np.int64)

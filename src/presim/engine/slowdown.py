@@ -2,9 +2,9 @@
 
 Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A shared port has
 a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
-the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
-A collective of several simulated ranks goes at the pace of its slowest member. When ops begin or end, those beside
-them may go on at another pace. Once all that happens at that moment is known, the work that these have done by then is
+the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would. A
+collective of several simulated ranks goes at the pace of its slowest member. When ops begin or end, those beside them
+may go on at another pace. Once all that happens at that moment is known, the work that these have done by then is
 settled at their old pace, and their ends are moved.
 
 Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change of pace is lost.

@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 class Timeline:
     """Integer nanoseconds since the start of the simulation; one value per trace entry.
 
-    ``issue_ns``: the host reaches the entry and has done the CPU work before it.
-    ``start_ns``, ``end_ns``: of device work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host
-    synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
-    the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
-    ``slowed_ns``: slowdown of device work by overlapping work.
-    ``ports_ns``: the part of it caused by other groups on the same network ports.
+    ``issue_ns``: the host reaches the entry and has done the CPU work before it. ``start_ns``, ``end_ns``: of device
+    work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host synchronisation, from when the host begins to wait
+    to when it goes on; of an event recording or a stream wait, the moment it takes effect on its stream (both equal);
+    of anything else, ``issue_ns``. ``slowed_ns``: slowdown of device work by overlapping work. ``ports_ns``: the part
+    of it caused by other groups on the same network ports.
 
-    Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
-    one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
-    nothing starts before what it waits for has ended.
+    Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of one
+    stream does not overlap and keeps its order, except that sends and receives of one launch run side by side; nothing
+    starts before what it waits for has ended.
     """
 
     issue_ns: NDArray[np.int64]

@@ -1,8 +1,8 @@
 """NCCL's algorithms as formulas: rings, trees, in-switch reduction, PAT and direct exchange, each in three protocols.
 
-A collective takes its latency (base, steps along its path, network hops) plus the slower of its traffic over the
-links within a node and over the ports between nodes. Each is linear in the size, so that their minimum, as measured,
-bends from latency to bandwidth. Volumes per algorithm: Table 10 of the TorchSim paper has the same steps; Hu et al.,
+A collective takes its latency (base, steps along its path, network hops) plus the slower of its traffic over the links
+within a node and over the ports between nodes. Each is linear in the size, so that their minimum, as measured, bends
+from latency to bandwidth. Volumes per algorithm: Table 10 of the TorchSim paper has the same steps; Hu et al.,
 Demystifying NCCL (2025), section 5, has the algorithms.
 """
 

@@ -32,8 +32,8 @@ class Moved:
 def moved(routed: Routed, layout: Layout) -> Moved:
     """Expected bytes, for experts that are chosen evenly where the program does not say otherwise.
 
-    Of the copies for ranks, those for the rank itself or for the one that took a token from the network stay where
-    they are: one in each domain's ranks.
+    Of the copies for ranks, those for the rank itself or for the one that took a token from the network stay where they
+    are: one in each domain's ranks.
     """
     size = float(routed.tokens * routed.token_bytes)
     kind = exchange_constants(routed.library).copies

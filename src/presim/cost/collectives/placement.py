@@ -119,8 +119,8 @@ def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, .
 def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
     """Bytes between a rank and those of its own node, and those of others: each the busier of both directions.
 
-    Every rank has wires of its own into the switch and out of it; so its sums over all peers limit it, however they
-    are dealt out. The slowest of the ranks that meet sets the time for all: those that send to it wait for it.
+    Every rank has wires of its own into the switch and out of it; so its sums over all peers limit it, however they are
+    dealt out. The slowest of the ranks that meet sets the time for all: those that send to it wait for it.
     """
     ranks = group.ranks if len(group.ranks) == group.size else tuple(range(group.size))
     home = cluster.domain(ranks[splits.own])
