@@ -63,7 +63,7 @@ def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_group_is_name
     assert mixed.result.step_time_s == pytest.approx(slow.result.step_time_s, rel=1e-3)
     assert mixed.result.job.gpu == "h100-sxm"
     notes = " ".join(mixed.result.notes)
-    assert "2 groups of nodes: 'old' (nodes 2 to 2, 8 a100-80gb-sxm), the rest (24 h100-sxm)." in notes
+    assert "2 groups of nodes: 'old' (node 2, 8 a100-80gb-sxm), the rest (24 h100-sxm)." in notes
     assert "Group 'old' is the slowest: " in notes
 
 

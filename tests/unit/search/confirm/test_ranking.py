@@ -105,6 +105,6 @@ def test_what_cannot_be_captured_is_last_with_its_reason() -> None:
 def test_a_placeholder_must_be_a_knob() -> None:
     check_command(["train.py", "{tp}", "{sequence}"], {"tensor": 2, "sequence": 64})
     with pytest.raises(
-        InputError, match=r"the command has \{pp\}, which is not a knob of the plans; they have seq, sequence, t"
+        InputError, match=r"the command has \{pp\}, which is not a knob of the plans; use one of seq, sequence, t"
     ):
         check_command(["train.py", "{pp}"], {"tensor": 2, "sequence": 64})

@@ -106,15 +106,15 @@ def test_placeholders_of_the_user_s_choose_the_knobs_and_the_others_stay() -> No
 def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named() -> None:
     request = settings(facts={"layers": 32})
     assert (
-        "Not checked, because heads is not given: attention heads are shared by tensor-parallel ranks (heads % tp == 0)."
-        in request.notes
+        "Not checked, because heads is not given: attention heads are shared by tensor-parallel ranks "
+        "(heads % tp == 0)." in request.notes
     )
 
 
 def test_a_knob_that_a_space_lacks_and_a_value_without_words_are_refused() -> None:
-    with pytest.raises(InputError, match="zero is not a knob of the space megatron: it has tp, pp"):
+    with pytest.raises(InputError, match="zero is not a knob of the space megatron, which has tp, pp"):
         settings("zero=1,2")
-    with pytest.raises(InputError, match="vpp = 3 is not one of 1, 2, 4"):
+    with pytest.raises(InputError, match="vpp = 3 is not a value that the space has words for: use 1, 2, 4"):
         settings("vpp=3")
 
 
@@ -145,7 +145,7 @@ def test_points_of_a_space_are_composed_and_the_best_ones_left_to_the_command(tm
     request = request_for_space(
         str(tmp_path), TORCHRUN, settings, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
     )
-    assert "Composed plans have no recompute selective: left out." in request.notes
+    assert "Composed plans do not support recompute selective: left out." in request.notes
     found = run(dataclasses.replace(request, confirm=0))
     assert {trial.point["tp"]: trial.fate for trial in found.trials} == {1: "priced", 2: "priced", 8: "illegal"}
     words = filled(request.confirm_command, found.trial(1).point, request.words)

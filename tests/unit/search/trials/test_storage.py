@@ -91,7 +91,7 @@ def test_a_study_of_another_search_is_refused(change: dict[str, object], sentenc
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     broken, foreign = tmp_path / "broken", tmp_path / "foreign"
     broken.write_text("{ this is\nno journal\n")
-    with pytest.raises(InputError, match="is no study that can be read"):
+    with pytest.raises(InputError, match="cannot be read as a study"):
         open_study(request(broken)).__enter__()
     from optuna import create_study
     from optuna.storages import JournalStorage

@@ -68,7 +68,7 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
         lay_out(find("llama3-70b"), Plan(), cluster.gpu)
     with pytest.raises(InputError, match="Use --tp 8 --pp 2"):
         lay_out(find("llama3-405b"), Plan(), cluster.gpu)
-    with pytest.raises(InputError, match="32 does not divide 3"):
+    with pytest.raises(InputError, match="tp 3 does not divide 32 heads"):
         build(find("llama3-8b"), Plan(tp=3), cluster)
 
 

@@ -1,0 +1,77 @@
+"""Process groups of a rank, from the degrees of a plan."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.compose.plan import Plan
+from presim.trace.schema import Group
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Process groups of the first rank of a pipeline stage.
+
+    Rank numbers vary fastest along tensor, then context, data and pipeline, as in Megatron and torchtitan.
+    """
+
+    world_size: int
+    rank: int
+    data: tuple[int, ...]  # data-parallel group, including context-parallel ranks
+    tensor: tuple[int, ...]
+    context: tuple[int, ...]
+    pipeline: tuple[int, ...]
+    shard: tuple[int, ...] = ()  # hsdp: ranks that shard parameters
+    replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
+    experts: tuple[int, ...] = ()  # expert-parallel group, if any
+    copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
+
+    @property
+    def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(previous rank, this rank) and (this rank, next rank) in the pipeline, seen as a ring."""
+        place = self.pipeline.index(self.rank)
+        before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
+        return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
+
+    @property
+    def stands_for(self) -> tuple[int, ...]:
+        """The other ranks of the stage, which this rank represents."""
+        return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
+
+
+def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
+    """Process groups of a stage's first rank."""
+    inside = world_size // plan.pipeline  # ranks per stage
+    first = stage * inside
+    data = tuple(range(first, first + inside, plan.tensor))
+    sharers = plan.shard * plan.tensor or inside
+    return Layout(
+        world_size,
+        first,
+        data,
+        tuple(range(first, first + plan.tensor)),
+        data[: plan.context],
+        tuple(range(0, world_size, inside)),
+        data[: plan.shard] if plan.shard else (),
+        data[:: plan.shard] if plan.shard else (),
+        tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
+        tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else (),
+    )
+
+
+def groups(place: Layout) -> list[Group]:
+    """The groups that the rank communicates in, by name."""
+    everyone = tuple(range(place.world_size))
+    named = [
+        ("world", everyone),
+        ("data", place.data),
+        ("tensor", place.tensor),
+        ("context", place.context),
+        ("pipeline", place.pipeline),
+    ]
+    if place.shard:
+        named += [("shard", place.shard), ("replicas", place.replicas)]
+    if place.experts:
+        named += [("experts", place.experts), ("copies", place.copies)]
+    if len(place.pipeline) > 1:
+        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    return [Group(name, ranks, len(ranks)) for name, ranks in named]
