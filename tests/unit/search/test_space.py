@@ -56,7 +56,8 @@ def test_a_knob_of_the_user_s_own_takes_any_value() -> None:
         ("tp=0", "tp = 0 must be at least 1; correct it"),
         (
             "nodes=8:2",
-            "nodes=8:2 is not a range: write first:last for doubling, e.g. 16:128, or first:last:step, with first >= 1",
+            "nodes=8:2 is not a range: write first:last for doubling, e.g. 16:128, or first:last:step, "
+            "with first at least 1",
         ),
     ],
 )
