@@ -64,12 +64,12 @@ def test_a_fat_tree_of_htsim_has_full_bisection(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "hello", "is no topology that presim knows: there are cluster files"),
+        ("a.txt", "hello", "has no known topology format: presim reads cluster files"),
         ("a.yml", "topology: [Ring]", "'npus_count'; it looks like a topology of astra_sim and cannot be read as one"),
         ("a.yml", ASTRA.replace("[ 4, 2 ]", "[ 4 ]"), "2 dimensions have 1 counts, 2 bandwidths and 2 latencies"),
         ("a.yml", ASTRA.replace("Switch", "Star"), "ASTRA-sim's topology 'Star' is none of Ring"),
-        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link leads from 4 to 9, and there are 6 vertices"),
-        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "7 links are announced and 5 are there"),
+        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link connects 4 and 9, but there are 6 vertices"),
+        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "the header announces 7 links, but the file has 5"),
         ("a.xml", "<system", "this is no XML"),
         ("a.txt", SMI.replace("SYS", "XYZ"), "GPU0 reaches GPU2 by 'XYZ', which is none of NV#"),
     ],
