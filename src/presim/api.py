@@ -105,7 +105,7 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.search.build_request.SearchOptions`, which documents each and its default."""
+    """Fields of `presim.search.settings.SearchOptions`, which documents each and its default."""
 
     objective: Sequence[str]
     spare_gib: float
@@ -145,9 +145,11 @@ def search(
     Raises:
         InputError: a knob, a value or an option is invalid, or the model cannot be traced.
     """
-    from presim.search.build_request import SearchOptions, request_for_command, request_for_model
     from presim.search.knobs import field_of
+    from presim.search.of_command import request_for_command
+    from presim.search.of_model import request_for_model
     from presim.search.run import run as run_search
+    from presim.search.search_options import SearchOptions
     from presim.search.trials.trial import format_value
 
     words = vary

@@ -162,7 +162,9 @@ def _code(answer: Any) -> int:
 
 def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
     from presim.errors import InputError
-    from presim.search.build_request import SearchOptions, knob_options, request_for_command, request_for_model
+    from presim.search.of_command import request_for_command
+    from presim.search.of_model import request_for_model
+    from presim.search.search_options import SearchOptions, knob_options
 
     settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
@@ -190,7 +192,9 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
 def _of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
     """Sizes of a model, and what options say, are facts of the space's constraints."""
     from presim.errors import InputError
-    from presim.search.build_request import facts_of, request_for_command, request_for_space
+    from presim.search.of_command import request_for_command
+    from presim.search.spaces.facts import facts_of
+    from presim.search.spaces.space_request import request_for_space
 
     if len(models) > 1:
         raise InputError(

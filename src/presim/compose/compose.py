@@ -6,6 +6,7 @@ import dataclasses
 
 from presim.compose import stages
 from presim.compose.all_memory import Lacks
+from presim.compose.host_memory import host_memory_notes
 from presim.compose.job import Job
 from presim.compose.kept_traces import Kept
 from presim.compose.layout import layout
@@ -52,18 +53,21 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     """
     count = stages.blocks(graph)
     check(plan, cluster.world_size, count)
-    if not count and (plan.recompute != "none" or plan.activation_budget < 1 or plan.pipeline > 1):
-        what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
-        raise InputError(
-            f"{graph.model} has no list of equal blocks to recompute or to split into stages; use {what}, or "
-            "capture the program with `presim run`"
-        )
+    if not count:
+        _check_whole(graph, plan)
     job = Job(graph, plan, cluster, lacks)
     places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
     made = Kept()
+    uses = []
     for stage, place in enumerate(places):
-        made.add(job.trace(stage, place))
-    notes = [*([_TENSOR_HOSTS] if plan.launch_style.startswith("dtensor") else []), *job.notes]
+        assembled, use = job.trace(stage, place)
+        made.add(assembled)
+        uses.append(use)
+    notes = [
+        *host_memory_notes(uses, plan, cluster),
+        *([_TENSOR_HOSTS] if plan.launch_style.startswith("dtensor") else []),
+        *job.notes,
+    ]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
         notes.append(_EVEN_EXPERTS)
         notes += _padding(graph, plan, cluster)
@@ -73,6 +77,18 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
     stands_for = {place.rank: place.stands_for for place in places}
     return Composed(tuple(made.traces), stands_for, tuple(notes), tuple(made.begins), tuple(made.memory))
+
+
+def _check_whole(graph: OperatorGraph, plan: Plan) -> None:
+    """Raise where a plan needs blocks, of a model that has none."""
+    if plan.recompute == "none" and plan.activation_budget == 1 and plan.pipeline == 1 and not plan.offload_activations:
+        return
+    what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
+    what = "--offload-activations 0" if plan.offload_activations else what
+    raise InputError(
+        f"{graph.model} has no list of equal blocks that could be recomputed, offloaded or put into stages; use "
+        f"{what}, or capture the program with `presim run`"
+    )
 
 
 def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:

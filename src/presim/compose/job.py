@@ -1,4 +1,4 @@
-"""State shared by all ranks of a plan, and the composition of each rank's trace."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from presim.compose import stages
 from presim.compose.all_memory import Lacks
 from presim.compose.assemble import Assembled, assemble
 from presim.compose.blocks import Blocks
+from presim.compose.host_memory import HostUse
 from presim.compose.hosts import HostTimes, host_times
 from presim.compose.layout import Layout, groups, layout
 from presim.compose.names import Names
@@ -15,19 +16,22 @@ from presim.compose.orders import orders
 from presim.compose.plan import Plan
 from presim.compose.plan_passes import apply_passes
 from presim.compose.rows import PRIORITIES, Rows, Tables
-from presim.compose.runtime import optimizer, recompute
+from presim.compose.runtime import activation_offload, optimizer, optimizer_offload, recompute
 from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.runtime.ddp import Ddp
 from presim.compose.runtime.fsdp2 import Fsdp2
 from presim.compose.runtime.fsdp2_experts import ExpertFsdp2
 from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
+from presim.compose.runtime.optimizer import Held
 from presim.compose.runtime.pipeline import Pipeline
+from presim.compose.runtime.updates import UPDATES
 from presim.compose.runtime.zero1 import Zero1
-from presim.compose.schedule import Do, Run
+from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.units import Unit, separate_experts, units
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.passes import expert_parallel, quantisation
+from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Group, Manifest, Phase
 
 _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
@@ -65,8 +69,8 @@ class Job:
             whole_again=plan.data_style == "zero1",
         )
 
-    def trace(self, stage: int, place: Layout) -> Assembled:
-        """The trace of the first rank of a stage."""
+    def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
+        """The trace of the rank that has this stage, and what it keeps in host memory."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
         pipeline = Pipeline(
             self.graph,
@@ -87,20 +91,22 @@ class Job:
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
-        schedule = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
+        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
         found = groups(place)
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
         held = data.held()
         kept = pipeline.held(self.micros)
+        offloaded = self._offloaded(passes, kept)
+        schedule = offloaded.schedule
+        updates, optimizer_bytes = self._updates(held, data)
         end = optimizer.end_of_step(
             held,
-            optimizer=plan.optimizer,
             clip=plan.clip,
             groups=clipped,
             expert_groups=[self.named[name] for name in ("copies", "experts") if len(getattr(place, name)) > 1],
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
             total=self.named["world"] if plan.data_style == "zero1" else -1,
-            update=data.update(),
+            update=updates,
             tables=tables,
             hosts=hosts,
         )
@@ -108,7 +114,8 @@ class Job:
         step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
         # the first step creates the optimizer states at this position
         before = len(schedule) + int(plan.clip and bool(held))
-        made = self.blocks.place(tuple(optimizer.states(held, plan.optimizer, tables, hosts)), names)
+        own_states = optimizer.states(held, plan.optimizer, tables, hosts, plan.offload_optimizer)
+        made = self.blocks.place(tuple(own_states), names)
         computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
         second = self.blocks.place(tuple(data.before_second()), names)
@@ -116,7 +123,32 @@ class Job:
         setup = self.blocks.place(at_first, names)
         shared = {False: self._sharers(place), True: max(1, len(place.copies))}
         local = sum(unit.elements // shared[unit.experts] for unit in held_units)
-        return assemble(setup, steps, names, tables, self._manifest(place, found, local), self.graph.root, self.lacks)
+        manifest = self._manifest(place, found, local)
+        made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
+        copied = offloaded.bytes * self.all_micros // self.micros
+        return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _offloaded(self, passes: list[Action], kept: frozenset[Key]) -> activation_offload.Offloaded:
+        blocks = self.plan.offload_activations
+        if not blocks:
+            return activation_offload.Offloaded(tuple(passes))
+        return activation_offload.apply(
+            passes, self.graph, blocks, kept, self.blocks.exact_bytes, self.tables, self.hosts
+        )
+
+    def _updates(self, held: list[Held], data: DataParallel) -> tuple[list[Do], int]:
+        """The update of parameters, and the host memory that it takes."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        if plan.optimizer not in UPDATES or not held:
+            return [], 0
+        kind, how = UPDATES[plan.optimizer], plan.offload_optimizer
+        if how == "none":
+            return [optimizer.update(held, kind, tables, hosts), *data.update()], 0
+        whole = dtype_bytes(held[0].dtype)
+        each = dtype_bytes(self.graph.parameters[0].dtype) if plan.data_style == "zero1" else whole
+        sharers = min(self.cluster.gpus_per_node, self.cluster.node.gpus)
+        made = optimizer_offload.update(held, kind, how, each, sharers, tables, hosts)
+        return [*made, *data.update()], optimizer_offload.host_bytes(held, kind, how, each)
 
     def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
         plan, group = self.plan, self.named["shard" if place.shard else "data"]
@@ -134,6 +166,7 @@ class Job:
                 overlap=plan.overlap,
                 stage=place.pipeline.index(place.rank),
                 sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
+                on_host=plan.offload_optimizer == "cpu",
             )
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)

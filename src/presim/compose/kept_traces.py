@@ -1,4 +1,4 @@
-"""Collect composed traces with the allocator's peaks; long steps keep memory entries for two ranks only."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 

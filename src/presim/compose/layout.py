@@ -1,4 +1,4 @@
-"""Process groups of a rank, from the degrees of a plan."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of a plan before composing; errors show the failing equation and the nearest values that work."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
             )
     _check_sequence(plan)
     _check_budget(plan)
+    _check_offload(plan, blocks)
     _check_shard(plan, world_size)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
@@ -73,6 +74,22 @@ def _check_budget(plan: Plan) -> None:
         )
 
 
+def _check_offload(plan: Plan, blocks: int) -> None:
+    count = plan.offload_activations
+    if count < 0 or (blocks and count > blocks):
+        raise InputError(
+            f"offload_activations = {count} blocks, but the model has {blocks or 'some'} blocks; use 0 to "
+            f"{blocks or 'their number'} (--offload-activations)"
+        )
+    if plan.offload_optimizer == "cpu" and plan.optimizer != "adamw":
+        raise InputError(
+            f"offload_optimizer = cpu updates by AdamW in fp32, not by {plan.optimizer}; use --optimizer adamw, or "
+            "--offload-optimizer states"
+        )
+    if plan.offload_optimizer == "states" and plan.optimizer in ("none", "sgd"):
+        raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
+
+
 def _check_shard(plan: Plan, world_size: int) -> None:
     data = plan.sharing(world_size)
     if plan.data_style != "hsdp":
@@ -99,8 +116,7 @@ def _check_experts(plan: Plan, world_size: int) -> None:
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(
             f"expert = {plan.expert} with tensor = {plan.tensor}: tensor-parallel ranks would all send the same "
-            "tokens; "
-            "use sequence_parallel (--sp), or a tensor degree of 1"
+            "tokens; use sequence_parallel (--sp), or a tensor degree of 1"
         )
     ranks = plan.shard * plan.tensor or world_size // plan.pipeline
     if ranks % plan.expert:

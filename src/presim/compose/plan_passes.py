@@ -1,4 +1,4 @@
-"""The graph passes that a plan requires, in order."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.options import RunOptions
 from presim.search.answer.table import csv_text
-from presim.search.build_request import SearchOptions, request_for_command
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
+from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import answer
+from presim.search.search_options import SearchOptions
 from presim.search.space import Space
 from presim.search.study import decode, encode, front_of, overlapping, ranked
 from presim.search.trials.trial import Trial

@@ -12,11 +12,14 @@ import pytest
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.build_request import SearchOptions, facts_of, request_for_command, request_for_space
+from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import run
+from presim.search.search_options import SearchOptions
 from presim.search.spaces.expression import Expression
+from presim.search.spaces.facts import facts_of
 from presim.search.spaces.file import read_space, shipped
+from presim.search.spaces.space_request import request_for_space
 from presim.search.trials.evaluator import filled
 from presim.search.trials.trial import Point, Value
 
@@ -24,7 +27,7 @@ LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_bat
 TORCHRUN = ["torchrun", "--nnodes", "2", "--nproc-per-node", "8", "pretrain_gpt.py"]
 
 
-def settings(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
+def asked(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
     return request_for_command(TORCHRUN, SearchOptions(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
 
 
@@ -59,7 +62,7 @@ def test_a_constraint_of_words_and_numbers_ends_in_a_sentence() -> None:
 @pytest.mark.parametrize("name", ["accelerate", "deepspeed", "megatron", "torchtitan"])
 def test_of_every_shipped_space_some_points_are_legal_and_some_are_not(name: str) -> None:
     assert name in shipped()
-    request = settings(space=name, facts={**LLAMA, "global_batch": 32})
+    request = asked(space=name, facts={**LLAMA, "global_batch": 32})
     assert not request.notes  # all constraints can be checked
     fates = [bool(broken(request, point)) for point in itertools.islice(request.space, 3000)]
     assert any(fates)
@@ -67,13 +70,13 @@ def test_of_every_shipped_space_some_points_are_legal_and_some_are_not(name: str
 
 
 def test_the_first_values_are_the_frameworks_own_and_legal() -> None:
-    request = settings()
+    request = asked()
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     assert not broken(request, point)
 
 
 def test_what_does_not_divide_is_said_with_its_numbers() -> None:
-    request = settings("pp=3")
+    request = asked("pp=3")
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     assert broken(request, point)[:2] == [
         "tensor, pipeline and context parallelism share the GPUs: world_size % (tp * pp * cp) == 0, with cp = 1, "
@@ -83,7 +86,7 @@ def test_what_does_not_divide_is_said_with_its_numbers() -> None:
 
 
 def test_a_value_of_several_words_or_of_none_is_put_into_the_command() -> None:
-    request = settings("sp=true,false", "recompute=full", "mbs=16")
+    request = asked("sp=true,false", "recompute=full", "mbs=16")
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
     words = filled(request.command, point, request.words)
     assert words[: len(TORCHRUN)] == TORCHRUN
@@ -104,7 +107,7 @@ def test_placeholders_of_the_user_s_choose_the_knobs_and_the_others_stay() -> No
 
 
 def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named() -> None:
-    request = settings(facts={"layers": 32})
+    request = asked(facts={"layers": 32})
     assert (
         "Not checked, because heads is not given: attention heads are shared by tensor-parallel ranks "
         "(heads % tp == 0)." in request.notes
@@ -113,9 +116,9 @@ def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named()
 
 def test_a_knob_that_a_space_lacks_and_a_value_without_words_are_refused() -> None:
     with pytest.raises(InputError, match="zero is not a knob of the space megatron, which has tp, pp"):
-        settings("zero=1,2")
+        asked("zero=1,2")
     with pytest.raises(InputError, match="vpp = 3 is not a value that the space has words for: use 1, 2, 4"):
-        settings("vpp=3")
+        asked("vpp=3")
 
 
 def test_sizes_come_from_a_model() -> None:
