@@ -57,6 +57,9 @@ _GRID_TOKENS = (
 )
 
 
+TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`: device time
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Engine:
     """A model on a plan on GPUs: what is in memory, what the scheduler may do, what steps take."""
