@@ -1,0 +1,191 @@
+"""What a step takes, from captured steps of vLLM: fitted batches, what lies between them, and the error of that.
+
+A step's device time is that of its tokens (everything but attention and logits), of its sampled rows (logits and
+sampling), and of its attention. The first two are taken from captured batches and interpolated. Attention is priced for
+the true lengths, because a capture knows only the longest one of a batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.engines.engine import StepTimes
+from presim.serving.plan import Plan, graph_sizes
+from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.times import Engine
+
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One captured batch; times in ns, of a step that waits for its output."""
+
+    decodes: tuple[int, ...]  # keys of each, its own among them
+    prefills: tuple[tuple[int, int], ...]  # queries and keys of each chunk
+    held_out: bool
+    prepare_ns: float  # host: scheduling and inputs, until the model's first kernel
+    launch_ns: float  # host: from that kernel's launch to the last one's
+    device_ns: float  # from the model's first kernel until the sampled tokens are on the host
+    head_ns: float  # of that, from the logits on
+    attention_ns: float  # of that, attention as captured: every sequence as long as the longest
+    finish_ns: float  # host: the scheduler takes the tokens in
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the step processes."""
+        return len(self.decodes) + sum(queries for queries, _ in self.prefills)
+
+    @property
+    def rows(self) -> int:
+        """Sequences of which it samples a token."""
+        return len(self.decodes) + len(self.prefills)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the capture's attention is of the true lengths."""
+        return len({*((1, keys) for keys in self.decodes), *self.prefills}) == 1
+
+    @property
+    def total_ns(self) -> float:
+        """Of the step with synchronous scheduling."""
+        return self.prepare_ns + self.device_ns + self.finish_ns
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """All captured batches of an engine on a cluster."""
+
+    samples: tuple[Sample, ...]
+    origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
+    uncertainty: float
+    source: str  # what was captured, in words
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A batch as captured, and what the tables say of it; device times in ns."""
+
+    sample: Sample
+    captured_ns: float
+    interpolated_ns: float
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.interpolated_ns / self.captured_ns - 1
+
+
+def with_captured(engine: Engine, captured: Captured) -> Engine:
+    """The engine with steps as captured; its result says so, with the error on batches that were held out."""
+    fitted = [sample for sample in captured.samples if not sample.held_out]
+    overheads = host_of(fitted, engine.overheads, captured.source)
+    blackwell = engine.cluster.gpu.architecture == "blackwell"
+    times = tables(fitted, engine.plan, engine.times, overheads, graph_sizes(engine.plan, blackwell))
+    found = [check(sample, times, overheads.step_scale) for sample in captured.samples if sample.held_out]
+    wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
+    said: dict[str, str | int | float] = {
+        "source": captured.source,
+        "fitted_batches": len(fitted),
+        "held_out_batches": len(found),
+        "held_out_median_error": float(np.median(wrong)),
+        "held_out_largest_error": float(wrong.max()),
+    }
+    width = float(np.hypot(captured.uncertainty, np.median(wrong)))
+    return dataclasses.replace(
+        engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=said
+    )
+
+
+def check(sample: Sample, times: StepTimes, scale: float = 1.0) -> Check:
+    """Hold a batch against the tables; mixed lengths with attention as the tables have it on both sides."""
+    without = dataclasses.replace(times, token_ns=np.zeros_like(times.token_ns), head_ns=np.zeros_like(times.head_ns))
+    prefills, decodes = list(sample.prefills), list(sample.decodes)
+    attention = without.step_ns(prefills, decodes)
+    here = sample.device_ns * scale
+    if not sample.uniform:
+        here += attention - sample.attention_ns * scale
+    return Check(sample, here, times.step_ns(prefills, decodes))
+
+
+def tables(
+    fitted: Sequence[Sample], plan: Plan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
+) -> StepTimes:
+    """Times by tokens and by sampled rows; attention as composed."""
+    decodes = sorted((one for one in fitted if not one.prefills), key=lambda one: one.rows)
+    prompts = sorted((one for one in fitted if not one.decodes), key=lambda one: one.tokens)
+    if not decodes or not prompts:
+        raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
+    most, sequences = plan.max_num_batched_tokens, plan.max_num_seqs
+    rows = np.arange(len(composed.head_ns))
+    head = np.interp(rows, [one.rows for one in decodes], [one.head_ns for one in decodes])
+    largest = decodes[-1].rows
+    if sequences > largest and len(decodes) > 1:
+        slope = (decodes[-1].head_ns - decodes[-2].head_ns) / (largest - decodes[-2].rows)
+        head[rows > largest] += slope * (rows[rows > largest] - largest)
+    points = {one.tokens: _without_attention(one, overheads, plan) for one in [*prompts, *decodes]}
+    known = sorted(points)
+    tokens = np.arange(most + 1)
+    table = np.interp(tokens, known, [points[size] for size in known])
+    if padded:
+        within = tokens <= padded[-1]
+        upper = np.array(padded)[np.searchsorted(padded, tokens[within])]
+        table[within] = table[np.minimum(upper, most)]
+    scale = overheads.step_scale
+    return dataclasses.replace(
+        composed,
+        token_ns=table * scale,
+        head_ns=head * scale,
+        host_ns=overheads.host_us * 1e3,
+        host_seq_ns=overheads.host_sequence_us * 1e3,
+        back_ns=overheads.back_us * 1e3,
+        back_seq_ns=overheads.back_sequence_us * 1e3,
+    )
+
+
+def _without_attention(sample: Sample, overheads: Overheads, plan: Plan) -> float:
+    """What is left of a step for its tokens.
+
+    With asynchronous scheduling, the host prepares and launches a step while the device runs the one before it: a
+    step takes at least what the host does for it.
+    """
+    device = sample.device_ns
+    if plan.async_scheduling:
+        host = overheads.host_us + overheads.back_us
+        host += (overheads.host_sequence_us + overheads.back_sequence_us) * sample.rows
+        device = max(device, sample.launch_ns + host * 1e3)
+    return max(device - sample.head_ns - sample.attention_ns, 0.0)
+
+
+def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Overheads:
+    """Host time before and after a step, as a line over the sequences of decoding batches."""
+    decodes = [one for one in fitted if not one.prefills]
+    host, host_sequence = _line([(one.rows, one.prepare_ns) for one in decodes])
+    back, back_sequence = _line([(one.rows, one.finish_ns) for one in decodes])
+    return dataclasses.replace(
+        overheads,
+        host_us=host / 1e3,
+        host_sequence_us=host_sequence / 1e3,
+        back_us=back / 1e3,
+        back_sequence_us=back_sequence / 1e3,
+        host_origin=source,
+    )
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Value at none and slope, by least squares of relative errors; neither is negative."""
+    x = np.array([one for one, _ in points], float)
+    y = np.maximum([value for _, value in points], 1.0)
+    if len(set(x)) < 2:
+        return float(y.mean()), 0.0
+    slope, start = np.polyfit(x, y, 1, w=1 / y)
+    if slope < 0:
+        return float(np.median(y)), 0.0
+    if start < 0:
+        return 0.0, float(np.median(y / x))
+    return float(start), float(slope)
