@@ -29,14 +29,14 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     """A kept set, for a cluster.
 
     Host time between kernels comes from a simulation without host noise. What the host does before and after the
-    kernels differs from batch to batch, where noise is not told from work: it is the median of a batch's repeats.
+    kernels differs from batch to batch, where noise is not told from work: it is the least of a batch's repeats.
     """
     asked, said = (_json(folder / name) for name in ("asked.json", "steps.json"))
     job = store.load(folder / "job")
     traces = [job.traces[rank] for rank in sorted(job.traces)]
     others = job.manifest.others()
     smooth = evaluate(traces, cluster, stands_for=others, brief=True)
-    as_it_was = Prepared([on_idle_machine(trace) for trace in traces], False, None)
+    as_it_was = Prepared([on_idle_machine(trace) for trace in traces], True, None)
     rough = evaluate(traces, cluster, stands_for=others, brief=True, prepared=as_it_was)
     vocabulary = asked["config"].get("text_config", asked["config"])["vocab_size"]
     wide = vocabulary // asked["arguments"]["tensor_parallel_size"]
@@ -59,7 +59,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 class _Steps:
-    """The phases of each step of one simulated rank."""
+    """The parts of each engine step of one simulated rank: three steps of the trace."""
 
     def __init__(self, evaluation: Evaluation, wide: int) -> None:
         trace = evaluation.priced.trace
@@ -69,35 +69,37 @@ class _Steps:
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         self.waits = trace.mask(*WAITS)
         self.attention = np.array([isinstance(one, Attention) for one in signatures])[at]
+        self.keys = np.array([one.kv_len if isinstance(one, Attention) else 0 for one in signatures])[at]
         self.logits = np.array([isinstance(one, Gemm) and max(one.m, one.n) >= wide for one in signatures])[at]
         self.of_model = self.work & (_scoped(trace) | (trace.column("value") == 1))
 
-    def __getitem__(self, number: int) -> dict[str, float]:
-        """By the fields of `Sample`."""
-        window, times = self.steps[number], self.timeline
+    def span_ns(self, number: int) -> float:
+        """From the mark before a step of the trace to its own."""
+        window, ends = self.steps[number], self.timeline.issue_ns
+        return float(ends[window.stop - 1] - (ends[window.start - 1] if window.start else 0))
+
+    def times(self, finish: int, mark_ns: float) -> dict[str, float]:
+        """By the fields of `Sample`. ``finish``: the last of the engine step's three; ``mark_ns``: of each mark."""
+        window, times = self.steps[finish - 1], self.timeline
         here = slice(window.start, window.stop)
-        begin = float(times.issue_ns[window.start - 1]) if window.start else 0.0
-        model, logits = (np.flatnonzero(mask[here]) + window.start for mask in (self.of_model, self.logits))
+        model, logits, waits, work, attention = (
+            np.flatnonzero(mask[here]) + window.start
+            for mask in (self.of_model, self.logits, self.waits, self.work, self.attention)
+        )
         if not len(model) or not len(logits):
             return {}
-        first, waits = model[0], np.flatnonzero(self.waits[here]) + window.start
-        end = float(times.end_ns[waits[-1]] if len(waits) else times.end_ns[here][self.work[here]].max())
-        launched = np.flatnonzero(self.work[here])[-1] + window.start
-        attention = np.flatnonzero(self.attention[here]) + window.start
+        first = model[0]
+        end = float(times.end_ns[waits[-1]] if len(waits) else times.end_ns[work].max())
+        inputs = float(times.start_ns[first] - times.issue_ns[window.start - 1])
         return {
-            "prepare_ns": float(times.start_ns[first]) - begin,
-            "launch_ns": float(times.issue_ns[launched] - times.issue_ns[first]),
+            "prepare_ns": max(self.span_ns(finish - 2) - mark_ns, 0.0) + inputs,
+            "launch_ns": float(times.issue_ns[work[-1]] - times.issue_ns[first]),
             "device_ns": end - float(times.start_ns[first]),
             "head_ns": end - float(times.start_ns[logits[0]]),
             "attention_ns": float((times.end_ns[attention] - times.start_ns[attention]).sum()),
-            "finish_ns": float(times.issue_ns[window.stop - 1]) - end,
+            "finish_ns": max(self.span_ns(finish) - mark_ns, 0.0),
+            "attention_keys": float(self.keys[attention].max()) if len(attention) else 0.0,
         }
-
-    def mark_ns(self, marks: Sequence[int]) -> float:
-        """What a mark takes: the median of steps without anything in them."""
-        ends = self.timeline.issue_ns
-        spans = [ends[self.steps[one].stop - 1] - ends[self.steps[one].start - 1] for one in marks]
-        return float(np.median(spans)) if spans else 0.0
 
 
 def _scoped(trace: Trace) -> NDArray[np.bool_]:
@@ -112,34 +114,32 @@ _OF_HOST = ("prepare_ns", "finish_ns")
 def _samples(
     asked: dict[str, Any], rows: Sequence[dict[str, Any]], smooth: _Steps, rough: _Steps
 ) -> tuple[Sample, ...]:
-    """One of each batch: medians over its repeats."""
+    """One of each batch, over its repeats: the least host time, medians of the others."""
     if len(rows) > len(smooth.steps):
         raise InputError(
             f"the captured job has {len(smooth.steps)} steps, but steps.json has {len(rows)}; capture them again"
         )
-    empty = [place for place, row in enumerate(rows) if not row["chunks"] and place]
-    marks = [place for place in empty if place - 1 in {0, *empty}][:7]
-    mark = rough.mark_ns(marks)
+    marks = [rough.span_ns(place) for place, row in enumerate(rows) if row["part"] == "nothing" and place]
+    mark = float(np.median(marks)) if marks else 0.0
     found = []
     for number, batch in enumerate(asked["batches"]):
         places = [place for place, row in enumerate(rows) if row["batch"] == number]
-        both = [(smooth[place], rough[place]) for place in places]
+        both = [(smooth.times(place, mark), rough.times(place, mark)) for place in places]
         both = [(one, other) for one, other in both if one and other]
-        if not both:
-            continue
-        times = {
-            name: float(np.median([(other if name in _OF_HOST else one)[name] for one, other in both]))
-            for name in both[0][0]
-        }
-        times["finish_ns"] = max(times["finish_ns"] - mark, 0.0)
-        found.append(_sample(rows[places[len(places) // 2]]["chunks"], batch["held_out"], times))
+        if both:
+            times = {name: float(np.median([one[name] for one, _ in both])) for name in both[0][0]}
+            times |= {name: min(other[name] for _, other in both) for name in _OF_HOST}
+            found.append(_sample(rows[places[len(places) // 2]]["chunks"], batch["held_out"], times))
     return tuple(found)
 
 
 def _sample(chunks: Sequence[Sequence[int]], held_out: bool, times: dict[str, float]) -> Sample:
     decodes = tuple(before + 1 for count, before, _ in chunks if count == 1)
     prefills = tuple((count, before + count) for count, before, _ in chunks if count > 1)
-    return Sample(decodes, prefills, held_out, **times)
+    keys = times.pop("attention_keys")
+    lengths = {*((1, own) for own in decodes), *prefills}
+    exact = len(lengths) == 1 and {own for _, own in lengths} == {keys}
+    return Sample(decodes, prefills, held_out, attention_exact=exact, **times)
 
 
 def _typical(trace: Trace, rows: Sequence[dict[str, Any]], batches: Sequence[dict[str, Any]]) -> slice:
@@ -150,7 +150,7 @@ def _typical(trace: Trace, rows: Sequence[dict[str, Any]], batches: Sequence[dic
         if not batch["prefills"] and not batch["held_out"]
     }
     nearest = min(sizes, key=lambda number: abs(sizes[number] - 32))
-    return trace.steps()[next(place for place, row in enumerate(rows) if row["batch"] == nearest)]
+    return trace.steps()[next(place for place, row in enumerate(rows) if row["batch"] == nearest) - 1]
 
 
 def _rests_on(evaluation: Evaluation, window: slice) -> tuple[dict[str, float], float]:

@@ -22,7 +22,7 @@ _OUTPUT = 1 << 12  # tokens that a decoding request asks for: more than are gene
 
 
 class Core:
-    """vLLM's engine core, stepped by hand, with one step of the trace for each of its steps."""
+    """vLLM's engine core, stepped by hand; each of its steps is three of the trace (`mark`)."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine  # which ends its core when it is collected
@@ -30,28 +30,41 @@ class Core:
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # its steps are the trace's
         self.steps: list[dict[str, Any]] = []
         self.prompts: dict[str, int] = {}  # tokens by request
-        self.scheduled: list[Any] = []
-        schedule = self.core.scheduler.schedule
+        self.output: Any = None  # of the scheduler, for the step that runs
+        self._cut()
 
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            self.scheduled.append(schedule(*args, **kwargs))
-            return self.scheduled[-1]
+    def _cut(self) -> None:
+        """Have each step end where the scheduler has decided, where tokens are sampled, and where it took them in."""
+        scheduler = self.core.scheduler
+        schedule, update = scheduler.schedule, scheduler.update_from_output
 
-        self.core.scheduler.schedule = recorded
+        def schedule_and_mark(*args: Any, **kwargs: Any) -> Any:
+            self.output = schedule(*args, **kwargs)
+            self.mark("schedule")
+            return self.output
 
-    def mark(self, chunks: list[list[int]] | None = None, batch: int = -1) -> None:
-        """End a step of the trace, in which these chunks ran; ``batch``: the asked one, -1: on the way to one."""
+        def mark_and_update(*args: Any, **kwargs: Any) -> Any:
+            self.mark("run")
+            return update(*args, **kwargs)
+
+        scheduler.schedule, scheduler.update_from_output = schedule_and_mark, mark_and_update
+
+    def mark(self, part: str, chunks: list[list[int]] | None = None, batch: int = -1) -> None:
+        """End a step of the trace: a part of an engine's step."""
         self.optimizer.step()  # without gradients: it does nothing else
-        self.steps.append({"chunks": chunks or [], "batch": batch})
+        self.steps.append({"part": part, "chunks": chunks or [], "batch": batch})
 
     def step(self, batch: int = -1) -> None:
-        """One step of the engine; its chunks are [tokens, tokens before them, whether a token is sampled]."""
+        """One step of the engine. ``batch``: the asked one; -1: on the way to one.
+
+        Its chunks are [tokens, tokens before them, whether a token is sampled].
+        """
         self.core.step_fn()
-        output = self.scheduled.pop()
-        tokens, cached = output.num_scheduled_tokens, output.scheduled_cached_reqs
+        tokens, cached = self.output.num_scheduled_tokens, self.output.scheduled_cached_reqs
         before = dict(zip(cached.req_ids, cached.num_computed_tokens))
-        before |= {one.req_id: one.num_computed_tokens for one in output.scheduled_new_reqs}
+        before |= {one.req_id: one.num_computed_tokens for one in self.output.scheduled_new_reqs}
         self.mark(
+            "finish",
             [[count, before[name], int(before[name] + count >= self.prompts[name])] for name, count in tokens.items()],
             batch,
         )
@@ -82,7 +95,7 @@ class Core:
         """Bring the decodes of a batch to their contexts, then step with its prompts beside them."""
         decodes = [self.add(context, _OUTPUT) for context in batch["decodes"]]
         requests = self.core.scheduler.requests
-        self.mark()
+        self.mark("between")
         while any(requests[name].num_computed_tokens < self.prompts[name] for name in decodes):
             self.step()
         for _ in range(_SETTLED if decodes else 0):
@@ -91,7 +104,7 @@ class Core:
             if batch["prefills"]:
                 for tokens in batch["prefills"]:
                     self.add(tokens, 1)
-                self.mark()
+                self.mark("between")
             self.step(number)
         self.core.abort_requests(decodes)
         self.step()  # in which the runner forgets its requests
@@ -107,7 +120,7 @@ def main(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(asked["config"]))
     core = Core(LLM(model=str(folder), **asked["arguments"]))
     for _ in range(_MARKS):
-        core.mark()
+        core.mark("nothing")
     for number, batch in enumerate(asked["batches"]):
         core.serve(number, batch, asked["repeats"])
     if not int(os.environ.get("RANK", "0")):

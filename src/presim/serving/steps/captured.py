@@ -35,6 +35,7 @@ class Sample:
     head_ns: float  # of that, from the logits on
     attention_ns: float  # of that, attention as captured: every sequence as long as the longest
     finish_ns: float  # host: the scheduler takes the tokens in
+    attention_exact: bool = True  # whether it was captured with the true lengths; CUDA graphs have the longest allowed
 
     @property
     def tokens(self) -> int:
@@ -45,16 +46,6 @@ class Sample:
     def rows(self) -> int:
         """Sequences of which it samples a token."""
         return len(self.decodes) + len(self.prefills)
-
-    @property
-    def uniform(self) -> bool:
-        """Whether the capture's attention is of the true lengths."""
-        return len({*((1, keys) for keys in self.decodes), *self.prefills}) == 1
-
-    @property
-    def total_ns(self) -> float:
-        """Of the step with synchronous scheduling."""
-        return self.prepare_ns + self.device_ns + self.finish_ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +94,12 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
 
 
 def check(sample: Sample, times: StepTimes, scale: float = 1.0) -> Check:
-    """Hold a batch against the tables; mixed lengths with attention as the tables have it on both sides."""
+    """Hold a batch against the tables; attention of other lengths than captured is as in the tables on both sides."""
     without = dataclasses.replace(times, token_ns=np.zeros_like(times.token_ns), head_ns=np.zeros_like(times.head_ns))
     prefills, decodes = list(sample.prefills), list(sample.decodes)
     attention = without.step_ns(prefills, decodes)
     here = sample.device_ns * scale
-    if not sample.uniform:
+    if not sample.attention_exact:
         here += attention - sample.attention_ns * scale
     return Check(sample, here, times.step_ns(prefills, decodes))
 
