@@ -22,7 +22,7 @@ import platformdirs
 from presim.errors import CaptureError, InputError
 from presim.files import make_folder
 from presim.serving.steps import batches as asked_for
-from presim.serving.steps.captured import with_captured
+from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine
 
 if TYPE_CHECKING:
@@ -39,18 +39,25 @@ Progress = Callable[[str], None]
 def engine_with_steps(
     engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
 ) -> Engine:
-    """The engine with steps as captured. ``steps``: captured, or the folder of a kept set.
+    """The engine with steps as captured; as `captured_steps`."""
+    return with_captured(engine, captured_steps(engine, config, steps, progress))
+
+
+def captured_steps(
+    engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
+) -> Captured:
+    """Captured batches of an engine. ``steps``: captured, or the folder of a kept set.
 
     Raises:
         InputError: vLLM is not installed, the plan's steps are not captured, or the folder holds none of this engine.
         CaptureError: vLLM cannot be run here.
     """
-    asked = capture_request(engine, config)
-    folder = _captured(asked, engine.cluster, progress) if steps == "captured" else _given(Path(steps), asked)
     from presim.verbs.step_times import read_captured
 
+    asked = capture_request(engine, config)
+    folder = _captured(asked, engine.cluster, progress) if steps == "captured" else _given(Path(steps), asked)
     progress("simulating the captured steps")
-    return with_captured(engine, read_captured(folder, engine.cluster))
+    return read_captured(folder, engine.cluster)
 
 
 def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from presim.errors import InputError
 from presim.serving.model import Model
 from presim.serving.plan import Plan
 
-REPEATS = 5  # steps of each batch
+REPEATS = 4  # steps of each batch
 _CONTEXT = 256  # tokens of a decode; attention is priced from the true contexts, so that few tokens suffice
 _MOST_SEQUENCES = 1024
 _ARCHITECTURES = {
