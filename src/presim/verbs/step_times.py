@@ -45,7 +45,8 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     manifest = traces[0].manifest
     version = manifest.versions.get("vllm") or asked.get("vllm", "")
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
-    return Captured(samples, origins, uncertainty, source)
+    blocks = said["blocks"] if cluster.gpu.id == manifest.gpu else None
+    return Captured(samples, origins, uncertainty, source, blocks)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def test_a_kept_set_is_used_by_its_folder_and_refused_for_another_engine(kept: l
     assert made.steps is not None
     assert made.steps["source"] == "captured from vLLM 0.33.0's model runner on the emulated h100-sxm"
     assert made.overheads.host_origin == made.steps["source"]
+    assert (made.limits.num_gpu_blocks, made.memory.blocks) == (100, 100)  # as vLLM sized its cache
     other = engine(dataclasses.replace(PLAN, max_num_batched_tokens=128))
     with pytest.raises(InputError) as error:
         capture_steps.engine_with_steps(other, config, str(folder))

@@ -56,6 +56,7 @@ class Captured:
     origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
     uncertainty: float
     source: str  # what was captured, in words
+    blocks: int | None = None  # of the KV cache, as vLLM sized it on this GPU; None: captured on another
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +89,20 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
         "held_out_largest_error": float(wrong.max()),
     }
     width = float(np.hypot(captured.uncertainty, np.median(wrong)))
+    engine = _with_blocks(engine, captured.blocks) if captured.blocks else engine
     return dataclasses.replace(
         engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=said
+    )
+
+
+def _with_blocks(engine: Engine, blocks: int) -> Engine:
+    """The engine with the KV cache that vLLM measured room for, unless its size is given."""
+    if engine.plan.num_gpu_blocks is not None:
+        return engine
+    return dataclasses.replace(
+        engine,
+        memory=dataclasses.replace(engine.memory, blocks=blocks),
+        limits=dataclasses.replace(engine.limits, num_gpu_blocks=blocks),
     )
 
 
