@@ -28,7 +28,7 @@ from presim.serving.steps.times import Engine
 if TYPE_CHECKING:
     from presim.hardware import Cluster
 
-_FORMAT = 1
+_FORMAT = 2
 _MODULE = "presim.serving.engines.vllm_steps"
 _LIMIT_S = 3600.0  # for torch.compile of a large model on a small machine
 _SHARED = ("VLLM_LOGGING_LEVEL", "ERROR")

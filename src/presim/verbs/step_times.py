@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.cost.chain import price_trace
+from presim.cost.price import PricedTrace
+from presim.engine.options import Options
+from presim.engine.simulate import simulate_job
+from presim.engine.timeline import Timeline
 from presim.errors import InputError
-from presim.pipeline import Evaluation, Prepared, evaluate
+from presim.hardware.host import host_factor
+from presim.pipeline import prepare
 from presim.serving.steps.captured import Captured, Sample
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
+from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
 from presim.trace.signatures import Attention, Gemm
 
@@ -28,21 +36,29 @@ Ints = NDArray[np.int64]
 def read_captured(folder: Path, cluster: Cluster) -> Captured:
     """A kept set, for a cluster.
 
-    Host time between kernels comes from a simulation without host noise. What the host does before and after the
-    kernels differs from batch to batch, where noise is not told from work: it is the least of a batch's repeats.
+    Launches between kernels come from a simulation without host noise, the device's own time from one whose host takes
+    no time. What the host does before and after the kernels differs from batch to batch, where noise is not told from
+    work: it comes from host times as captured, in the median of a batch's repeats.
     """
     asked, said = (_json(folder / name) for name in ("asked.json", "steps.json"))
     job = store.load(folder / "job")
     traces = [job.traces[rank] for rank in sorted(job.traces)]
-    others = job.manifest.others()
-    smooth = evaluate(traces, cluster, stands_for=others, brief=True)
-    as_it_was = Prepared([on_idle_machine(trace) for trace in traces], True, None)
-    rough = evaluate(traces, cluster, stands_for=others, brief=True, prepared=as_it_was)
+    priced = [price_trace(trace, cluster) for trace in traces]
+    alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
+
+    def steps(hosts: Sequence[Trace], options: Options) -> _Steps:
+        ranks = [dataclasses.replace(one, trace=trace) for one, trace in zip(priced, hosts)]
+        timelines = simulate_job(ranks, options=options, representatives=alike)
+        return _Steps(hosts[0], timelines[hosts[0].manifest.rank], wide)
+
     vocabulary = asked["config"].get("text_config", asked["config"])["vocab_size"]
     wide = vocabulary // asked["arguments"]["tensor_parallel_size"]
-    samples = _samples(asked, said["steps"], _Steps(smooth, wide), _Steps(rough, wide))
-    origins, uncertainty = _rests_on(smooth, _typical(smooth.priced.trace, said["steps"], asked["batches"]))
     manifest = traces[0].manifest
+    factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
+    real = Options(host_factor=factor)
+    smooth, rough = steps(prepare(traces).traces, real), steps([on_idle_machine(trace) for trace in traces], real)
+    samples = _samples(asked, said["steps"], smooth, rough, steps(traces, Options.of(host_time=False)))
+    origins, uncertainty = _rests_on(priced[0], _typical(traces[0], said["steps"], asked["batches"]))
     version = manifest.versions.get("vllm") or asked.get("vllm", "")
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
     blocks = said["blocks"] if cluster.gpu.id == manifest.gpu else None
@@ -62,9 +78,8 @@ def _json(path: Path) -> dict[str, Any]:
 class _Steps:
     """The parts of each engine step of one simulated rank: three steps of the trace."""
 
-    def __init__(self, evaluation: Evaluation, wide: int) -> None:
-        trace = evaluation.priced.trace
-        self.trace, self.timeline, self.steps = trace, evaluation.timeline, trace.steps()
+    def __init__(self, trace: Trace, timeline: Timeline, wide: int) -> None:
+        self.trace, self.timeline, self.steps = trace, timeline, trace.steps()
         signatures = [*trace.signatures, None]
         at = trace.column("signature").astype(np.int64)
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
@@ -113,9 +128,9 @@ _OF_HOST = ("prepare_ns", "finish_ns")
 
 
 def _samples(
-    asked: dict[str, Any], rows: Sequence[dict[str, Any]], smooth: _Steps, rough: _Steps
+    asked: dict[str, Any], rows: Sequence[dict[str, Any]], smooth: _Steps, rough: _Steps, alone: _Steps
 ) -> tuple[Sample, ...]:
-    """One of each batch, over its repeats: the least host time, medians of the others."""
+    """One of each batch: medians over its repeats."""
     if len(rows) > len(smooth.steps):
         raise InputError(
             f"the captured job has {len(smooth.steps)} steps, but steps.json has {len(rows)}; capture them again"
@@ -125,13 +140,19 @@ def _samples(
     found = []
     for number, batch in enumerate(asked["batches"]):
         places = [place for place, row in enumerate(rows) if row["batch"] == number]
-        both = [(smooth.times(place, mark), rough.times(place, mark)) for place in places]
-        both = [(one, other) for one, other in both if one and other]
-        if both:
-            times = {name: float(np.median([one[name] for one, _ in both])) for name in both[0][0]}
-            times |= {name: min(other[name] for _, other in both) for name in _OF_HOST}
+        of_host, of_launches, of_device = (
+            _medians([steps.times(place, mark) for place in places]) for steps in (rough, smooth, alone)
+        )
+        if of_device:
+            times = {**of_device, **{name: of_host[name] for name in _OF_HOST}}
+            times |= {"launch_ns": of_launches["launch_ns"], "waits_ns": of_launches["device_ns"]}
             found.append(_sample(rows[places[len(places) // 2]]["chunks"], batch["held_out"], times))
     return tuple(found)
+
+
+def _medians(times: Sequence[dict[str, float]]) -> dict[str, float]:
+    found = [one for one in times if one]
+    return {name: float(np.median([one[name] for one in found])) for name in found[0]} if found else {}
 
 
 def _sample(chunks: Sequence[Sequence[int]], held_out: bool, times: dict[str, float]) -> Sample:
@@ -154,9 +175,8 @@ def _typical(trace: Trace, rows: Sequence[dict[str, Any]], batches: Sequence[dic
     return trace.steps()[next(place for place, row in enumerate(rows) if row["batch"] == nearest) - 1]
 
 
-def _rests_on(evaluation: Evaluation, window: slice) -> tuple[dict[str, float], float]:
+def _rests_on(priced: PricedTrace, window: slice) -> tuple[dict[str, float], float]:
     """Part of a step's device time by origin of its prices, and the relative uncertainty."""
-    priced = evaluation.priced
     by_origin: Counter[str] = Counter()
     wide: Counter[str] = Counter()
     places = priced.trace.column("signature")[window].astype(np.int64)

@@ -7,6 +7,7 @@ batches (`presim.serving.steps.batches`). ``FOLDER/steps.json`` gets what the sc
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -119,6 +120,8 @@ def main(folder: Path) -> None:
     asked = json.loads((folder / "asked.json").read_text())
     (folder / "config.json").write_text(json.dumps(asked["config"]))
     core = Core(LLM(model=str(folder), **asked["arguments"]))
+    gc.collect()
+    gc.freeze()  # as vLLM does in the engine's own process
     for _ in range(_MARKS):
         core.mark("nothing")
     for number, batch in enumerate(asked["batches"]):

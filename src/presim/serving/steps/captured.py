@@ -31,7 +31,8 @@ class Sample:
     held_out: bool
     prepare_ns: float  # host: scheduling and inputs, until the model's first kernel
     launch_ns: float  # host: from that kernel's launch to the last one's
-    device_ns: float  # from the model's first kernel until the sampled tokens are on the host
+    waits_ns: float  # from the model's first kernel until the sampled tokens are on the host, waits for launches in it
+    device_ns: float  # the same without waits for launches
     head_ns: float  # of that, from the logits on
     attention_ns: float  # of that, attention as captured: every sequence as long as the longest
     finish_ns: float  # host: the scheduler takes the tokens in
@@ -108,13 +109,11 @@ def _with_blocks(engine: Engine, blocks: int) -> Engine:
 
 def check(sample: Sample, times: StepTimes, scale: float = 1.0) -> Check:
     """Hold a batch against the tables; attention of other lengths than captured is as in the tables on both sides."""
-    without = dataclasses.replace(times, token_ns=np.zeros_like(times.token_ns), head_ns=np.zeros_like(times.head_ns))
-    prefills, decodes = list(sample.prefills), list(sample.decodes)
-    attention = without.step_ns(prefills, decodes)
-    here = sample.device_ns * scale
+    attention = attention_of(sample, times)
+    here = sample.waits_ns * scale
     if not sample.attention_exact:
-        here += attention - sample.attention_ns * scale
-    return Check(sample, here, times.step_ns(prefills, decodes))
+        here = max(sample.device_ns * scale + attention - sample.attention_ns * scale, sample.launch_ns)
+    return Check(sample, here, times.step_ns(list(sample.prefills), list(sample.decodes)))
 
 
 def tables(
@@ -132,7 +131,10 @@ def tables(
     if sequences > largest and len(decodes) > 1:
         slope = (decodes[-1].head_ns - decodes[-2].head_ns) / (largest - decodes[-2].rows)
         head[rows > largest] += slope * (rows[rows > largest] - largest)
-    points = {one.tokens: _without_attention(one, overheads, plan) for one in [*prompts, *decodes]}
+    points = {}
+    for kind in (prompts, decodes):
+        launches = float(np.median([one.launch_ns for one in kind]))
+        points |= {one.tokens: _without_attention(one, launches, overheads, plan, composed) for one in kind}
     known = sorted(points)
     tokens = np.arange(most + 1)
     table = np.interp(tokens, known, [points[size] for size in known])
@@ -152,18 +154,28 @@ def tables(
     )
 
 
-def _without_attention(sample: Sample, overheads: Overheads, plan: Plan) -> float:
+def _without_attention(
+    sample: Sample, launches_ns: float, overheads: Overheads, plan: Plan, composed: StepTimes
+) -> float:
     """What is left of a step for its tokens.
 
-    With asynchronous scheduling, the host prepares and launches a step while the device runs the one before it: a
-    step takes at least what the host does for it.
+    A step takes at least the launches of its kernels, which are as many in each batch of a kind. With asynchronous
+    scheduling, the host also prepares a step while the device runs the one before it: a step takes at least what the
+    host does for it.
     """
-    device = sample.device_ns
+    least = launches_ns
     if plan.async_scheduling:
         host = overheads.host_us + overheads.back_us
-        host += (overheads.host_sequence_us + overheads.back_sequence_us) * sample.rows
-        device = max(device, sample.launch_ns + host * 1e3)
-    return max(device - sample.head_ns - sample.attention_ns, 0.0)
+        least += (host + (overheads.host_sequence_us + overheads.back_sequence_us) * sample.rows) * 1e3
+    attention = attention_of(sample, composed) / overheads.step_scale
+    busy = sample.device_ns - sample.head_ns - sample.attention_ns
+    return max(busy, least - sample.head_ns - attention, 0.0)
+
+
+def attention_of(sample: Sample, times: StepTimes) -> float:
+    """ns of attention with the true lengths, by the tables."""
+    nothing = {"token_ns": np.zeros_like(times.token_ns), "head_ns": np.zeros_like(times.head_ns)}
+    return dataclasses.replace(times, **nothing).step_ns(list(sample.prefills), list(sample.decodes))
 
 
 def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Overheads:
