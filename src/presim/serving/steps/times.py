@@ -73,6 +73,7 @@ class Engine:
     origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
     uncertainty: float  # relative, of a decoding step's device time
     overheads: Overheads
+    steps: dict[str, str | int | float] | None = None  # where captured steps are from, and their errors; None: composed
 
 
 def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:
