@@ -113,7 +113,7 @@ def test_the_link_level_answer_is_a_bound_of_the_flow_level_one() -> None:
         ),
         ({"fabric": "torus", "dims": [3, 3]}, r"dims = \[3, 3\] give 9 nodes, but the cluster has 2; make them equal"),
         ({"fabric": "hypercube"}, r"the cluster's \[network\] cannot be used: Invalid enum value 'hypercube'"),
-        ({"oversubscription": 0.5}, r"\[network\] oversubscription = 0.5: 1 is none"),
+        ({"oversubscription": 0.5}, r"\[network\] oversubscription = 0.5: it must be at least 1"),
         ({"factors": {"leaf0": 0.0}}, "the links of leaf0 have a factor of 0; set more than 0"),
     ],
 )
