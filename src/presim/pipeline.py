@@ -21,6 +21,7 @@ from presim.analysis.time.repetition import repeated_steps, stretches
 from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
+from presim.cost.collectives.fabric_flows import fabric_notes, on_fabric
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.calls import NO_CALLS
@@ -97,11 +98,12 @@ def evaluate(
     options = _for_host(given, cluster, chosen.manifest, undisturbed)
     pricer = pricer or _pricer(prices, chain)
     simulated = [views.on_own_host(trace, given, options, undisturbed=undisturbed) for trace in simulated]
-    priced = {
-        trace.manifest.rank: changes.prices(pricer(trace, views.of(trace.manifest.rank)), cluster)
-        for trace in simulated
-    }
-    representatives = Representatives(list(priced), spoken_for)
+    representatives = Representatives([trace.manifest.rank for trace in simulated], spoken_for)
+    priced = {}
+    for trace in simulated:
+        number = trace.manifest.rank
+        seen_by = views.of(number)
+        priced[number] = changes.prices(on_fabric(pricer(trace, seen_by), seen_by, representatives), cluster)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     mine, timeline = priced[chosen.manifest.rank], timelines[chosen.manifest.rank]
     device = device_of(cluster, chosen, options, host=_whose(given, cluster), slowdown=slowdown)
@@ -118,6 +120,7 @@ def evaluate(
         *slowed_collectives(priced, views),
         *groups,
         *mine.said,
+        *fabric_notes(priced),
         *covered,
         *_of_ranks(simulated, representatives),
         *notes,

@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 # Columns of the loop that hold numbers of ops; those that stand for an end (`rank_end`, `host_op`) never get below 0.
 _POINTERS = (
     "following", "target", "match_next", "lead", "beside_next", "match_first", "head", "running", "beside",
-    "host_op", "host_spent", "rank_end",
+    "host_op", "host_spent", "rank_end", "carrier",
 )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ A rank may be *open*: its host is a program that still runs, and asks for more t
 from the moment on at which its host stands (the horizon), and `run` is called again once more is known
 (`presim.engine.live`).
 
-It is made of modules of which each uses only those before it: `state`, `heap` (events), `hosts`, `pace` (contention),
-`streams`, and this one.
+It is made of modules of which each uses only those before it: `state`, `heap` (events), `hosts`, `pace`, `links` and
+`slowdown` (contention), `streams`, and this one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from presim.engine.state import (
     COPY_H2D,
     COPY_PEER,
     DEVICE_SYNC,
+    DIRTY,
     EVENT_SYNC,
     EXCLUSIVE,
     FOREVER,
@@ -87,7 +88,7 @@ def run(p: Program, s: State) -> None:
     for rank in range(len(p.rank_end)):
         walk_host(p, s, rank, s.host_time[rank])
     while True:
-        if s.counters[TOUCHED] > 0 and is_over(s, s.counters[MOMENT]):
+        if s.counters[TOUCHED] + s.counters[DIRTY] > 0 and is_over(s, s.counters[MOMENT]):
             settle_paces(p, s, s.counters[MOMENT])
         if s.counters[HEAP] == 0 or s.heap_time[0] >= s.horizon[0]:
             break

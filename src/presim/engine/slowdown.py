@@ -6,13 +6,13 @@ the port take longer in proportion. The larger of drag and excess load slows an 
 A collective of several simulated ranks goes at the pace of its slowest member. When ops begin or end, those beside
 them may go on at another pace. Once all that happens at that moment is known, the work that these have done by then is
 settled at their old pace, and their ends are moved.
-
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change of pace is lost.
+A transfer on links of a described fabric also goes no faster than these allow (`presim.engine.links`).
 """
 
 from __future__ import annotations
 
-from presim.engine.heap import move
+from presim.engine.links import hold_back, settle_links
+from presim.engine.pace import change_pace
 from presim.engine.state import SCALE, SETTLED, TOUCHED, WAYS, Program, State
 
 
@@ -115,6 +115,7 @@ def settle_paces(p: Program, s: State, now: int) -> None:
                 s.settled[lead] = s.counters[SETTLED]
                 set_pace(p, s, lead, max(now, s.since[lead]))
             op = s.beside_next[op]
+    settle_links(p, s, now)
 
 
 def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
@@ -141,39 +142,14 @@ def burden(p: Program, s: State, op: int) -> int:
 
 
 def set_pace(p: Program, s: State, lead: int, now: int) -> None:
-    """Move the end of all that a lead meets to where the burden of the slowest member puts it."""
+    """Move the end of all that a lead meets to where the burden of the slowest member puts it, or links do."""
     most = burden(p, s, lead)
     if p.match[lead] >= 0:
         member = s.match_first[p.match[lead]]
         while member >= 0:
             most = max(most, burden(p, s, member))
             member = s.match_next[member]
-    if most == 2 * (s.pace[lead] - SCALE) + s.by_port[lead]:
-        return
-    s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
-    s.since[lead] = now
-    s.pace[lead] = SCALE + most // 2
-    s.by_port[lead] = most % 2
-    move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
-
-
-def settle(s: State, lead: int, now: int) -> int:
-    """Work done since the pace last changed; what was lost to a shared port is noted."""
-    worked = done(now - s.since[lead], s.pace[lead])
-    if s.by_port[lead] == 1:
-        s.crowded[lead] += now - s.since[lead] - worked
-    return worked
-
-
-def done(time: int, pace: int) -> int:
-    """Work done in this time, rounded down."""
-    if pace == SCALE:
-        return time
-    return time // pace * SCALE + time % pace * SCALE // pace
-
-
-def lasts(work: int, pace: int) -> int:
-    """Time that this work takes, rounded up."""
-    if pace == SCALE:
-        return work
-    return work // SCALE * pace + (work % SCALE * pace + SCALE - 1) // SCALE
+    if s.carries[lead] > 0:
+        hold_back(p, s, lead, most, now)
+    else:
+        change_pace(s, lead, most, now)

@@ -39,6 +39,12 @@ WAYS = 2  # of a port: out and in
 
 SCALE = 1 << 10  # a pace of SCALE is that of an op alone on its rank; twice that takes twice as long
 
+# Links: a carrier of rate r (in 1/RATE bytes a ns) uses r * share of FULL. 65,536 full carriers fit into 64 bits.
+RATE = 1 << 24
+FULL = 1 << 46
+MOST_RATE = 1 << 40
+MOST_FLOW = 1 << 38  # bytes of a flow
+
 # Indices into State.counters.
 HEAP = 0  # events in the heap
 SEQUENCE = 1  # events pushed so far
@@ -46,7 +52,9 @@ CALLS = 2  # resources in State.called
 TOUCHED = 3  # ranks in State.touched
 MOMENT = 4  # time of the last events
 SETTLED = 5  # how often paces were settled
-COUNTERS = 6
+CARRIERS = 6  # transfers in State.carrier
+DIRTY = 7  # islands in State.dirty
+COUNTERS = 8
 
 
 class Program(NamedTuple):
@@ -80,6 +88,14 @@ class Program(NamedTuple):
     voice_first: Column  # [rank] first of its voices; one more at the end
     voice_port: Column  # [voice] port at which the rank counts
     voices: Column  # [voice] as how many ranks it counts there, in 1/SCALE
+    flows: Column  # [op] class of flows on links; 0: on none
+    flows_first: Column  # [flows] its first entry
+    flows_end: Column  # [flows] where the entry after its last one would stand
+    flows_bytes: Column  # [flows] bytes of each of its flows
+    flows_island: Column  # [flows] the island of its links
+    flows_link: Column  # [entry] link
+    flows_share: Column  # [entry] flows over the link's bandwidth: what a rate of 1/RATE bytes a ns takes of FULL
+    island_first: Column  # [island] first of its links; one more at the end
     launch_latency: Column  # [0] ns from issue to ready
     sync_latency: Column  # [0] ns from an end on the device to the host that waited for it
     queue_depth: Column  # [0] ops issued and not ended on one slot before the next launch blocks the host
@@ -122,10 +138,22 @@ class State(NamedTuple):
     is_touched: Column  # [rank] 1: stands in `touched`
     settled: Column  # [lead] the count of SETTLED when its pace was last looked at
     pace: Column  # [lead] time that its work takes, in 1/SCALE
-    by_port: Column  # [lead] 1: the load of a shared port sets its pace
+    by_port: Column  # [lead] 1: the load of a shared port or link sets its pace
     crowded: Column  # [lead] ns it has lost to such loads
     left: Column  # [lead] ns of work left at `since`
     since: Column  # [lead]; [op] of MEET, before it has begun: when it came
+    carrier: Column  # [place] lead of a running transfer that is on links
+    carrier_place: Column  # [lead] where it stands there
+    carries: Column  # [lead] class of flows while it is a carrier; else 0
+    burden: Column  # [lead] what its neighbours slow it by, as `slowdown.burden` has it; -1: not known yet
+    cap: Column  # [lead] rate that its neighbours leave it, in 1/RATE bytes a ns
+    rate: Column  # [lead] rate that links leave it; -1: open
+    wanted: Column  # [link] what the caps of its carriers ask for; above FULL: it is crowded
+    link_left: Column  # [link] what fixed carriers leave
+    link_open: Column  # [link] shares of open carriers
+    link_full: Column  # [link] 1: open carriers fill it before any other link
+    dirty: Column  # stack of islands to be solved at the end of this moment
+    is_dirty: Column  # [island] 1: stands in `dirty`
     place: Column  # [lead] where its END stands in the heap
     heap_time: Column
     heap_key: Column

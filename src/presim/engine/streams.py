@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from presim.engine.heap import push, wake
 from presim.engine.hosts import host_can_go, walk_host
-from presim.engine.slowdown import enter, leave, settle
+from presim.engine.links import carry, release
+from presim.engine.pace import settle
+from presim.engine.slowdown import enter, leave, touch
 from presim.engine.state import (
     BLOCKED,
     CALLS,
@@ -142,6 +144,8 @@ def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
     s.since[op] = now
     push(s, now + duration, END, op)
     enter(p, s, op)
+    if carry(p, s, op):
+        touch(s, p.slot_rank[p.slot[op]])
 
 
 def finish(p: Program, s: State, lead: int, now: int) -> None:
@@ -149,6 +153,7 @@ def finish(p: Program, s: State, lead: int, now: int) -> None:
     match = p.match[lead]
     if s.by_port[lead] == 1:
         settle(s, lead, now)
+    release(p, s, lead)
     if match < 0:
         leave(p, s, lead)
         complete(p, s, lead, now)

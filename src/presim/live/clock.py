@@ -64,6 +64,7 @@ class Clock:
                 options=options,
                 prices=prices,
                 host=HostTimes(recurring, as_it_came),
+                representatives=representatives,
             )
             for index, rank in enumerate(sorted(directories))
         }
