@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
+from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import fullest, pace, rank_figures, unmatched
 from presim.analysis.summarise import Device, looked_at, memory_of, summarise
 from presim.analysis.time.breakdown import Breakdown, break_down
@@ -21,7 +22,8 @@ from presim.analysis.time.repetition import repeated_steps, stretches
 from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
-from presim.cost.collectives.fabric_flows import fabric_notes, on_fabric
+from presim.cost.collectives.contended import described_network
+from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.calls import NO_CALLS
@@ -120,7 +122,7 @@ def evaluate(
         *slowed_collectives(priced, views),
         *groups,
         *mine.said,
-        *fabric_notes(priced),
+        *shared_links(priced, timelines, described_network(cluster)[1].link_name if cluster.network else str),
         *covered,
         *_of_ranks(simulated, representatives),
         *notes,

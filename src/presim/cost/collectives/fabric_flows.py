@@ -8,11 +8,19 @@ is the engine's to find (`presim.engine.links`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import msgspec
 
-from presim.cost.collectives.contended import ANALYTIC, NAME, TELLING, ends, exchange_s, paths_of, sisters_of
+from presim.cost.collectives.contended import (
+    ANALYTIC,
+    NAME,
+    TELLING,
+    contended_note,
+    ends,
+    exchange_s,
+    paths_of,
+    sisters_of,
+)
 from presim.cost.collectives.running import Groups, exchanging, sent_by_others
 from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
@@ -49,7 +57,10 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
         together.append(whole.duration_ns)
         crowding.append(answer.share)
     fabric = OnFabric(tuple(flows), tuple(together), tuple(crowding))
-    return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), fabric=fabric)
+    said = contended_note(
+        [price.estimator for one, price in zip(priced.trace.signatures, prices) if isinstance(one, Collective)]
+    )
+    return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), said=said, fabric=fabric)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,15 +133,3 @@ def _of_running(
     if crowded_ns <= TELLING * alone_ns:
         return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=ANALYTIC)
     return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=NAME, bound="network")
-
-
-def fabric_notes(ranks: Mapping[int, PricedTrace]) -> tuple[str, ...]:
-    """Which collectives of the simulated ranks are on links that several may fill."""
-    flows = [one for each in ranks.values() if each.fabric for one in each.fabric.flows if one is not None]
-    if not flows:
-        return ()
-    links = {link for one in flows for link in one.paths.links}
-    return (
-        f"Collectives that run at the same time share {len(links):,} links of the fabric, max-min fair, and are timed "
-        "again whenever one starts or ends.",
-    )

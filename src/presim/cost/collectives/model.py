@@ -37,7 +37,7 @@ class NetworkModel(Protocol):
         """One price per transfer of a set that runs at the same time; None: not covered.
 
         A price is the time from the moment the last member has arrived until the transfer is over, if all others of
-        the set went on for so long. The engine asks again whenever a transfer starts or ends. A set of one is the
+        the set went on for so long. The engine asks for sets of one and shares links itself. A set of one is the
         transfer alone. Transfers that others price are in the set too, because they are on the same links.
         """
         ...

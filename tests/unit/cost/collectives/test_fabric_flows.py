@@ -74,12 +74,17 @@ def test_exchanges_of_different_groups_share_a_narrow_uplink() -> None:
     assert free.makespan_ns == pytest.approx(apart.makespan_ns / 2, rel=0.02)
     assert 0.85 * apart.makespan_ns < together.makespan_ns <= 1.001 * apart.makespan_ns
     assert together.ports_ns.sum() > 0
+    assert _said(beside(target, overlap=True)).endswith(
+        "above all on leaf0 -> spine0 to the all_to_all of 'group 1' on rank 0."
+    )
 
 
 def test_alone_nothing_is_slowed() -> None:
     alone = beside(cluster(**NARROW), overlap=False)
     assert alone.timeline.slowed_ns.sum() == 0
-    assert "Collectives that run at the same time share 16 links" in " ".join(alone.result.notes)
+    said = " ".join(alone.result.notes)
+    assert "Collectives at the same time share 16 links of the fabric at flow level" in said
+    assert "None slows another." in said
 
 
 def test_sisters_that_run_at_other_times_leave_the_links() -> None:
@@ -107,7 +112,7 @@ def test_prices_count_what_a_simulated_rank_stands_for() -> None:
     assert again.prices == alone.prices
     assert whole.fabric is not None
     assert alone.fabric is not None
-    flows = [one.fabric.flows[0] for one in (whole, alone)]
+    flows = [one.flows[0] for one in (whole.fabric, alone.fabric)]
     assert all(one is not None for one in flows)
     up, own = (max(one.paths.flows_per_Bpns) for one in flows if one is not None)
     assert up == pytest.approx(8 * own)
@@ -147,3 +152,7 @@ def test_a_cluster_without_a_network_is_left_alone() -> None:
 
 def _pair_of(rank: int) -> Group:
     return Group("pair", (rank % 32, rank % 32 + 32), 2)
+
+
+def _said(found: Evaluation) -> str:
+    return next(note for note in found.result.notes if note.startswith("Collectives at the same time"))
