@@ -89,6 +89,7 @@ CLIENTS = {
     "search",
     "validation",
     "pipeline",
+    "target",
     "plans",
     "options",
     "verbs",

@@ -114,7 +114,7 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     _check_size(trace.manifest, cluster)
     nccl = trace.manifest.nccl
     chain = chain or Chain.default(cluster, nccl, prices)
-    said = notes(cluster.gpu, prices)
+    of_tables = notes(cluster.gpu, prices)
     answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
     if trace.manifest.measured is not None:
         from presim.cost.profiled import as_measured
@@ -124,7 +124,7 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     unread_notes = _notes({**cluster.nccl, **nccl})
     of_network = _of_network(trace.signatures, answers) if cluster.network else ()
     return PricedTrace(
-        trace, tuple(answers), tuple(uncovered), demands, (*said, *unread_notes), of_network, shared_ports(cluster)
+        trace, tuple(answers), tuple(uncovered), demands, (*of_tables, *unread_notes), of_network, shared_ports(cluster)
     )
 
 

@@ -60,7 +60,7 @@ def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
     """Notes for a result about the tables in use."""
     read = tables(tuple(folders), gpu.id)
-    said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
+    found = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:
-        said.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
-    return tuple(said)
+        found.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
+    return tuple(found)

@@ -12,7 +12,7 @@ whole numbers, so the answer does not depend on the order of carriers.
 
 from __future__ import annotations
 
-from presim.engine.pace import change_pace
+from presim.engine.pace import change_slowdown
 from presim.engine.state import CARRIERS, DIRTY, FOREVER, FULL, MOST_RATE, RATE, SCALE, Program, State
 
 
@@ -35,13 +35,13 @@ def carry(p: Program, s: State, lead: int) -> bool:
     found = flows_of(p, s, lead)
     if found == 0:
         return False
-    place = s.counters[CARRIERS]
+    at = s.counters[CARRIERS]
     s.counters[CARRIERS] += 1
-    s.carrier[place] = lead
-    s.carrier_place[lead] = place
+    s.carrier[at] = lead
+    s.carrier_position[lead] = at
     s.carries[lead] = found
     s.cap[lead] = 0
-    s.burden[lead] = -1
+    s.own_code[lead] = -1
     return True
 
 
@@ -53,17 +53,17 @@ def release(p: Program, s: State, lead: int) -> None:
     s.carries[lead] = 0
     s.counters[CARRIERS] -= 1
     last = s.carrier[s.counters[CARRIERS]]
-    s.carrier[s.carrier_place[lead]] = last
-    s.carrier_place[last] = s.carrier_place[lead]
+    s.carrier[s.carrier_position[lead]] = last
+    s.carrier_position[last] = s.carrier_position[lead]
 
 
-def hold_back(p: Program, s: State, lead: int, burden: int, now: int) -> None:
-    """What runs beside a carrier slows it by so much; where no link is crowded, that is its pace."""
-    if burden == s.burden[lead]:
+def hold_back(p: Program, s: State, lead: int, code: int, now: int) -> None:
+    """Set what slows a carrier on its GPUs (`slowdown_code`). If no link is crowded, that is its slowdown."""
+    if code == s.own_code[lead]:
         return
-    s.burden[lead] = burden
-    if not ask(p, s, lead, fastest(p, s, lead) * SCALE // (SCALE + burden // 2)):
-        change_pace(s, lead, burden, now)
+    s.own_code[lead] = code
+    if not ask(p, s, lead, fastest(p, s, lead) * SCALE // (SCALE + code // 2)):
+        change_slowdown(s, lead, code, now)
 
 
 def fastest(p: Program, s: State, lead: int) -> int:
@@ -90,26 +90,26 @@ def ask(p: Program, s: State, lead: int, cap: int) -> bool:
     return crowded
 
 
-def settle_links(p: Program, s: State, now: int) -> None:
+def update_links(p: Program, s: State, now: int) -> None:
     """Solve the islands where something changed at this moment."""
     while s.counters[DIRTY] > 0:
         s.counters[DIRTY] -= 1
         island = s.dirty[s.counters[DIRTY]]
         s.is_dirty[island] = 0
         divide(p, s, island)
-        for place in range(s.counters[CARRIERS]):
-            lead = s.carrier[place]
+        for at in range(s.counters[CARRIERS]):
+            lead = s.carrier[at]
             if p.flows_island[s.carries[lead]] == island:
-                change_pace(s, lead, slowed(p, s, lead), max(now, s.since[lead]))
+                change_slowdown(s, lead, code_on_links(p, s, lead), max(now, s.since[lead]))
 
 
-def slowed(p: Program, s: State, lead: int) -> int:
-    """A carrier's burden: that of its neighbours, or what its rate says where links leave it less."""
+def code_on_links(p: Program, s: State, lead: int) -> int:
+    """The slowdown code of a carrier: that of its GPUs, or that of its rate if links leave it less."""
     if s.rate[lead] == s.cap[lead]:
-        return s.burden[lead]
+        return s.own_code[lead]
     rate = max(s.rate[lead], 1)
-    pace = (fastest(p, s, lead) * SCALE + rate - 1) // rate
-    return max(s.burden[lead], 2 * (pace - SCALE) + 1)
+    slowdown = (fastest(p, s, lead) * SCALE + rate - 1) // rate
+    return max(s.own_code[lead], 2 * (slowdown - SCALE) + 1)
 
 
 def divide(p: Program, s: State, island: int) -> None:
@@ -118,8 +118,8 @@ def divide(p: Program, s: State, island: int) -> None:
     for link in range(p.island_first[island], p.island_first[island + 1]):
         s.link_left[link] = FULL
         s.link_open[link] = 0
-    for place in range(s.counters[CARRIERS]):
-        lead = s.carrier[place]
+    for at in range(s.counters[CARRIERS]):
+        lead = s.carrier[at]
         if p.flows_island[s.carries[lead]] == island:
             s.rate[lead] = -1
             waiting += 1
@@ -127,8 +127,8 @@ def divide(p: Program, s: State, island: int) -> None:
     while waiting > 0:
         least = level(p, s, island)
         fixed = 0
-        for place in range(s.counters[CARRIERS]):
-            lead = s.carrier[place]
+        for at in range(s.counters[CARRIERS]):
+            lead = s.carrier[at]
             if p.flows_island[s.carries[lead]] == island and s.rate[lead] < 0 and s.cap[lead] <= least:
                 fix(p, s, lead, s.cap[lead])
                 fixed += 1
@@ -153,8 +153,8 @@ def level(p: Program, s: State, island: int) -> int:
 def fix_on_full(p: Program, s: State, island: int, least: int) -> int:
     """Give all open carriers on full links the rate of these; how many there are."""
     fixed = 0
-    for place in range(s.counters[CARRIERS]):
-        lead = s.carrier[place]
+    for at in range(s.counters[CARRIERS]):
+        lead = s.carrier[at]
         found = s.carries[lead]
         if p.flows_island[found] != island or s.rate[lead] >= 0:
             continue

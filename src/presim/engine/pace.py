@@ -1,6 +1,6 @@
-"""Paces: how fast running work goes, what it has done so far, and when it ends.
+"""Accounts the work of running ops, and moves their ends when their slowdown changes.
 
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change of pace is lost.
+Work is rounded down and time is rounded up, so no op ends early. At most 1 ns is lost per change.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from presim.engine.heap import move
 from presim.engine.state import SCALE, State
 
 
-def change_pace(s: State, lead: int, burden: int, now: int) -> None:
-    """Move the end of all that a lead meets to where a burden (`presim.engine.slowdown.burden`) puts it."""
-    if burden == 2 * (s.pace[lead] - SCALE) + s.by_port[lead]:
+def change_slowdown(s: State, lead: int, code: int, now: int) -> None:
+    """Set the slowdown of a rendezvous by its code (`presim.engine.slowdown.slowdown_code`) and move its end."""
+    if code == 2 * (s.slowdown[lead] - SCALE) + s.limited_by_port[lead]:
         return
-    s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
+    s.work_left[lead] = max(0, s.work_left[lead] - account_work(s, lead, now))
     s.since[lead] = now
-    s.pace[lead] = SCALE + burden // 2
-    s.by_port[lead] = burden % 2
-    move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
+    s.slowdown[lead] = SCALE + code // 2
+    s.limited_by_port[lead] = code % 2
+    move(s, lead, now + time_for(s.work_left[lead], s.slowdown[lead]))
 
 
-def settle(s: State, lead: int, now: int) -> int:
-    """Work done since the pace last changed; what was lost to a shared port or link is noted."""
-    worked = done(now - s.since[lead], s.pace[lead])
-    if s.by_port[lead] == 1:
-        s.crowded[lead] += now - s.since[lead] - worked
+def account_work(s: State, lead: int, now: int) -> int:
+    """Work done since the last change of slowdown. Adds the time lost to shared ports or links to `port_delay`."""
+    worked = work_done(now - s.since[lead], s.slowdown[lead])
+    if s.limited_by_port[lead] == 1:
+        s.port_delay[lead] += now - s.since[lead] - worked
     return worked
 
 
-def done(time: int, pace: int) -> int:
+def work_done(time: int, slowdown: int) -> int:
     """Work done in this time, rounded down."""
-    if pace == SCALE:
+    if slowdown == SCALE:
         return time
-    return time // pace * SCALE + time % pace * SCALE // pace
+    return time // slowdown * SCALE + time % slowdown * SCALE // slowdown
 
 
-def lasts(work: int, pace: int) -> int:
+def time_for(work: int, slowdown: int) -> int:
     """Time that this work takes, rounded up."""
-    if pace == SCALE:
+    if slowdown == SCALE:
         return work
-    return work // SCALE * pace + (work % SCALE * pace + SCALE - 1) // SCALE
+    return work // SCALE * slowdown + (work % SCALE * slowdown + SCALE - 1) // SCALE

@@ -33,7 +33,7 @@ def test_measured_prices_go_first(tmp_path: Path) -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm")
     priced = price_trace(build.trace(), cluster, prices=[folder_with(tmp_path, "h100-sxm")])
     assert (priced.prices[0].origin, priced.prices[0].duration_ns) == (Origin.MEASURED, 300_000)
-    assert priced.notes == ()
+    assert priced.not_modelled == ()
 
 
 def test_rows_of_another_gpu_and_bad_rows_are_said(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_rows_of_another_gpu_and_bad_rows_are_said(tmp_path: Path) -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm")
     priced = price_trace(build.trace(), cluster, prices=[folder_with(tmp_path, "h200", "nobody")])
     assert priced.prices[0].origin is Origin.LEARNED
-    assert priced.notes == (
+    assert priced.not_modelled == (
         "1 rows of measured prices were left out: a GPU that the catalogue does not have: nobody.",
         "No row of the measured prices is of h100-sxm; they are of h200.",
     )

@@ -57,10 +57,10 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
         together.append(whole.duration_ns)
         crowding.append(answer.share)
     fabric = OnFabric(tuple(flows), tuple(together), tuple(crowding))
-    said = contended_note(
+    notes = contended_note(
         [price.estimator for one, price in zip(priced.trace.signatures, prices) if isinstance(one, Collective)]
     )
-    return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), said=said, fabric=fabric)
+    return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), notes=notes, fabric=fabric)
 
 
 @dataclasses.dataclass(frozen=True)

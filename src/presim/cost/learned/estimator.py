@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.calibration import value
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
@@ -26,7 +27,7 @@ from presim.trace.signatures import Attention, Gemm, Signature
 # A GPU without models uses those of its generation. Transfer between generations gained nothing
 # (docs/decisions/learned-prices.md).
 _RELATIVE = {"blackwell-ultra": "blackwell"}
-TRANSFERRED = 0.15  # added in quadrature for another GPU's model; see docs/explanation/prices.md
+TRANSFERRED = value("learned.transferred")
 _WIDEST = 0.9
 _SHORT_NS = 20_000  # below this, trees may predict less time for more work
 # Factor on the logarithm of a correction that was measured with another layout. Half of the correction of forward

@@ -13,10 +13,9 @@ from rich.console import Console
 
 from presim.files import write_file
 from presim.serving.answer import fleet as fleets
-from presim.serving.answer import metrics, record
+from presim.serving.answer import metrics, over_time, record
 from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
-from presim.serving.fast import state
 
 Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 100, 34
@@ -60,16 +59,15 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
         curve = np.percentile(values[name], percent) if len(values[name]) else np.zeros(201)
         found.append((f"{name.upper()} by percentile of requests", draw([(name.upper(), percent, curve)], "%", "ms")))
     if len(steps):
-        order = np.argsort(steps[:, state.LOG_START], kind="stable")
-        steps = steps[order][:: max(1, len(steps) // _POINTS)]
-        time = steps[:, state.LOG_START] / 1e9
-        columns = {name: steps[:, place].astype(float) for name, place in _OVER_TIME.items()}
+        over = over_time.engines(steps, _POINTS)
         blocks = max(prediction.deployment.engine.limits.num_gpu_blocks - 1, 1)
-        lines = [("running", time, columns["running"]), ("waiting", time, columns["waiting"])]
-        found.append(("Requests over time", draw(lines, "s", "requests")))
-        found.append(("KV cache in use", draw([("in use", time, columns["used"] / blocks * 100)], "s", "%")))
-        took = (steps[:, state.LOG_END] - steps[:, state.LOG_START]) / 1e6
-        found.append(("Time of a step", draw([("step", time, took)], "s", "ms")))
+        lines = [("running", over.time_s, over.running), ("waiting", over.time_s, over.waiting)]
+        found.append(("Requests over time, all engines", draw(lines, "s", "requests")))
+        used = over.used / (blocks * over.replicas) * 100
+        found.append(("KV cache in use, mean of all engines", draw([("in use", over.time_s, used)], "s", "%")))
+        busy = over.active > 0
+        took = over.step_ms[busy] / over.active[busy]
+        found.append(("Time of a step, mean of all engines", draw([("step", over.time_s[busy], took)], "s", "ms")))
     if prediction.fleet is not None:
         found.append(("Engines over time", draw(_engines(prediction), "s", "engines")))
     arrivals = np.sort(served.sent[served.sent >= 0]) / 1e9
@@ -87,9 +85,6 @@ def _engines(prediction: Prediction) -> list[Line]:
     time = np.repeat(over.time / 1e9, 2)[1:-1]
     names = [name for name, counts in over.counts.items() if counts.any()]
     return [(name, time, np.repeat(over.counts[name], 2).astype(float)) for name in names]
-
-
-_OVER_TIME = {"running": state.LOG_RUNNING, "waiting": state.LOG_WAITING, "used": state.LOG_USED}
 
 
 def _thin(line: Line) -> Line:

@@ -65,12 +65,7 @@ def arrive(p: Program, s: State) -> None:
 def first_sent(p: Program, s: State, item: int, now: int) -> bool:
     """Whether a client sends a request now; else it holds it back."""
     if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
-        s.next[item] = -1
-        if s.counters[HELD_HEAD] < 0:
-            s.counters[HELD_HEAD] = item
-        else:
-            s.next[s.counters[HELD_TAIL]] = item
-        s.counters[HELD_TAIL] = item
+        append(s, HELD_HEAD, HELD_TAIL, item)
         return False
     s.sent[item] = now
     s.counters[IN_FLIGHT] += 1
@@ -97,12 +92,17 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
 
 def park(s: State, item: int) -> None:
     """Have a request wait at the router until any replica serves."""
+    append(s, PARKED_HEAD, PARKED_TAIL, item)
+
+
+def append(s: State, head: int, tail: int, item: int) -> None:
+    """Put a request at the end of the list whose ends these two counters are."""
     s.next[item] = -1
-    if s.counters[PARKED_HEAD] < 0:
-        s.counters[PARKED_HEAD] = item
+    if s.counters[head] < 0:
+        s.counters[head] = item
     else:
-        s.next[s.counters[PARKED_TAIL]] = item
-    s.counters[PARKED_TAIL] = item
+        s.next[s.counters[tail]] = item
+    s.counters[tail] = item
 
 
 def unpark(s: State, now: int) -> None:
