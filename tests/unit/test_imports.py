@@ -104,6 +104,7 @@ MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
     "presim.serving.engines.vllm_engine",
+    "presim.serving.engines.vllm_steps",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",
