@@ -102,6 +102,7 @@ CLIENTS = {
 MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
+    "presim.graph.libraries",
     "presim.serving.engines.vllm_engine",
     "presim.capture.runner",
     "presim.capture.observers",
