@@ -90,19 +90,19 @@ class Clock:
         else:
             if not self._live:
                 self._wait_for(feed, question)
-            op = self._engine.mark(feed.index, feed.host_ns_until(question.cpu_ns))
+            op = self._engine.add_marker(feed.index, feed.host_ns_until(question.cpu_ns))
         self._pending[rank] = _Pending(question, op)
 
     def answers(self) -> Iterator[tuple[int, Answer]]:
         """Simulate as far as nothing can change; yields the ranks that can be answered, with their answers."""
         self._engine.run()
         for rank, pending in sorted(self._pending.items()):
-            if self._engine.passed(self._feeds[rank].index, pending.op):
+            if self._engine.has_passed(self._feeds[rank].index, pending.op):
                 del self._pending[rank]
                 yield rank, self._answer(self._feeds[rank], pending)
-        if self._engine.held > self._most_held:
-            self._engine.forget([self._feeds[rank].first_wait for rank in sorted(self._feeds)])
-            self._most_held = _HELD_OPS + 2 * self._engine.held
+        if self._engine.ops_in_memory > self._most_held:
+            self._engine.drop_finished([self._feeds[rank].first_wait for rank in sorted(self._feeds)])
+            self._most_held = _HELD_OPS + 2 * self._engine.ops_in_memory
 
     @property
     def asking(self) -> bool:
@@ -171,7 +171,7 @@ class Clock:
         """Without a live clock the host waits for the recordings of its question, so that they are always complete."""
         for serial in (question.first, question.second):
             if serial in feed.recordings:
-                self._engine.aim(self._engine.mark(feed.index, 0), feed.recordings[serial])
+                self._engine.resolve_wait(self._engine.add_marker(feed.index, 0), feed.recordings[serial])
 
     def _answer(self, feed: Feed, pending: _Pending) -> Answer:
         question = pending.question
@@ -180,12 +180,12 @@ class Clock:
         if question.ask == Ask.EVENT:
             status = self._has_ended(feed, question.first, host_ns)
         elif question.ask == Ask.STREAM:
-            status = Status.NOT_YET if self._engine.busy(feed.index, question.first) else Status.YES
+            status = Status.NOT_YET if self._engine.is_busy(feed.index, question.first) else Status.YES
         elif question.ask == Ask.ELAPSED:
             status = max(self._has_ended(feed, serial, host_ns) for serial in (question.first, question.second))
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
-        room = self._engine.room(feed.index)
+        room = self._engine.free_launches(feed.index)
         return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
