@@ -1,9 +1,9 @@
-"""Fits the constants of attention by cuDNN on a GPU to its authors' benchmark.
+"""Fits the constants of cuDNN's attention on a GPU to its authors' benchmark.
 
     python validation/fit_attention.py GPU PRECISION [papers/cudnn.csv]
 
-e.g. ``gb300 bfloat16``; the constants that it prints are those of `[attention.…]` in
-`src/presim/calibration/operators.toml`, rounded. The shapes of Kimi K2 are held out. A few seconds.
+Example: ``gb300 bfloat16``. The printed constants are those of `[attention.…]` in
+`src/presim/calibration/operators.toml`, with more digits. The shapes of Kimi K2 are held out. Takes a few seconds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def points(rows: Sequence[dict[str, str]]) -> list[Point]:
 
 
 def errors(constants: AttentionConstants, name: str, found: Sequence[Point]) -> NDArray[np.float64]:
-    """Logarithms of predicted by measured, at the clocks of a step."""
+    """Logarithms of predicted over measured times, at the clocks of a step."""
     device = device_of(gpu(name))
     return np.array([np.log(seconds(signature, device, constants)[0] / time) for signature, time in found])
 
@@ -79,7 +79,7 @@ def fitted(start: AttentionConstants, name: str, found: Sequence[Point]) -> Atte
 
 
 def main() -> None:
-    """Print the constants, and how far they are off."""
+    """Print the constants and their errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gpu", metavar="GPU")
     parser.add_argument("precision", metavar="PRECISION", choices=("bfloat16", "fp8"))
