@@ -196,18 +196,20 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", metavar="CASES.csv", help="published runs")
     parser.add_argument("--predictions", type=Path, default=RESULTS / "predictions.csv", metavar="FILE")
     parser.add_argument("--out", type=Path, default=RESULTS / "choices.md", metavar="FILE")
-    asked = parser.parse_args()
-    check_writable(str(asked.out))
-    cases = [row for path in asked.cases for row in read_table(Path(path), ("id", "source"), "a case may have")]
+    arguments = parser.parse_args()
+    check_writable(str(arguments.out))
+    cases = [row for path in arguments.cases for row in read_table(Path(path), ("id", "source"), "a case may have")]
     columns = ("id", "step_time_s", "predicted_step_time_s")
-    predicted = {row["id"]: row for row in read_table(asked.predictions, columns, "a prediction has")}
+    predicted = {row["id"]: row for row in read_table(arguments.predictions, columns, "a prediction has")}
     found = groups(cases, predicted)
     if not found:
         raise InputError(
-            f"of {len(cases)} cases no two differ in their plan alone and are predicted in {asked.predictions}; name a "
-            "table with a sweep over plans"
+            f"no two of {len(cases)} cases differ only in their plan and are predicted in {arguments.predictions}; "
+            "name a table with a sweep over plans"
         )
-    write_file(asked.out, page(found, asked.predictions, [Path(path).name for path in asked.cases]).encode())
+    write_file(
+        arguments.out, page(found, arguments.predictions, [Path(path).name for path in arguments.cases]).encode()
+    )
 
 
 if __name__ == "__main__":
