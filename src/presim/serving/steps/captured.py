@@ -131,7 +131,7 @@ def tables(
     if sequences > largest and len(decodes) > 1:
         slope = (decodes[-1].head_ns - decodes[-2].head_ns) / (largest - decodes[-2].rows)
         head[rows > largest] += slope * (rows[rows > largest] - largest)
-    points = {}
+    points: dict[int, float] = {}
     for kind in (prompts, decodes):
         launches = float(np.median([one.launch_ns for one in kind]))
         points |= {one.tokens: _without_attention(one, launches, overheads, plan, composed) for one in kind}
@@ -174,8 +174,9 @@ def _without_attention(
 
 def attention_of(sample: Sample, times: StepTimes) -> float:
     """ns of attention with the true lengths, by the tables."""
-    nothing = {"token_ns": np.zeros_like(times.token_ns), "head_ns": np.zeros_like(times.head_ns)}
-    return dataclasses.replace(times, **nothing).step_ns(list(sample.prefills), list(sample.decodes))
+    tokens, rows = np.zeros_like(times.token_ns), np.zeros_like(times.head_ns)
+    alone = dataclasses.replace(times, token_ns=tokens, head_ns=rows)
+    return alone.step_ns(list(sample.prefills), list(sample.decodes))
 
 
 def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Overheads:
