@@ -26,8 +26,12 @@ class Overheads:
     output_us: float = 1000.0
     # Between two kernels of a CUDA graph. Prices are of kernels timed one by one, their own launch within.
     kernel_gap_us: float = 0.0
-    # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
-    launch_us: float = 6.0
+    # Host time for one composed kernel where no CUDA graph is: steps of more tokens than the largest graph wait for it.
+    # vLLM 0.33's model runner on the emulated H100 takes 7.3 ms compiled and 9 to 12 ms eager for Llama-3-8B's 289
+    # (validation/results/captured-steps.md, on a busy machine): its modules, custom operators and attention metadata
+    # are in that.
+    launch_us: float = 25.0
+    eager_launch_us: float = 34.0
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's estimates"
     host_origin: str = ""  # of host and back; empty: as origin
