@@ -121,14 +121,8 @@ def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterat
 
 
 def _warm(kind: Kind, good: Path, place: Path, folder: Path) -> None:
-    """One good call here: forks inherit what it imports, compiles and reads, which takes most of a call's time.
-
-    Prices are remembered by their path, so that those of the good call lie elsewhere.
-    """
+    """One good call here: forks inherit what it imports, compiles and reads, which takes most of a call's time."""
     shutil.copytree(good, folder / "in")
-    if (folder / "in" / "prices").exists():
-        (folder / "in" / "prices").rename(folder / "in" / "warm")
-        kind = dataclasses.replace(kind, command=kind.command.replace("--prices prices", "--prices warm"))
     (folder / "out").mkdir()
     kept = sys.stdout, sys.stderr
     with contextlib.chdir(folder):
