@@ -28,8 +28,8 @@ class Overheads:
     kernel_gap_us: float = 0.0
     # Launch time of one composed kernel without a CUDA graph: steps with more tokens than the largest graph may be
     # launch-bound. vLLM 0.33's model runner on the emulated H100 takes 7.3 ms compiled and 9 to 12 ms eager for the 289
-    # kernels of Llama-3-8B, with modules, custom operators and attention metadata (validation/results/captured-steps.md,
-    # on a busy machine).
+    # kernels of Llama-3-8B, with modules, custom operators and attention metadata. The capturing machine was busy:
+    # validation/results/captured-steps.md.
     launch_us: float = 25.0
     eager_launch_us: float = 34.0
     step_scale: float = 1.0  # factor on all device time, from a calibration
