@@ -10,15 +10,16 @@ from presim.graph.schema import OperatorGraph, Origin, Segment
 from presim.passes.collectives import PREFIX
 
 
-def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1) -> None:
+def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1, packs: bool = False) -> None:
     """Raise where a pass broke a graph; what was so before is not its doing.
 
-    ``shares``: ranks that may each have this part of a parameter.
+    ``shares``: ranks that may each have this part of a parameter. ``packs``: it stores parameters in fewer bytes.
 
     Raises:
         InputError: with the pass, the operator and what is wrong.
     """
-    _check_parameters(graph, before, name, shares)
+    if not packs:
+        _check_parameters(graph, before, name, shares)
     known = None
     for problem in problems(graph):
         known = set(problems(before)) if known is None else known

@@ -1,4 +1,4 @@
-"""Products in FP8 or FP4: both operands are cast, the product multiplies narrow numbers and gives the model's type.
+"""Products in FP8, FP4 or INT8: both operands are cast, and the product of narrow numbers is of the model's type.
 
 Parameters stay as they are: they are cast anew for each product, as torchao's float8 training does. A scale of the
 whole tensor takes one more kernel, which finds the largest value; finer scales are found while casting.
@@ -37,6 +37,7 @@ FORMATS = {
     "fp8-row": Format("float8_e4m3fn", "outer"),
     "fp8-block": Format("float8_e4m3fn", "block"),
     "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs got both together
+    "int8": Format("int8", "outer", needs="int8"),  # W8A8, as torchao's int8 mixed-precision training
     "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True, needs="float4_e2m1fn_x2"),
 }
 
