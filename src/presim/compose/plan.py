@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     expert: int = 1  # neighbours that share out the experts of a layer; each keeps its own tokens' share of the rest
     pipeline: int = 1  # stages' ranks
     virtual: int = 1  # stages of each rank
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""  # empty: 1f1b, interleaved if virtual
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"] = ""  # empty: 1f1b, interleaved
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # what data-parallel ranks share
     shard: int = 0  # of hsdp: neighbouring data-parallel ranks that shard parameters; others have copies
     overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
