@@ -89,6 +89,7 @@ CLIENTS = {
     "search",
     "validation",
     "pipeline",
+    "target",
     "plans",
     "options",
     "verbs",
@@ -102,7 +103,9 @@ CLIENTS = {
 MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
+    "presim.graph.libraries",
     "presim.serving.engines.vllm_engine",
+    "presim.serving.engines.vllm_steps",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",

@@ -123,6 +123,13 @@ _FLEET = (
         help="Load-balancing policy between engines.",
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
+    click.option(
+        "--steps",
+        default="composed",
+        show_default=True,
+        metavar="HOW",
+        help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
+    ),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
     click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
     click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
@@ -225,7 +232,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
     prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
-    deployment = _deployment(model, gpu, node, fabric, options)
+    deployment = _deployment(model, gpu, node, fabric, options, quiet=outputs["quiet"])
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"])
     workload = _workload(options)
@@ -300,23 +307,32 @@ def deliver(content: bytes, path: str) -> None:
         write_file(path, content)
 
 
-def _deployment(model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any]) -> Deployment:
+def _deployment(
+    model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any], *, quiet: bool = False
+) -> Deployment:
     import dataclasses
 
+    from presim.cli.progress import progress
     from presim.hardware.choose import choose_cluster
     from presim.serving.deployments.deployment import Deployment
-    from presim.serving.model import find
+    from presim.serving.model import config_of, from_config
     from presim.serving.steps import overheads
     from presim.serving.steps.times import build
+    from presim.verbs.capture_steps import engine_with_steps
 
-    shape = find(model)
+    config, name = config_of(model)
+    shape = from_config(config, name)
     plan = plan_of(options)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
 
     def engine(one: Plan) -> Any:
-        return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        if options["steps"] == "composed":
+            return made
+        with progress(quiet) as say:
+            return engine_with_steps(made, config, options["steps"], say)
 
     life = _life(options)
     replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]

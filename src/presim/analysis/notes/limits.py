@@ -83,13 +83,13 @@ def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flop
     limits = []
     for bound, total in sorted(_bounds(priced, breakdown).items()):
         statement, advice = texts.get(bound, ("Kernels with an unknown bottleneck take {figures}", ""))
-        pace = _pace(flops, total.total) if bound == "compute" else ""
+        rate = _flop_rate(flops, total.total) if bound == "compute" else ""
         name = _BOUND_NAMES.get(bound, "unknown")
-        limits.append(_limit(name, total.total, step_ns, f"{statement}{pace}: {total.leading()}.", advice))
+        limits.append(_limit(name, total.total, step_ns, f"{statement}{rate}: {total.leading()}.", advice))
     return limits
 
 
-def _pace(flops: Flops, nanoseconds: float) -> str:
+def _flop_rate(flops: Flops, nanoseconds: float) -> str:
     """The FLOP rate of the compute-bound time, and its share of the peak."""
     if not flops.peak_per_s:
         return ""
@@ -139,7 +139,9 @@ def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
 
 
 def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
-    statement = "Process groups that share the network ports of a node add {figures} (part of the figures above)."
+    statement = (
+        "Process groups that share ports of a node or links of the fabric add {figures} (part of the figures above)."
+    )
     advice = (
         "More ports per node, fewer groups that use the network at the same time, or hierarchical collectives, which "
         "reduce within the node first."

@@ -21,6 +21,7 @@ from presim.cost.learned.schema import Model, read
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
+from presim.files import version
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Attention, Gemm, Signature
 
@@ -60,6 +61,7 @@ class LearnedEstimator:
         )  # the conditions of the tables to which models are fitted
         self.analytic = AnalyticEstimator(gpu, burst=burst)
         self.paths = _choose(gpu, folders)
+        self._versions = {kind: version(path) for kind, path in self.paths.items()}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for classes without a model."""
@@ -72,7 +74,7 @@ class LearnedEstimator:
         for kind, covered in by_kind.items():
             places = covered
             if kind.startswith("attention"):  # another library's attention uses another algorithm
-                model, _ = _model(self.paths[kind])
+                model, _ = self._model(kind)
                 its = device_of(catalogue.gpu(model.gpu)).attention_generation
                 alike = its == self.analytic.device.attention_generation
                 places = [place for place in covered if alike and features.variant(signatures[place]) in model.variants]
@@ -82,6 +84,9 @@ class LearnedEstimator:
             for place, price in zip(places, self._no_cheaper_than_halves(kind, chosen)):
                 prices[place] = price
         return prices
+
+    def _model(self, kind: str) -> tuple[Model, Forest]:
+        return _model(self.paths[kind], self._versions[kind])
 
     def _no_cheaper_than_halves(self, kind: str, signatures: list[Signature]) -> list[Price]:
         """Raise prices of short products to at least those of half their sides, so that more work is never cheaper."""
@@ -101,7 +106,7 @@ class LearnedEstimator:
         return prices
 
     def _price_kind(self, kind: str, signatures: list[Signature]) -> list[Price]:
-        model, forest = _model(self.paths[kind])
+        model, forest = self._model(kind)
         bases = [base for base in self.analytic.price(signatures) if base is not None]
         burst_ns = np.array(
             [base.duration_ns for base in self.measured_like.price(signatures) if base is not None], float
@@ -155,8 +160,8 @@ def _stood_in_for(signature: Signature, gpu: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _model(path: Path) -> tuple[Model, Forest]:
-    """A model and its trees as arrays, read once.
+def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
+    """A model and its trees as arrays, read once per version of the file.
 
     Raises:
         InputError: the file is no model, or was fitted to other formulas than this presim has.
