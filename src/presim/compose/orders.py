@@ -1,8 +1,8 @@
-"""In which order a pipeline's ranks run forward and backward passes, and where messages go between them.
+"""Pipeline schedules: the order of forward and backward passes on each rank, and the messages between stages.
 
-The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. Steps are numbered by stage and
-micro-batch; `place` says on which rank a stage lies. 1F1B and GPipe exchange messages as their own loops do, all others
-as PyTorch's runtime for lists of actions: a receive is posted where its sender sends.
+The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. A step is identified by stage
+and micro-batch; `place` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
+do. All other schedules follow PyTorch's runtime for action lists: a receive is posted when its sender sends.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from presim.compose.steps import (
 )
 
 
-@functools.lru_cache(maxsize=16)  # an order of 16 ranks and 1,024 passes is 30 MB
+@functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
 def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each rank; so many micro-batches have been ``left_out``, whose messages a step ends with as well."""
+    """The steps of each rank.
+
+    ``left_out``: number of omitted micro-batches, whose messages the last waits also cover.
+    """
     if ranks == 1 and chunks == 1:
         return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
     if schedule == "gpipe":
@@ -57,7 +60,7 @@ def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message,
 
 
 def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[Step]:
-    """Sends and receives together are one exchange."""
+    """Start messages; sends and receives together form one exchange."""
     if messages:
         kinds = {message.outgoing for message in messages}
         kind = EXCHANGE if len(kinds) > 1 else SEND if True in kinds else RECEIVE
@@ -81,7 +84,7 @@ def _gpipe(rank: int, stages: int, micros: int) -> Iterator[Step]:
 
 def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[Step]:
     ahead = min(micros, stages - rank)
-    open_: tuple[Message, ...] = ()  # sent and not yet waited for
+    open_: tuple[Message, ...] = ()  # sent, not yet waited for
     for micro in range(ahead):
         yield from _begin(_received(rank, micro, stages, False), wait=True)
         yield Step(FORWARD, rank, micro)
@@ -114,7 +117,7 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
 def _with_messages(
     passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
 ) -> tuple[tuple[Step, ...], ...]:
-    """Messages are begun where they are made, on both sides; a pass waits for those that it needs."""
+    """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs."""
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
@@ -147,7 +150,7 @@ def _with_messages(
                     sent[rank].append(message)
                     found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
         if not progress:
-            raise ValueError("a schedule in which every rank waits for another")
+            raise ValueError("deadlock in the schedule: every rank waits for another")
     for rank, messages in enumerate(sent):
         found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
     return tuple(map(tuple, found))
@@ -156,7 +159,7 @@ def _with_messages(
 def _with_all_waits(
     found: tuple[tuple[Step, ...], ...], whole: list[list[Step | None]], ranks: int, stages: int, left_out: int
 ) -> tuple[tuple[Step, ...], ...]:
-    """Steps end with a wait for each message of ``whole``; where that was left out, for the first of its stage."""
+    """End steps with a wait for each message of ``whole``; an omitted message maps to the first of its stage."""
     longer = []
     for rank, (steps, passes) in enumerate(zip(found, whole)):
         sent = [

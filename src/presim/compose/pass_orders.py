@@ -6,7 +6,7 @@ from presim.compose.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
 
 
 def interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
-    """Passes alone; None where a rank has nothing to do in lockstep. ``split``: weights' gradients come later."""
+    """Passes without messages; None where a rank idles in lockstep. ``split``: weight gradients run later."""
     rounds = max(1, micros // ranks)
     each = micros // rounds
     ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
@@ -27,8 +27,8 @@ def interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) ->
         done[kind, stage] = micro + 1
         return Step(kind, stage, micro)
 
-    late: list[int] = []  # stages whose weights' gradients are still to be made
-    delay = rank  # backward passes until they are
+    late: list[int] = []  # stages whose weight gradients are still to be computed
+    delay = rank  # backward passes before the first weight gradients
     for step in range(total + ahead):
         if step < ahead:
             steps.append(next_of(FORWARD, forward_stage(step)))

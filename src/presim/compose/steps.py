@@ -5,35 +5,36 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"  # input, weight: backward in two parts
+# input, weight: the two parts of a split backward pass
+FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
 SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """What leaves or reaches a stage: an activation at its input or output side, or the gradient of one."""
+    """A tensor that enters or leaves a stage: an activation or its gradient."""
 
-    stage: int  # of this rank
+    stage: int  # stage on this rank
     micro: int
-    backward: bool  # a gradient
+    backward: bool  # true for a gradient
     outgoing: bool
 
     @property
     def neighbour(self) -> int:
-        """The other stage."""
+        """The stage at the other end."""
         return self.stage + (1 if self.outgoing != self.backward else -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A pass of a stage, or communication: what is begun, and whether the compute stream waits at once."""
+    """A pass of a stage, or communication that starts here; the compute stream may wait for it at once."""
 
     kind: str
     stage: int = 0
     micro: int = 0
     messages: tuple[Message, ...] = ()
-    freed: Message | None = None  # what a wait gives back: a message of all micro-batches, where some are left out
+    freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
 
 
 def place(schedule: str, ranks: int, stage: int) -> int:
