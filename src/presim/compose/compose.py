@@ -43,10 +43,12 @@ class Composed:
     memory: tuple[Trace, ...] = ()  # per trace: memory events of all micro-batches; for most ranks only segments
 
 
-def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None) -> Composed:
+def compose(
+    graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None, first_only: bool = False
+) -> Composed:
     """Compose the first rank of every pipeline stage; each represents all ranks of its stage.
 
-    ``lacks``: micro-batches to omit from steps; default: none.
+    ``lacks``: micro-batches to omit from steps; default: none. ``first_only``: compose the first stage only.
 
     Raises:
         InputError: the plan is invalid for this model or cluster.
@@ -56,7 +58,8 @@ def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks 
     if not count:
         _check_whole(graph, plan)
     job = Job(graph, plan, cluster, lacks)
-    places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
+    count_of_stages = 1 if first_only else plan.pipeline
+    places = [layout(plan, cluster.world_size, stage) for stage in range(count_of_stages)]
     made = Kept()
     uses = []
     for stage, place in enumerate(places):

@@ -84,7 +84,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
     front = front_of(best, request.objectives, work) if len(request.objectives) > 1 else best[:1]
     loses: dict[str, float] = {}
     if len(best) > 1 and best[0].figures and best[1].figures:
-        loses = loses_on(best[0].figures, best[1].figures)
+        loses = loses_on(best[0].figures, best[1].figures, objective.name)
     notes = _notes(request, trials, bool(best))
     return Answer(
         subject=request.subject,

@@ -45,12 +45,17 @@ def importance(
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def loses_on(best: Figures, other: Figures) -> dict[str, float]:
+_OF_THE_JOB = ("step_time", "tokens_per_s", "days")  # objectives that more GPUs improve
+
+
+def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
     """Seconds that each part of ``other``'s step takes longer than the best plan's, largest first.
 
-    The other step is scaled to the tokens of the best plan's step.
+    The other step is scaled to the tokens of the best plan's step; for an objective per GPU, to its tokens per GPU.
     """
     same = best.tokens_per_step / other.tokens_per_step if best.tokens_per_step and other.tokens_per_step else 1.0
+    if objective not in _OF_THE_JOB:
+        same *= other.gpus / best.gpus
     parts = {name: getattr(other, field) * same - getattr(best, field) for name, field in _PARTS.items()}
     return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
 

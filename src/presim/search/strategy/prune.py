@@ -27,7 +27,7 @@ LOSSLESS = {
     "sequence_memory": "It does not fit with sequence parallelism, so it does not fit without (Maya's second rule).",
     "larger_micro_batch": "It does not fit with a smaller micro-batch, so it does not fit with a larger one.",
     "needless_recompute": "It fits without recomputation, which only adds time.",
-    "few_micro_batches": "It does not fit when composed with only a few of its micro-batches.",
+    "first_stage": "The first stage of its pipeline, composed by itself, does not fit.",
     "more_micro_batches": "It fits with fewer, larger micro-batches and no pipeline, and its kernels are no faster "
     "(Maya's fourth rule).",
 }
@@ -143,7 +143,7 @@ class RulePruner:
     def pruned(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that cannot be best, with its rule and witness."""
         for rule in self.rules:
-            if rule == "few_micro_batches":  # `Evaluator` applies this rule
+            if rule == "first_stage":  # `Evaluator` applies this rule
                 continue
             found = getattr(self, f"_{rule}")(point)
             if found is not None:

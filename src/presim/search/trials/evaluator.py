@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _SIMULATED = ("host_factor", "host_time", "contention")  # options that affect the simulation
 _PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
+_MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all of them to compose it twice
 _WORDS = 400  # longest failure text, in characters
 
 
@@ -125,20 +126,14 @@ class Evaluator:
         return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
 
     def _evaluated(self, chosen: Plan, cluster: Cluster) -> Reply:
-        from presim.plans import shorter
-
-        micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        # not shortened by repetition, or interleaved (long even when shortened)
-        is_long = chosen.virtual > 1 or not shorter(chosen, cluster)
-        if "few_micro_batches" in self._job.prune and micros > 2 * few and is_long:
-            batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
-            found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
+        if "first_stage" in self._job.prune and chosen.pipeline >= _MANY_STAGES:
+            found = self._simulated(chosen, cluster, first_only=True)
             if found.fits is False:
-                words = f"with only {few} of its {micros} micro-batches it already lacks {gib(-found.headroom_bytes)}"
-                return Reply(fate="pruned", figures=found, rule="few_micro_batches", words=words)
+                words = f"its first stage lacks {gib(-found.headroom_bytes)}"
+                return Reply(fate="pruned", figures=found, rule="first_stage", words=words)
         return Reply(fate="priced", figures=self._simulated(chosen, cluster))
 
-    def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
+    def _simulated(self, chosen: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
         from presim.engine.options import Options
         from presim.plans import evaluate_plan
 
@@ -152,7 +147,10 @@ class Evaluator:
         def chain(trace: Trace) -> Chain:
             return self.chain(cluster)
 
-        found = evaluate_plan(self.graph(), chosen, cluster, engine, prices=self._folders(), chain=chain, brief=True)
+        prices = self._folders()
+        found = evaluate_plan(
+            self.graph(), chosen, cluster, engine, first_only=first_only, prices=prices, chain=chain, brief=True
+        )
         return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:
