@@ -1,7 +1,7 @@
-"""An OpenAI-compatible endpoint before simulated engines, so that benchmark clients can be pointed at a deployment.
+"""OpenAI-compatible endpoint in front of simulated engines, for benchmark clients.
 
-Completions and chat completions, streamed or whole, of tokens that stand for nothing, at the times at which simulated
-engines give them. Simulated time passes ``speed`` times as fast as the clock on the wall.
+It serves completions and chat completions, streamed or not. Tokens are placeholders, sent at the times that the
+simulated engines produce them. Simulated time runs ``speed`` times as fast as wall-clock time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from presim.errors import InputError
 from presim.serving.engines.engine import Fleet
 from presim.serving.engines.live import Emitted, LiveEngine
 
-_CHARACTERS = 4  # of a token, where the prompt is text: a rule of thumb
+_CHARACTERS = 4  # characters per token of a text prompt: a rule of thumb
 _MOST_BODY = 64 << 20
 _DEFAULT_OUTPUT = 16  # OpenAI's default of max_tokens
 
 
 class Server:
-    """Engines, and those who wait for their tokens."""
+    """Simulated engines and the clients that wait for tokens."""
 
     def __init__(self, fleet: Fleet, model: str, speed: float = 1.0) -> None:
         self.engine, self.model, self.speed = LiveEngine(fleet), model, speed
@@ -38,7 +38,7 @@ class Server:
         return int((time.monotonic() - self.begin) * self.speed * 1e9)
 
     async def serve(self, host: str, port: int) -> asyncio.Server:
-        """Start listening; port 0 takes any that is free."""
+        """Start listening; port 0 selects a free port."""
         task = asyncio.create_task(self._clock())
         self.tasks.add(task)
         return await asyncio.start_server(self._client, host, port)
@@ -50,7 +50,7 @@ class Server:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _clock(self) -> None:
-        """Let simulated time follow the wall's, and hand out tokens when they are due."""
+        """Advance simulated time with wall-clock time, and deliver tokens when they are due."""
         while True:
             self.changed.clear()
             for token in self.engine.advance(self.now_ns):
@@ -67,7 +67,7 @@ class Server:
         asyncio.get_running_loop().call_later(wait, queue.put_nowait, token)
 
     async def tokens(self, prompt: list[int], output: int) -> AsyncIterator[Emitted]:
-        """The tokens of a request, as they come; one that is left in the middle is aborted."""
+        """Yield the tokens of a request as they are produced; closing the iterator aborts the request."""
         item = self.engine.submit(prompt, output, self.now_ns)
         queue = self.waiting[item] = asyncio.Queue()
         self.changed.set()
@@ -82,7 +82,7 @@ class Server:
             self.engine.abort(item)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which may carry several requests one after the other."""
+        """Serve one connection, which may carry several requests in sequence."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while await self._request(reader, writer):
                 pass
@@ -113,12 +113,12 @@ class Server:
         elif method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):
             await self._complete(json.loads(body), "chat" in path, writer)
         else:
-            _answer(writer, 404, {"error": {"message": f"there is no {method} {path} here"}})
+            _answer(writer, 404, {"error": {"message": f"{method} {path} is not supported"}})
 
-    async def _complete(self, asked: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
-        prompt = _tokens(asked, is_chat)
-        output = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or _DEFAULT_OUTPUT)
-        if not asked.get("stream"):
+    async def _complete(self, body: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
+        prompt = _tokens(body, is_chat)
+        output = int(body.get("max_completion_tokens") or body.get("max_tokens") or _DEFAULT_OUTPUT)
+        if not body.get("stream"):
             count = 0
             async for _ in self.tokens(prompt, output):
                 count += 1
@@ -139,21 +139,21 @@ class Server:
             except ConnectionError:
                 await stream.aclose()  # type: ignore[attr-defined]  # a generator
                 raise
-        if (asked.get("stream_options") or {}).get("include_usage"):
+        if (body.get("stream_options") or {}).get("include_usage"):
             last = _body(self.model, is_chat, "", None, _usage(prompt, count), streams=True)
             _event(writer, json.dumps({**last, "choices": []}))
         _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
 
 
-def _tokens(asked: dict[str, Any], is_chat: bool) -> list[int]:
-    """The prompt as numbers: token ids as they are, of text four characters each."""
-    said = asked.get("messages") if is_chat else asked.get("prompt")
-    if isinstance(said, list) and said and all(isinstance(each, int) for each in said):
-        return said
-    if isinstance(said, list) and len(said) == 1 and isinstance(said[0], str | list):
-        return _tokens({"prompt": said[0]}, False)
-    text = said if isinstance(said, str) else json.dumps(said)
+def _tokens(body: dict[str, Any], is_chat: bool) -> list[int]:
+    """The prompt as token ids: given ids unchanged, or one per four characters of text."""
+    prompt = body.get("messages") if is_chat else body.get("prompt")
+    if isinstance(prompt, list) and prompt and all(isinstance(each, int) for each in prompt):
+        return prompt
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        return _tokens({"prompt": prompt[0]}, False)
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
     if not text:
         raise InputError("the request has no prompt; send text or token ids")
     pieces = (text[first : first + _CHARACTERS] for first in range(0, len(text), _CHARACTERS))

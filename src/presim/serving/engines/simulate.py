@@ -1,4 +1,4 @@
-"""Run a workload on a fleet: build the loop's arrays, run it, and give back what happened to each request and step."""
+"""Run a workload on a fleet: build the loop's arrays, run it, and collect what happened to requests and steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Ints = NDArray[np.int64]
 _LOG_ROWS = 200_000
 _PAIR_ROWS = 400_000
 _EVENT_ROWS = 1000
-_STAGES = 64  # as `presim.serving.fast.loop` has it
+_STAGES = 64  # as in `presim.serving.fast.loop`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Served:
-    """What happened; times in ns since the workload's beginning, -1 where nothing did."""
+    """Results of a run; times in ns since the start of the workload, -1 if an event did not happen."""
 
     workload: Workload
     sent: Ints
@@ -37,26 +37,26 @@ class Served:
     replica: Ints
     preemptions: Ints
     hits: Ints  # tokens of prompts found in a GPU's cache
-    host_hits: Ints  # in host memory
+    host_hits: Ints  # prompt tokens found in host memory
     disk_hits: Ints
     steps: Ints  # [step, column of `state.LOG_…`]
-    gaps: Ints  # [entry, (ns between two tokens, how many)]
-    schedule: Ints  # [entry, (step, request, tokens)], where it was recorded
-    moves: Ints  # times that a request lost its replica
-    events: Ints  # [entry, (ns, engine, what it is from then on: `state.SERVING` …)]
-    redone: int  # tokens that were computed and lost with a replica
-    demoted: int  # blocks that went from GPUs to host memory or disk
-    dropped: int  # blocks that the last tier had no room for
+    gaps: Ints  # [entry, (ns between two tokens, count)]
+    schedule: Ints  # [entry, (step, request, tokens)], if recorded
+    moves: Ints  # number of times a request lost its replica
+    events: Ints  # [entry, (ns, engine, new state: `state.SERVING` …)]
+    redone: int  # computed tokens lost with a replica
+    demoted: int  # blocks evicted from GPUs to host memory or disk
+    dropped: int  # blocks evicted from the last tier
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Which requests came to their end."""
+        """Mask of finished requests."""
         done: NDArray[np.bool_] = self.status == state.FINISHED
         return done
 
 
 def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled: bool = True) -> Served:
-    """Serve a workload. ``record`` keeps each step's schedule; uncompiled is the same, slowly."""
+    """Serve a workload. ``record`` keeps each step's schedule; ``compiled=False`` gives the same result slowly."""
     from presim.serving.fast import loop
 
     program, columns = start(workload, fleet, record=record)
@@ -75,7 +75,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         code = run(state.Program(**program), state.State(**columns))
         before = _drain(columns, kept, before)
     if code == 2:
-        raise AssertionError("the loop stands still with requests left; test_simulate.py has every way that is known")
+        raise AssertionError("the loop stopped with requests left; test_simulate.py covers all known causes")
     out = {name: np.array(columns[name], np.int64) for name in _PER_REQUEST}
     return Served(
         workload,
@@ -91,7 +91,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
 
 
 def _joined(pieces: list[Ints]) -> Ints:
-    """All pieces in one array; each is freed as soon as it is copied."""
+    """Concatenate pieces; each is freed as soon as it is copied."""
     whole = np.empty(sum(map(len, pieces)), np.int64)
     end = len(whole)
     while pieces:
@@ -120,19 +120,19 @@ _PER_REQUEST = (
 def start(
     workload: Workload, fleet: Fleet, *, record: bool, longest: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The loop's arrays before its first event. ``longest``: tokens of a request at most, where more come later."""
+    """The loop's arrays before the first event. ``longest``: most tokens of a request, if more requests come later."""
     _check(workload, fleet)
     program = _program(workload, fleet, record, longest)
     return program, _state(workload, fleet, program, record)
 
 
 def request_columns() -> list[tuple[str, int]]:
-    """Columns that have an entry for each request, with what stands in them at first."""
+    """Columns with one entry per request, and their initial values."""
     return [(name, -1 if name in _NONE else 0) for name in _REQUEST_COLUMNS]
 
 
 def _drain(columns: dict[str, Any], kept: dict[str, list[Ints]], before: int) -> int:
-    """Keep what the logs hold and empty them; returns how many steps were logged so far, for the schedule's numbers."""
+    """Move the logs' entries to ``kept`` and empty the logs; returns the number of steps logged so far."""
     counters = columns["counters"]
     logged = 0 if before < 0 else before
     for name, counter, width in (
@@ -154,11 +154,11 @@ def _check(workload: Workload, fleet: Fleet) -> None:
     sizes = {replica.limits.block_size for replica in fleet.replicas}
     if any(workload.segment_tokens % size for size in sizes):
         raise InputError(
-            f"prefixes are shared in pieces of {workload.segment_tokens} tokens, which are no whole blocks of "
+            f"prefixes are shared in pieces of {workload.segment_tokens} tokens, not a multiple of the block size of "
             f"{min(sizes)} tokens; choose another --block-size"
         )
     if len(fleet.replicas) > 4096:
-        raise InputError(f"{len(fleet.replicas)} replicas are more than the 4,096 that a fleet may have; name fewer")
+        raise InputError(f"{len(fleet.replicas)} replicas exceed the limit of 4,096 per fleet; use fewer")
 
 
 def _firsts(sizes: Any) -> Ints:
@@ -209,7 +209,7 @@ def _hash_places(limits: Limits) -> int:
 
 
 def _places(keys: int) -> int:
-    """Size of a table of hashes for so many keys: at most half full."""
+    """Size of a hash table for ``keys`` keys: at most half full."""
     return 1 << max(4, (2 * keys - 1).bit_length()) if keys else 2
 
 
@@ -289,7 +289,7 @@ def _state(workload: Workload, fleet: Fleet, program: dict[str, Any], record: bo
     starts = np.flatnonzero(workload.parent < 0)
     starts = starts[np.argsort(workload.arrival_ns[starts], kind="stable")]
     heap_time, heap_item = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
-    heap_time[: len(starts)], heap_item[: len(starts)] = workload.arrival_ns[starts], starts  # sorted: a heap
+    heap_time[: len(starts)], heap_item[: len(starts)] = workload.arrival_ns[starts], starts  # a sorted list is a heap
     counters = np.zeros(state.COUNTERS, np.int64)
     counters[state.PENDING], counters[state.OPEN], counters[state.DRAWN] = len(starts), count, fleet.seed + 1
     counters[state.HELD_HEAD] = counters[state.HELD_TAIL] = -1
@@ -326,7 +326,8 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
         columns["rows"][row:row_end] = np.arange(row, row_end)[::-1]
         columns["n_rows"][place] = row_end - row
     for name in ("tier_next", "tier_prev"):
-        columns[name][program["tier_base"][:-1]] = program["tier_base"][:-1]  # each sentinel alone
+        # empty lists: each sentinel points to itself
+        columns[name][program["tier_base"][:-1]] = program["tier_base"][:-1]
 
 
 _REQUEST_COLUMNS = (

@@ -1,6 +1,6 @@
-"""vLLM's own scheduler, stepped as its engine core steps it, with an executor that returns after simulated time.
+"""vLLM's own scheduler, stepped as in its engine core, with an executor that returns after simulated time.
 
-Runs in a process of its own, which `presim.serving.engines.real` starts.
+Runs in a separate process, started by `presim.serving.engines.real`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from presim.serving.engines.engine import Limits, StepTimes
-from presim.serving.engines.real import give_back, take_over
+from presim.serving.engines.real import read_input, write_result
 from presim.serving.fast import cost
 from presim.serving.workloads.workload import Ints, Workload
 
@@ -33,7 +33,7 @@ _MODEL = {
 
 
 def scheduler(limits: Limits, folder: Path) -> Any:
-    """vLLM's scheduler with these limits, for a small Llama that is never run."""
+    """vLLM's scheduler with these limits, configured for a small Llama model that never runs."""
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
@@ -87,12 +87,12 @@ def scheduler(limits: Limits, folder: Path) -> Any:
 
 
 def token_of(workload: Workload, item: int, place: int) -> int:
-    """A token of a request's stream: another one in each place, and the same in the same place of one stream."""
+    """A token of a request: it depends on the stream and the position only."""
     return (int(workload.stream[item]) * 1_000_003 + place * 7919) % (1 << 28)
 
 
 def request(workload: Workload, item: int, limits: Limits) -> Any:
-    """A request of a workload, with tokens that are alike where the workload says so."""
+    """A vLLM request for an item of the workload; shared prefixes have equal tokens."""
     from vllm import SamplingParams
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher
@@ -131,7 +131,7 @@ class Engine:
         )
 
     def serve(self, workload: Workload) -> tuple[Ints, Ints]:
-        """Serve a workload to its end; returns when each request's first and last token reached its client."""
+        """Serve a workload to its end; returns the times (ns) of each request's first and last token at the client."""
         self.first, self.last = (np.full(len(workload), -1, np.int64) for _ in range(2))
         now, next_item = 0, 0
         arrival = workload.arrival_ns + self.input_ns
@@ -171,7 +171,7 @@ class Engine:
         return now
 
     def _device_ns(self, output: Any) -> int:
-        """As `presim.serving.fast.cost.device_ns`."""
+        """Device time of a batch, as `presim.serving.fast.cost.device_ns`."""
         decodes = context = 0
         attention = 0.0
         for name, new in output.num_scheduled_tokens.items():
@@ -209,11 +209,11 @@ class Engine:
 
 
 def main(folder: Path) -> None:
-    """Serve what `presim.serving.engines.real` handed over."""
-    workload, limits, times, input_ns, output_ns = take_over(folder)
+    """Serve the input written by `presim.serving.engines.real`."""
+    workload, limits, times, input_ns, output_ns = read_input(folder)
     engine = Engine(limits, times, folder, input_ns, output_ns)
     first, last = engine.serve(workload)
-    give_back(folder, first, last, len(engine.steps))
+    write_result(folder, first, last, len(engine.steps))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The scheduler's loop in machine code, from the same source that runs uncompiled: see `presim.compiled_loops`."""
+"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.compiled_loops`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from presim.serving.fast import (
 _MODULES = (state, table, heap, tiers, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
 FLOATS = frozenset(
     ("token_ns", "shared_ns", "head_ns", "prefill_log", "decode_log", "costs")
-)  # columns that are not int64
+)  # columns of other types than int64
 
 
 @functools.cache

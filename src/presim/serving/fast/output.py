@@ -1,4 +1,4 @@
-"""vLLM's `Scheduler.update_from_output`: tokens come back, requests end, their blocks are free again."""
+"""vLLM's `Scheduler.update_from_output`: append tokens, end requests, free their blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from presim.serving.fast.state import (
 
 
 def update(p: Program, s: State, replica: int, slot: int) -> int:
-    """Take a batch's output in; returns how many requests ended. Those stand at the front of its places then."""
+    """Process a batch's output; returns the number of ended requests, which are moved to the front of the batch."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     ended = 0
     for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
@@ -40,7 +40,7 @@ def update(p: Program, s: State, replica: int, slot: int) -> int:
 
 
 def accepted(p: Program, s: State, replica: int, item: int, drafted: int) -> int:
-    """How many drafted tokens the model accepts: up to the first that a coin of its place in the request rejects."""
+    """Number of accepted drafted tokens: those before the first one that a pseudo-random draw by position rejects."""
     count = 0
     while count < drafted:
         mixed = ((item + 1) * 2654435761 + (s.tokens[item] + count) * 40503) & 0xFFFFFFFF
@@ -53,7 +53,7 @@ def accepted(p: Program, s: State, replica: int, item: int, drafted: int) -> int
 
 
 def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_stale: int) -> int:
-    """Append a step's token and those drafted that are accepted; returns 1 where its last one was among them."""
+    """Append a step's token and the accepted drafted ones; returns 1 if the request is complete."""
     limit = min(tokens_of(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
     kept = accepted(p, s, replica, item, sampled - 1)
     s.tokens[item] = min(s.tokens[item] + 1 + kept, limit)
@@ -75,7 +75,7 @@ def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_
 
 
 def compact(p: Program, s: State, replica: int) -> None:
-    """Take those that ended out of the running requests."""
+    """Remove ended requests from the running ones."""
     first = p.row_base[replica]
     kept = 0
     for place in range(s.n_running[replica]):

@@ -1,10 +1,10 @@
 """vLLM's `Scheduler.schedule`, decision by decision (vLLM 0.33, v1/core/sched/scheduler.py and async_scheduler.py).
 
-Drafted tokens take part as in vLLM: a decode is given its last token and all drafted ones, and blocks for those that
-may come after them; what the model rejects is taken back when the step's output is (`presim.serving.fast.output`).
+Drafted tokens are handled as in vLLM: a decode gets its last token, all drafted tokens, and blocks for the tokens that
+may follow. Rejected tokens are rolled back when the step's output is processed (`presim.serving.fast.output`).
 
-What is not here: encoder inputs, LoRA limits, KV connectors, Mamba alignment, sliding windows,
-decode context parallelism, and `prefill_schedule_interval`.
+Not modelled: encoder inputs, LoRA limits, KV connectors, Mamba alignment, sliding windows, decode context parallelism,
+and `prefill_schedule_interval`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
 
 
 def enqueue(p: Program, s: State, item: int) -> None:
-    """Put a request into its replica's queue: a new one at the end, one with blocks brought back at the front."""
+    """Queue a request at its replica: at the end, or at the front if its blocks were just loaded from a tier."""
     insert(p, s, item, 1 if s.loaded[item] > 0 and p.knobs[s.replica[item] * KNOBS + ROLE] != DECODE else 0)
 
 
 def insert(p: Program, s: State, item: int, first: int) -> None:
-    """Put a request into its queue: at the front or the end, or by its rank where the policy is priority."""
+    """Insert a request into its queue: at the front or end, or by rank under the policy "priority"."""
     replica = s.replica[item]
     left = -1 if first else s.tail[replica]
     if p.knobs[replica * KNOBS + BY_PRIORITY]:
@@ -69,7 +69,7 @@ def insert(p: Program, s: State, item: int, first: int) -> None:
 
 
 def dequeue(s: State, item: int) -> None:
-    """Take a request out of its queue."""
+    """Remove a request from its queue."""
     replica = s.replica[item]
     left = s.before[item]
     right = s.next[item]
@@ -85,7 +85,7 @@ def dequeue(s: State, item: int) -> None:
 
 
 def preempt(p: Program, s: State, item: int) -> None:
-    """Free a running request's blocks; it is computed again later."""
+    """Preempt a running request: free its blocks; it is recomputed later."""
     release(p, s, item)
     s.status[item] = PREEMPTED
     s.computed[item] = 0
@@ -96,13 +96,13 @@ def preempt(p: Program, s: State, item: int) -> None:
 
 
 def blocks_for(p: Program, s: State, item: int, tokens: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Number of blocks for ``tokens`` tokens."""
     size = p.knobs[s.replica[item] * KNOBS + BLOCK]
     return (tokens + size - 1) // size
 
 
 def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
-    """Choose the batch of a step into a place in flight; returns how many requests were preempted."""
+    """Schedule the batch of a step into a slot; returns the number of preempted requests."""
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
     budget, preempted = schedule_running(p, s, replica, slot)
@@ -113,9 +113,9 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
 
 
 def listens(p: Program, s: State, replica: int) -> bool:
-    """Whether this step looks at what waits: always in vLLM, every so many steps of decodes where it is set so.
+    """Whether this step polls for new requests: always in vLLM, at an interval of decode steps in SGLang.
 
-    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step that held a prompt counts as many.
+    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step with a prompt counts several times.
     """
     interval = p.knobs[replica * KNOBS + LISTEN]
     if interval <= 1:
@@ -128,7 +128,7 @@ def listens(p: Program, s: State, replica: int) -> bool:
 
 
 def threshold(p: Program, s: State, replica: int) -> int:
-    """Most tokens of one prompt in a step; 0: no limit of its own."""
+    """Largest chunk of one prompt in a step, in tokens; 0: no separate limit."""
     alone = s.n_running[replica] + s.waiting[replica] <= 1
     return 0 if alone else p.knobs[replica * KNOBS + LONG]
 
@@ -143,7 +143,7 @@ def add_to_batch(p: Program, s: State, replica: int, slot: int, item: int, token
 
 
 def drop_from_batch(p: Program, s: State, replica: int, slot: int, item: int) -> int:
-    """Take a request out of a batch; returns the tokens it had there, 0 where it was not in it."""
+    """Remove a request from a batch; returns its tokens there, 0 if it was not in it."""
     at = p.slot_base[replica] + slot
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     dropped = 0
@@ -159,7 +159,7 @@ def drop_from_batch(p: Program, s: State, replica: int, slot: int, item: int) ->
 
 
 def victim_of(p: Program, s: State, replica: int) -> int:
-    """Place among the running requests of the one to be preempted."""
+    """Index of the running request to preempt."""
     last = s.n_running[replica] - 1
     if p.knobs[replica * KNOBS + BY_PRIORITY] == 0:
         return last
@@ -172,17 +172,17 @@ def victim_of(p: Program, s: State, replica: int) -> int:
 
 
 def tokens_of(p: Program, s: State, replica: int, item: int) -> int:
-    """Tokens of a request when a replica is done with it."""
+    """Total tokens of a request when a replica finishes it."""
     if p.knobs[replica * KNOBS + ROLE] == PREFILL:
         return p.prompt[item] + s.kept[item] + 1
     return p.prompt[item] + p.output[item]
 
 
 def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most: int) -> int:
-    """Tokens that a running request has to be given in this step."""
+    """Tokens to schedule for a running request in this step."""
     knob = replica * KNOBS
     if s.placeholders[item] > 0 and s.computed[item] + 2 - s.placeholders[item] >= tokens_of(p, s, replica, item):
-        return 0  # what is in flight reaches its last token
+        return 0  # tokens in flight already include its last token
     if s.step[replica] < s.eligible[item]:
         return 0
     tokens = s.tokens[item] + s.placeholders[item] - s.computed[item]
@@ -194,7 +194,7 @@ def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most:
 
 
 def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int, int]:
-    """First the running requests; returns what is left of the budget and how many were preempted."""
+    """Schedule running requests; returns the remaining budget and the number of preemptions."""
     budget = p.knobs[replica * KNOBS + BUDGET]
     first = p.row_base[replica]
     most = threshold(p, s, replica)
@@ -234,7 +234,7 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
 
 
 def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int, now: int) -> None:
-    """Then those that wait, in their order, until one does not fit."""
+    """Schedule waiting requests in order until one does not fit."""
     most = threshold(p, s, replica)
     item = s.head[replica]
     while budget > 0 and item >= 0 and s.n_running[replica] < p.knobs[replica * KNOBS + MAX_SEQS]:
@@ -267,7 +267,7 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
 
 
 def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> bool:
-    """Bring a request's blocks behind those of the GPU back from host memory or disk; it waits beside the queue."""
+    """Start loading further cached blocks from host memory or disk; the request waits outside the queue meanwhile."""
     replica = s.replica[item]
     size = p.knobs[replica * KNOBS + BLOCK]
     counts_host = 0
@@ -299,7 +299,7 @@ def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> boo
 
 
 def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> int:
-    """Give a waiting request its blocks; returns its tokens in this step, 0 where they do not fit."""
+    """Allocate blocks for a waiting request; returns its tokens in this step, 0 if they do not fit."""
     replica = s.replica[item]
     knob = replica * KNOBS
     size = p.knobs[knob + BLOCK]
@@ -340,7 +340,7 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int) -> 
 
 
 def after_schedule(p: Program, s: State, replica: int, slot: int) -> None:
-    """Count the batch's tokens as computed, so that the next step can be scheduled before this one is back."""
+    """Count the batch's tokens as computed, so that the next step can be scheduled before this one returns."""
     knob = replica * KNOBS
     first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]
     for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
