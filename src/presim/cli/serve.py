@@ -1,4 +1,4 @@
-"""``presim serve``: what a deployment of a model delivers under a load."""
+"""``presim serve``: predict latency and throughput of a served model under a load."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
-    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
+    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel degree."),
     click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
     click.option(
-        "--dp", type=click.IntRange(1), default=1, show_default=True, help="Attention ranks that share experts."
+        "--dp",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Data-parallel degree of attention; these ranks share the experts.",
     ),
-    click.option("--ep", is_flag=True, help="Experts whole on their ranks, instead of cut."),
-    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Type of the weights."),
-    click.option("--expert-weights", type=_EXPERTS, help="Type of experts' weights; default: as --weights."),
+    click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
+    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Data type of the weights."),
+    click.option("--expert-weights", type=_EXPERTS, help="Data type of expert weights; default: same as --weights."),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
     ),
@@ -41,14 +45,16 @@ ENGINE = (
         "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Same as in vLLM."
     ),
     click.option("--max-model-len", type=click.IntRange(1), help="Same as in vLLM; default: the model's limit."),
-    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
+    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens per KV block."),
     click.option(
         "--scheduler-recv-interval",
         type=click.IntRange(1),
         default=1,
-        help="SGLang's: steps between looks.",
+        help="SGLang: steps between polls for new requests.",
     ),
-    click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
+    click.option(
+        "--num-gpu-blocks", type=click.IntRange(2), help="Number of KV blocks; default: from the available memory."
+    ),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."
     ),
@@ -56,12 +62,12 @@ ENGINE = (
         "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
     ),
     click.option(
-        "--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As in vLLM."
+        "--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="Same as in vLLM."
     ),
     click.option(
         "--speculative",
         type=click.Choice(("mtp", "eagle", "draft", "ngram")),
-        help="Draft tokens: by the model's own module, an EAGLE head, a smaller model, or from the text.",
+        help="Speculative decoding: the model's own MTP module, an EAGLE head, a draft model, or n-grams of the text.",
     ),
     click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="Tokens per draft."),
     click.option(
@@ -87,11 +93,11 @@ ENGINE = (
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
 )
 _LOAD = (
-    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second; default: all at once."),
-    click.option("--concurrency", type=click.IntRange(0), default=0, help="Requests in flight at most; 0: no limit."),
+    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second; default: all at once."),
+    click.option("--concurrency", type=click.IntRange(0), default=0, help="Most requests in flight; 0: no limit."),
     click.option("--requests", type=click.IntRange(1), help="Number of requests; default: 1000, or all of a trace."),
     click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
-    click.option("--output", default="256", show_default=True, help="Output tokens, likewise."),
+    click.option("--output", default="256", show_default=True, help="Output tokens, in the same notation."),
     click.option(
         "--arrivals",
         type=click.Choice(("poisson", "gamma", "constant", "burst", "ramp")),
@@ -100,11 +106,11 @@ _LOAD = (
         help="Arrival process of requests.",
     ),
     click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="For gamma arrivals."),
-    click.option("--burst", type=click.IntRange(1), default=8, help="Requests of a burst."),
+    click.option("--burst", type=click.IntRange(1), default=8, help="Requests per burst."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), help="Rate at the end of a ramp."),
     click.option("--shared-prefix", type=click.IntRange(0), default=0, help="Tokens that prompts of a group share."),
     click.option("--groups", type=click.IntRange(1), default=1, help="Groups that share a prefix."),
-    click.option("--turns", type=click.IntRange(1), default=1, help="Turns of a conversation."),
+    click.option("--turns", type=click.IntRange(1), default=1, help="Turns per conversation."),
     click.option("--think", "think_s", type=click.FloatRange(0), default=0.0, help="Seconds between turns."),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."),
     click.option("--trace", type=click.Path(path_type=Path), help="Public request trace to replay."),
@@ -131,50 +137,66 @@ _FLEET = (
         help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
     ),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
-    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
-    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
+    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price per GPU hour."),
+    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price per kWh."),
     click.option(
         "--slo-percentile",
         type=click.FloatRange(0, 100),
         default=99.0,
         show_default=True,
-        help="Of requests, in percent.",
+        help="Percentile of requests that must meet the SLO.",
     ),
 )
 
 
 _LIFE = (
-    click.option("--autoscale", metavar="MIN:MAX", help="Engines that an autoscaler keeps; instead of --replicas."),
+    click.option(
+        "--autoscale", metavar="MIN:MAX", help="Autoscale between MIN and MAX engines, instead of --replicas."
+    ),
     click.option(
         "--scale-on",
         type=click.Choice(("utilization", "queue")),
         default="utilization",
         show_default=True,
-        help="Signal: requests of an engine over --max-num-seqs, or its waiting requests.",
+        help="Signal: requests per engine relative to --max-num-seqs, or waiting requests.",
     ),
     click.option(
         "--scale-target",
         type=click.FloatRange(0, min_open=True),
         help="Target of the signal per engine; default: utilization 0.7, queue 4.",
     ),
-    click.option("--scale-interval", type=float, default=15.0, show_default=True, help="Seconds between looks."),
     click.option(
-        "--cooldown", type=float, default=300.0, show_default=True, help="Seconds that fewer engines must suffice."
+        "--scale-interval",
+        type=float,
+        default=15.0,
+        show_default=True,
+        help="Seconds between decisions of the autoscaler.",
     ),
     click.option(
-        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds an engine starts."
+        "--cooldown",
+        type=float,
+        default=300.0,
+        show_default=True,
+        help="Seconds that fewer engines must suffice before one is removed.",
     ),
-    click.option("--drain", type=click.FloatRange(0), help="Seconds an engine may finish requests; default: all."),
+    click.option(
+        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds to start an engine."
+    ),
+    click.option(
+        "--drain",
+        type=click.FloatRange(0),
+        help="Seconds a removed engine may finish requests; default: until all are done.",
+    ),
     click.option("--mtbf", type=click.FloatRange(0, min_open=True), help="Hours between failures of an engine."),
     click.option(
         "--on-failure",
         type=click.Choice(("resume", "restart", "lose")),
         default="resume",
         show_default=True,
-        help="Requests of a failed engine: keep their tokens, begin again, or are lost.",
+        help="Requests of a failed engine keep their tokens, restart, or are lost.",
     ),
     click.option(
-        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to see a failure."
+        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to detect a failure."
     ),
 )
 
@@ -183,7 +205,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
-    """All options of some groups, in their order."""
+    """Decorator that adds all options of some groups, in order."""
 
     def add(function: _Function) -> _Function:
         for option in reversed([one for group in groups for one in group]):
@@ -197,11 +219,11 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 @click.argument("model")
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
-@click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
+@click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
 @add_options(ENGINE, _LOAD, _FLEET, _LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
 @click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
 @click.option(
@@ -211,11 +233,14 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
     help="With --listen: speed-up over real time.",
 )
 @click.option(
-    "--engine", type=click.Choice(("fast", "vllm")), default="fast", help="vllm: also run its scheduler, and compare."
+    "--engine",
+    type=click.Choice(("fast", "vllm")),
+    default="fast",
+    help="vllm: also run vLLM's own scheduler, and compare.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
-    """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
+    """Predict latency, throughput and the largest load within an SLO for engines that serve MODEL.
 
     MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
     the model's shape; requests are scheduled as vLLM's own scheduler does.
@@ -238,7 +263,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     workload = _workload(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
     if outputs["engine"] == "vllm":
-        _hold_against_vllm(prediction)
+        _compare_with_vllm(prediction)
     if outputs["html"]:
         from presim.serving.answer import page
 
@@ -256,23 +281,24 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     return int(ExitCode.STANDS)
 
 
-def _hold_against_vllm(prediction: Prediction) -> None:
-    """Serve the same with vLLM's own scheduler, and say where the compiled one differs."""
+def _compare_with_vllm(prediction: Prediction) -> None:
+    """Serve the same workload with vLLM's own scheduler, and report differences to the compiled one."""
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
 
     fleet = prediction.deployment.fleet()
-    mine, theirs = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
-    same = int(((mine.first == theirs.first) & (mine.last == theirs.last)).sum())
+    compiled, reference = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
+    same = int(((compiled.first == reference.first) & (compiled.last == reference.last)).sum())
     click.echo(
-        f"vLLM's own scheduler: {theirs.steps:,} steps, compiled {len(mine.steps):,}; {same:,} of {len(mine.first):,} "
+        f"vLLM's own scheduler: {reference.steps:,} steps, compiled {len(compiled.steps):,}; {same:,} of "
+        f"{len(compiled.first):,} "
         "requests have the same first and last token to the nanosecond",
         err=True,
     )
 
 
 def _listen(deployment: Deployment, port: int, speed: float) -> int:
-    """An endpoint, until it is interrupted."""
+    """Run an endpoint until interrupted."""
     import asyncio
 
     from presim.serving.engines.http import Server
@@ -296,7 +322,7 @@ def _check(outputs: dict[str, Any]) -> None:
 
 
 def deliver(content: bytes, path: str) -> None:
-    """Write to a file, or to standard output where it is -."""
+    """Write to a file, or to standard output if the path is -."""
     import sys
 
     from presim.files import write_file
@@ -342,7 +368,7 @@ def _deployment(
 
 
 def _life(options: dict[str, Any]) -> Life | None:
-    """How engines come, go and fail; None where they do not."""
+    """The life cycle of engines; None if they neither scale nor fail."""
     from presim.errors import InputError
     from presim.serving.engines.engine import Life, Scaling
 
@@ -362,7 +388,7 @@ def _life(options: dict[str, Any]) -> Life | None:
 
 
 def plan_of(options: dict[str, Any]) -> Plan:
-    """Take what `ENGINE` gives out of options, as a plan."""
+    """Remove the options of `ENGINE` and return them as a plan."""
     import dataclasses
 
     from presim.serving.drafting import drafting_of
@@ -370,7 +396,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     from presim.serving.plan import Offload, Plan
 
     fields = {field.name for field in dataclasses.fields(Plan)}
-    said = {name: options.pop(name) for name in list(options) if name in fields}
+    chosen = {name: options.pop(name) for name in list(options) if name in fields}
     method, tokens, likely, name = (
         options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
     )
@@ -379,7 +405,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return Plan(**said, drafting=drafting, offload=offload)
+    return Plan(**chosen, drafting=drafting, offload=offload)
 
 
 def _workload(options: dict[str, Any]) -> Workload:
